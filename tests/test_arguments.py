@@ -820,9 +820,9 @@ CALLS: dict[str, Call] = {
         {
             "model": MODEL,
             **SEARCH,
-            "temperature": number(1.0),
+            "temperature": Argument(1.0, (*number(1.0).invalid, 0.0)),
             "top_k": size(2).or_none(),
-            "top_p": probability(0.5).or_none(),
+            "top_p": Argument(None, (*number(1.0).or_none().invalid, 0.0, 1.5)),
             "generator": Argument(
                 [torch.Generator() for _ in range(B)],
                 (torch.Generator, {}, "x", 1, [], [torch.Generator()], [1] * B, [GENERATOR] * B),
@@ -836,7 +836,7 @@ CALLS: dict[str, Call] = {
             **SEARCH,
             "beam_size": size(2),
             "n_best": size(1),
-            "length_penalty": number(0.6),
+            "length_penalty": Argument(0.6, (*number(0.6).invalid, -0.1, 10.5, [0.6], nn.GELU)),
             "lookahead": Argument(None, (-1, 1.0, "never", True)),
         },
     ),

@@ -1,6 +1,5 @@
 """Cross-entropy in chunks: values and gradients equal torch's from all logits at once."""
 
-import re
 from typing import Any
 
 import pytest
@@ -149,28 +148,8 @@ def test_torchs_own_chunks_are_off_with_label_smoothing() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"hidden": torch.randn(2, 3, 6)}, ValueError, "(N, d_model), (V, d_model) and (N,)"),
-        ({"weight": torch.randn(11, 5)}, ValueError, "got (4, 6), (11, 5) and (4,)"),
-        ({"target": torch.zeros(5, dtype=torch.int64)}, ValueError, "and (5,)"),
-        ({"target": torch.zeros(4)}, TypeError, "target must hold int64 ids, got dtype=torch.floa"),
-        ({"target": torch.tensor([0, 1, 11, 2])}, IndexError, "must be in 0..10, got 11"),
-        ({"target": torch.tensor([0, -1, 1, 2])}, IndexError, "must be in 0..10, got -1"),
-        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be in [0, 1], got label_smo"),
-        ({"label_smoothing": float("nan")}, ValueError, "label_smoothing must be in [0, 1], got "),
-        ({"reduction": "none"}, ValueError, "reduction must be 'mean' or 'sum', got reduction='no"),
-        ({"reduction": None}, TypeError, "reduction must be 'mean' or 'sum', got reduction=None"),
-    ],
-)
-def test_wrong_arguments_are_refused_by_name(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    right: dict[str, Any] = {
-        "hidden": torch.randn(4, 6),
-        "weight": torch.randn(11, 6),
-        "target": torch.tensor([0, 1, 10, 2]),
-    }
-    with pytest.raises(error, match=re.escape(message)):
-        linear_cross_entropy(**right | change)
+@pytest.mark.parametrize("unknown", [11, -1])
+def test_ids_outside_the_vocabulary_are_refused(unknown: int) -> None:
+    hidden, weight, _ = inputs(2)
+    with pytest.raises(IndexError, match=rf"^target ids must be in 0\.\.10, got {unknown}$"):
+        linear_cross_entropy(hidden, weight, torch.tensor([0, unknown]))

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import (
+    Ids,
     Integer,
     Probability,
-    Size,
-    check,
-    check_tensor,
+    Shaped,
+    Vectors,
     checked,
     is_autocast,
     one_of,
@@ -39,9 +39,9 @@ CHUNK = 512
 
 @checked
 def linear_cross_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
+    hidden: Annotated[Tensor, Vectors("N d_model")],
+    weight: Annotated[Tensor, Shaped("V d_model")],
+    target: Annotated[Tensor, Ids("N", torch.int64)],
     *,
     ignore_index: Integer | None = None,
     label_smoothing: Probability = 0.0,
@@ -87,11 +87,26 @@ def linear_cross_entropy(
         >>> torch.allclose(loss, expected, atol=1e-5)
         True
     """
-    _check(hidden, weight, target)
+    if weight.dtype != hidden.dtype and not (weight.is_floating_point() and is_autocast(hidden)):
+        raise TypeError(
+            f"hidden and weight must have one dtype, got {hidden.dtype} and {weight.dtype}"
+        )
+    if not hidden.device == weight.device == target.device:
+        raise ValueError(
+            "hidden, weight and target must be on one device, "
+            f"got {hidden.device}, {weight.device} and {target.device}"
+        )
     if ignore_index is not None:
         contributes = target != ignore_index
         hidden, target = hidden[contributes], target[contributes]
-    _check_ids(target, len(weight))
+    if (
+        target.device.type == "cpu" and not torch.compiler.is_compiling()
+    ):  # a GPU would be waited for
+        unknown = (target < 0) | (target >= len(weight))
+        if unknown.any():
+            raise IndexError(
+                f"target ids must be in 0..{len(weight) - 1}, got {target[unknown][0].item()}"
+            )
     if is_autocast(hidden):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
@@ -142,39 +157,3 @@ class _LinearCrossEntropy(torch.autograd.Function):
         (factor,) = grad_outputs
         hidden_gradient = hidden_gradient * factor.to(hidden_gradient.dtype)
         return hidden_gradient, weight_gradient * factor, None, None
-
-
-def _check(hidden: Tensor, weight: Tensor, target: Tensor) -> None:
-    """Raise unless hidden vectors, weight and target ids fit each other."""
-    for name, x in (("hidden", hidden), ("weight", weight), ("target", target)):
-        check_tensor(name, x)
-    fits = hidden.dim() == weight.dim() == 2 and hidden.shape[1] == weight.shape[1]
-    if not fits or target.shape != hidden.shape[:1]:
-        raise ValueError(
-            "hidden, weight and target must have shapes (N, d_model), (V, d_model) and (N,), got "
-            f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(target.shape)}"
-        )
-    check(Size, V=len(weight), d_model=weight.shape[1])
-    is_real = hidden.is_floating_point() and weight.is_floating_point()
-    if not is_real or (hidden.dtype != weight.dtype and not is_autocast(hidden)):
-        raise TypeError(
-            "hidden and weight must be floating-point tensors of one dtype, "
-            f"got {hidden.dtype} and {weight.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"target must hold int64 ids, got dtype={target.dtype}")
-    if not hidden.device == weight.device == target.device:
-        raise ValueError(
-            "hidden, weight and target must be on one device, "
-            f"got {hidden.device}, {weight.device} and {target.device}"
-        )
-
-
-def _check_ids(target: Tensor, vocabulary_size: int) -> None:
-    """Raise unless all target ids are in the vocabulary; on a GPU the check would wait for it."""
-    if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        unknown = (target < 0) | (target >= vocabulary_size)
-        if unknown.any():
-            raise IndexError(
-                f"target ids must be in 0..{vocabulary_size - 1}, got {target[unknown][0].item()}"
-            )

@@ -23,33 +23,53 @@ in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares b
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor
 
-from transformer_blocks._contracts import Function, Integer, Number, Size, check
-from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks._contracts import Count, Function, Number, Rule, Size, check, checked
+from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
-    check_decoding_arguments,
+    EndId,
+    MaxLength,
+    Model,
+    Start,
     check_not_nan,
     compact_rows,
+    limits_and_ends,
     step_top_k,
 )
 
+Beam = tuple[float, int, int]
+"""An extended hypothesis: its score, the index of the beam that it extends, and the new token."""
 
+
+def _test_penalty(name: str, penalty: Any) -> None:
+    if callable(penalty):
+        check(Function, **{name: penalty})
+        return
+    check(Number, **{name: penalty})
+    if not 0.0 <= penalty <= 10.0:
+        raise ValueError(f"{name} must be in [0, 10], got {name}={penalty}")
+
+
+Penalty = float | Callable[[int], float]
+
+
+@checked
 @torch.inference_mode()
 def beam_search(
-    model: StepModel,
-    start: Tensor,
+    model: Model,
+    start: Start,
     *,
-    beam_size: int,
-    end_id: int | Collection[int] | None,
-    max_length: int | Sequence[int],
-    length_penalty: float | Callable[[int], float] = 0.6,
-    lookahead: int | None = None,
-    n_best: int = 1,
+    beam_size: Size,
+    end_id: EndId | None,
+    max_length: MaxLength,
+    length_penalty: Annotated[Penalty, Rule("in [0, 10], or a function", _test_penalty)] = 0.6,
+    lookahead: Count | None = None,
+    n_best: Size = 1,
 ) -> list[list[Generation]]:
     """Generate sequences by beam search.
 
@@ -105,18 +125,12 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
-    check(Size, beam_size=beam_size, n_best=n_best)
     if n_best > beam_size:
         raise ValueError(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
-    if lookahead is not None:
-        check(Integer, lookahead=lookahead)
-        if lookahead < 0:
-            raise ValueError(f"lookahead must be at least 0, got lookahead={lookahead}")
-    penalty = _penalty_function(length_penalty)
-    searches = [_Search(beam_size, penalty, lookahead, limit) for limit in limits]
+    limits, ends = limits_and_ends(start, max_length, end_id)
+    searches = [_Search(beam_size, length_penalty, lookahead, limit) for limit in limits]
     unfinished = searches
     tokens, count = start, (1 + max(1, len(ends))) * beam_size
     for step in range(max(limits, default=0)):
@@ -124,7 +138,7 @@ def beam_search(
             break
         # A beam has one finished extension for each end token: of 2 K candidates, or more if there
         # are several end tokens, at least K are not finished.
-        rows = [search.scores for search in unfinished]
+        rows = [[score for score, _, _ in search.beams] for search in unfinished]
         scores = torch.tensor(rows, dtype=torch.float64, device="cpu")  # (sequences, beams)
         best, indices, vocabulary_size = step_top_k(model, tokens, scores, count, ends)
         if beam_size > vocabulary_size:
@@ -136,65 +150,36 @@ def beam_search(
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
         check_not_nan([row[0] for row in columns[0]], step)  # top_k returns NaN first
         for search, *found in zip(unfinished, *columns, strict=True):
-            search.extend(*found, ends=ends)
-        beams = scores.shape[1]  # 1 in the first step, then K
+            search.extend(list(zip(*found, strict=True)), ends)
+        num_beams = scores.shape[1]  # 1 in the first step, then K
         order = compact_rows([not search.is_over for search in unfinished])
-        origins = [i * beams + parent for i in order for parent in unfinished[i].parents]
+        origins = [i * num_beams + parent for i in order for _, parent, _ in unfinished[i].beams]
         unfinished = [unfinished[i] for i in order]
-        tokens = start.new_tensor([token for each in unfinished for _, token in each.hypotheses])
+        tokens = start.new_tensor([token for each in unfinished for _, _, token in each.beams])
         if unfinished and origins != list(range(scores.numel())):
             model.reorder(torch.tensor(origins, device="cpu"))
     return [search.results()[:n_best] for search in searches]
 
 
-def _penalty_function(length_penalty: float | Callable[[int], float]) -> Callable[[int], float]:
-    """Return the function from the length of a hypothesis to its length penalty."""
-    if callable(length_penalty):
-        check(Function, length_penalty=length_penalty)
-        function = length_penalty
-
-        def checked(length: int) -> float:
-            number = function(length)
-            if not 0.0 < number < math.inf:
-                raise ValueError(
-                    f"length_penalty must return positive numbers, got {number} for length {length}"
-                )
-            return number
-
-        return checked
-    check(Number, length_penalty=length_penalty)
-    if not 0.0 <= length_penalty <= 10.0:
-        raise ValueError(f"length_penalty must be in [0, 10], got length_penalty={length_penalty}")
-    alpha = length_penalty
-    return lambda length: ((5 + length) / 6) ** alpha
-
-
+@dataclass
 class _Search:
     """The beam search of one sequence.
 
     Attributes:
-        hypotheses: The unfinished hypotheses, one per beam, each a linked list (prefix, last
-            token), whose prefix is None or again such a pair.
-        scores: The log-probability of each.
-        parents: The index of the beam that held the prefix of each, one step before.
+        beams: The unfinished hypotheses; the index is that of a beam one step before.
+        hypotheses: All tokens of each.
         length: The number of tokens of each; at most ``max_length``.
         finished: The best finished hypotheses, at most ``beam_size``, best first.
     """
 
-    def __init__(
-        self,
-        beam_size: int,
-        penalty: Callable[[int], float],
-        lookahead: int | None,
-        max_length: int,
-    ) -> None:
-        self.beam_size, self.penalty = beam_size, penalty
-        self.lookahead, self.max_length = lookahead, max_length
-        self.hypotheses: list[Any] = [None]
-        self.scores = [0.0]
-        self.parents = [0]
-        self.length = 0
-        self.finished: list[Generation] = []
+    beam_size: int
+    length_penalty: Penalty
+    lookahead: int | None
+    max_length: int
+    beams: list[Beam] = field(default_factory=lambda: [(0.0, 0, -1)])
+    hypotheses: list[list[int]] = field(default_factory=lambda: [[]])
+    length: int = 0
+    finished: list[Generation] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -204,83 +189,75 @@ class _Search:
     @property
     def is_decided(self) -> bool:
         """Whether the stopping rule rejects all unfinished hypotheses, or there are none."""
-        if not self.scores:
+        if not self.beams:
             return True
         if len(self.finished) < self.beam_size:
             return False
         if self.lookahead is None:
             return True
         length = min(self.length + self.lookahead, self.max_length)
-        return max(self.scores) / self.penalty(length) <= self.rank(self.finished[-1])[1]
+        return max(self.beams)[0] / self.penalty(length) <= self.rank(self.finished[-1])
 
-    def extend(
-        self, scores: list[float], parents: list[int], tokens: list[int], *, ends: Set[int]
-    ) -> None:
-        """Replace the hypotheses by the best candidates, which are given best first.
+    def extend(self, candidates: list[Beam], ends: Set[int]) -> None:
+        """Replace the hypotheses by the best candidates.
 
         Args:
-            scores: The log-probability of each candidate.
-            parents: The index of the beam whose hypothesis each candidate extends.
-            tokens: The id of the token that each candidate adds.
+            candidates: Extensions of the hypotheses, best first.
             ends: The ids of the end tokens.
         """
-        candidates = list(zip(scores, parents, tokens, strict=True))
-        if scores[-1] == -math.inf:
-            candidates = [each for each in candidates if each[0] > -math.inf]
-        if not ends.isdisjoint(tokens):
-            for score, parent, token in candidates[: self.beam_size]:
-                if token in ends:
-                    sequence = _backtrack(self.hypotheses[parent])
-                    self.finished.append(Generation(sequence, score, finished=True))
-            self.finished = sorted(self.finished, key=self.rank, reverse=True)[: self.beam_size]
-            candidates = [each for each in candidates if each[2] not in ends]
-        beams = _assign_beams(candidates[: self.beam_size], self.beam_size) if candidates else []
-        self.hypotheses = [(self.hypotheses[parent], token) for _, parent, token in beams]
-        self.scores = [score for score, _, _ in beams]
-        self.parents = [parent for _, parent, _ in beams]
+        possible = [each for each in candidates if each[0] > -math.inf]
+        finished = [
+            Generation([*self.hypotheses[parent]], score, finished=True)
+            for score, parent, token in possible[: self.beam_size]
+            if token in ends
+        ]
+        if finished:
+            ranked = sorted(self.finished + finished, key=self.rank, reverse=True)
+            self.finished = ranked[: self.beam_size]
+        unfinished = [each for each in possible if each[2] not in ends]
+        self.beams = _assign_beams(unfinished[: self.beam_size], self.beam_size)
+        self.hypotheses = [[*self.hypotheses[parent], token] for _, parent, token in self.beams]
         self.length += 1
 
     def results(self) -> list[Generation]:
         """Return the finished hypotheses, and those cut at ``max_length``, best first."""
-        found = list(self.finished)
-        if not self.is_decided:
-            beams = zip(self.hypotheses, self.scores, strict=True)
-            found += [Generation(_backtrack(each), score, finished=False) for each, score in beams]
-        return sorted(
-            (each for each in found if each.score > -math.inf), key=self.rank, reverse=True
-        )
+        if self.is_decided:
+            return self.finished
+        cut = [
+            Generation(tokens, score, finished=False)
+            for tokens, (score, _, _) in zip(self.hypotheses, self.beams, strict=True)
+            if score > -math.inf
+        ]
+        return self.finished + sorted(cut, key=self.rank, reverse=True)
 
-    def rank(self, hypothesis: Generation) -> tuple[bool, float]:
-        """Return the sort key of a hypothesis: whether it is finished, then its penalised score."""
-        length = len(hypothesis.tokens) + hypothesis.finished
-        return hypothesis.finished, hypothesis.score / self.penalty(length)
+    def rank(self, hypothesis: Generation) -> float:
+        """Return the penalised score of a hypothesis."""
+        return hypothesis.score / self.penalty(len(hypothesis.tokens) + hypothesis.finished)
+
+    def penalty(self, length: int) -> float:
+        """Compute the length penalty of a hypothesis."""
+        if not callable(self.length_penalty):
+            return float(((5 + length) / 6) ** self.length_penalty)
+        number = self.length_penalty(length)
+        if not 0.0 < number < math.inf:
+            raise ValueError(
+                f"length_penalty must return positive numbers, got {number} for length {length}"
+            )
+        return number
 
 
-def _backtrack(hypothesis: Any) -> list[int]:
-    """List the tokens of a hypothesis, from the first to the last."""
-    tokens: list[int] = []
-    while hypothesis is not None:
-        hypothesis, token = hypothesis
-        tokens.append(token)
-    return tokens[::-1]
-
-
-def _assign_beams(
-    candidates: list[tuple[float, int, int]], beam_size: int
-) -> list[tuple[float, int, int]]:
+def _assign_beams(candidates: list[Beam], beam_size: int) -> list[Beam]:
     """Assign each candidate to a beam; the first of each parent stays in its parent's beam.
 
     The cache of such a beam need not be copied. If there are fewer candidates than beams, the best
     one is repeated with a probability of 0.
     """
-    beams: list[tuple[float, int, int] | None] = [None] * beam_size
-    others = []
+    if not candidates:
+        return []
+    repeated = -math.inf, *candidates[0][1:]
+    candidates = candidates + [repeated] * (beam_size - len(candidates))
+    first: dict[int, Beam] = {}
     for candidate in candidates:
-        parent = candidate[1]
-        if beams[parent] is None:
-            beams[parent] = candidate
-        else:
-            others.append(candidate)
-    others += [(-math.inf, *candidates[0][1:])] * (beam_size - len(candidates))
-    others.reverse()
-    return [others.pop() if beam is None else beam for beam in beams]
+        first.setdefault(candidate[1], candidate)
+    others = iter([each for each in candidates if first[each[1]] is not each])
+    return [first.get(beam) or next(others) for beam in range(beam_size)]

@@ -1,21 +1,25 @@
 """Greedy decoding: the most probable token at each step."""
 
-from collections.abc import Collection, Sequence
-
 import torch
 from torch import Tensor
 
-from transformer_blocks.generation.protocol import Generation, StepModel
-from transformer_blocks.generation.stepping import check_decoding_arguments, generate, step_top_k
+from transformer_blocks._contracts import checked
+from transformer_blocks.generation.protocol import Generation
+from transformer_blocks.generation.stepping import (
+    EndId,
+    MaxLength,
+    Model,
+    Start,
+    generate,
+    limits_and_ends,
+    step_top_k,
+)
 
 
+@checked
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel,
-    start: Tensor,
-    *,
-    end_id: int | Collection[int] | None,
-    max_length: int | Sequence[int],
+    model: Model, start: Start, *, end_id: EndId | None, max_length: MaxLength
 ) -> list[Generation]:
     """Generate sequences by taking the most probable token at each step.
 
@@ -53,11 +57,11 @@ def greedy_search(
         [3, 2, 1] True
         [8, 7, 6, 5, 4, 3] False
     """
-    _, ends = check_decoding_arguments(model, start, end_id, max_length)
+    limits, ends = limits_and_ends(start, max_length, end_id)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
         scores = torch.zeros(len(tokens), 1, dtype=torch.float64, device="cpu")
         best, next_tokens, _ = step_top_k(model, tokens, scores, 1, ends)
         return next_tokens[:, 0], best[:, 0]
 
-    return generate(model, start, choose, end_id=end_id, max_length=max_length)
+    return generate(model, start, choose, limits, ends)

@@ -1,18 +1,34 @@
 """Incremental decoding: a Transformer and its cache as a step model."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from copy import copy
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, check, check_tensor, raise_type_error
+from transformer_blocks._contracts import (
+    Function,
+    Rule,
+    Shaped,
+    check,
+    checked,
+    raise_type_error,
+)
 from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.generation.prompts import count_padding, left_padding_mask
+from transformer_blocks.generation.prompts import Lengths, count_padding, left_padding_mask
 from transformer_blocks.multi_head import MultiHeadAttention
+
+
+def _test_stack(name: str, stack: Any) -> None:
+    if not isinstance(stack, Encoder | Decoder):
+        raise_type_error(name, "an instance of Encoder or Decoder", stack)
+
+
+Stack = Annotated[Encoder | Decoder, Rule("an Encoder or a Decoder", _test_stack)]
 
 
 class IncrementalDecoder:
@@ -65,21 +81,18 @@ class IncrementalDecoder:
         True
     """
 
+    @checked
     def __init__(
         self,
-        stack: Encoder | Decoder,
+        stack: Stack,
         cache: SelfAttentionCache | DecoderCache,
         *,
-        embed: Callable[[Tensor, Any], Tensor],  # the position is an int or a tensor
-        output: Callable[[Tensor], Tensor],
+        embed: Function[Callable[[Tensor, Any], Tensor]],  # the position is an int or a tensor
+        output: Function[Callable[[Tensor], Tensor]],
     ) -> None:
-        if not isinstance(stack, Encoder | Decoder):
-            raise_type_error("stack", "an instance of Encoder or Decoder", stack)
-        cache_type = DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache
-        check(cache_type, cache=cache)
-        check(Function, embed=embed, output=output)
+        check(DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache, cache=cache)
         if any(_drops(part) for part in stack.modules()):
-            warnings.warn("stack drops values at random, as in training; call eval()", stacklevel=2)
+            warnings.warn("stack drops values at random, as in training; call eval()", stacklevel=3)
         self.stack, self.cache = stack, cache
         self.embed, self.output = embed, output
         self._padding: Tensor | None = None  # of each row, on the CPU, (N,); None if no row has any
@@ -90,8 +103,11 @@ class IncrementalDecoder:
         length = self.cache.length
         return length if self._padding is None else length - self._padding
 
+    @checked
     @torch.no_grad()
-    def prefill(self, tokens: Tensor, *, lengths: Sequence[int] | Tensor | None = None) -> None:
+    def prefill(
+        self, tokens: Annotated[Tensor, Shaped("N L")], *, lengths: Lengths | None = None
+    ) -> None:
         """Append prompts to the cache in one pass.
 
         The last token of a prompt is usually left out: it is passed as ``start`` to the decoding
@@ -140,30 +156,24 @@ class IncrementalDecoder:
             >>> together == [generate([prompt])[0].tokens for prompt in prompts]
             True
         """
-        check_tensor("tokens", tokens)
-        if tokens.dim() != 2:
-            raise ValueError(f"tokens must have shape (N, L), got {tuple(tokens.shape)}")
+        padding = self._padding
         if lengths is not None:
             padding = count_padding(tokens, lengths)  # (N,)
             common = int(padding.min()) if len(padding) else 0
             tokens, padding = tokens[:, common:], padding - common
-            if padding.any():
-                self._prefill_padded(tokens, padding)
-                return
+            if not padding.any():
+                padding = self._padding
+            elif self.cache.length:
+                raise ValueError(
+                    "lengths must be equal where tokens are in the cache already, as padding "
+                    f"cannot follow them, got {self.cache.length} tokens there"
+                )
+            else:  # padding is embedded too: as the first token of a prompt, certainly a known id
+                known = tokens[int(padding.argmin()), 0]
+                is_padding = left_padding_mask(padding, tokens.shape[1]).to(tokens.device)
+                tokens = torch.where(is_padding, known, tokens)
         if tokens.shape[1]:
-            self._hidden(tokens, self._padding)
-
-    def _prefill_padded(self, tokens: Tensor, padding: Tensor) -> None:
-        """Append prompts with this number of padding tokens at the left; the longest has none."""
-        if self.cache.length:
-            raise ValueError(
-                "lengths must be equal where tokens are in the cache already, as padding cannot "
-                f"follow them, got {self.cache.length} tokens there"
-            )
-        # Padding is embedded too: as the first token of a prompt, which is certainly a known id.
-        known = tokens[int(padding.argmin()), 0]
-        is_padding = left_padding_mask(padding, tokens.shape[1]).to(tokens.device)
-        self._hidden(torch.where(is_padding, known, tokens), padding)
+            self._hidden(tokens, padding)
         self._padding = padding
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -200,8 +210,9 @@ class IncrementalDecoder:
             padding = self._padding[rows.to("cpu")]
             self._padding = padding if padding.any() else None  # without any, no mask is needed
 
+    @checked
     @torch.no_grad()
-    def replace(self, rows: Tensor, tokens: Tensor) -> None:
+    def replace(self, rows: Rows, tokens: Annotated[Tensor, Shaped("M L")]) -> None:
         """Replace the prefixes of some rows of a decoder-only model; the other rows remain.
 
         The new prefixes end in the last column of the cache, with padding before them. A model
@@ -251,13 +262,10 @@ class IncrementalDecoder:
         if not isinstance(self.stack, Encoder):
             raise TypeError("the stack must be an Encoder to replace rows, got a Decoder")
         length = self.cache.length
-        check(Rows, rows=rows)
         check_rows(rows, self.cache.rows)
-        check_tensor("tokens", tokens)
-        if tokens.dim() != 2 or len(tokens) != len(rows) or tokens.shape[1] > length:
+        if tokens.shape[1] > length:
             raise ValueError(
-                f"tokens must have shape (M, L) = ({len(rows)}, L) with L at most the length of "
-                f"the cache, {length}, got {tuple(tokens.shape)}"
+                f"tokens must not be longer than the cache, {length}, got {tuple(tokens.shape)}"
             )
         if len(rows.unique()) < len(rows):
             raise ValueError(f"rows must not repeat an index, got {rows.tolist()}")
@@ -265,19 +273,17 @@ class IncrementalDecoder:
             return
         start = length - tokens.shape[1]
         padding = torch.full((len(rows),), start, device="cpu")
-        part = IncrementalDecoder(
-            self.stack, self.stack.new_cache(), embed=self.embed, output=self.output
-        )
+        part = copy(self)
+        part.cache, part._padding = self.stack.new_cache(), padding
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
             new.write(*(each[rows, :, :start] for each in old.read()))  # masked as padding
         part.cache.advance(start)
-        if tokens.shape[1]:
-            part._hidden(tokens, padding)
+        part.prefill(tokens)
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
             for mine, others in zip(old.read(), new.read(), strict=True):
                 mine[rows] = others
-        before = torch.zeros(self.cache.rows, dtype=torch.int64, device="cpu")
-        before = before if self._padding is None else self._padding
+        none = torch.zeros(self.cache.rows, dtype=torch.int64, device="cpu")
+        before = none if self._padding is None else self._padding
         self._padding = before.index_copy(0, rows, padding)
 
     def _hidden(self, tokens: Tensor, padding: Tensor | None) -> Tensor:

@@ -18,14 +18,37 @@ length should therefore share a batch.
 """
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Integer, check, raise_type_error
+from transformer_blocks._contracts import Integer, Rule, check, checked, raise_type_error
 
 
-def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
+def _test_integers(name: str, numbers: Any) -> None:
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str):
+        raise_type_error(name, "a list of ints or an integer tensor", numbers)
+    check(Integer, **{f"{name}[{index}]": each for index, each in enumerate(numbers)})
+
+
+def _test_prompts(name: str, prompts: Any) -> None:
+    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
+        raise_type_error(name, "a list of lists of token ids", prompts)
+    for row, prompt in enumerate(prompts):
+        _test_integers(f"{name}[{row}]", prompt)
+
+
+def _test_lengths(name: str, lengths: Any) -> None:
+    _test_integers(name, lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+
+
+Prompts = Annotated[Sequence[Sequence[int]], Rule("lists of token ids", _test_prompts)]
+Lengths = Annotated[Sequence[int] | Tensor, Rule("a list of ints", _test_lengths)]
+
+
+@checked
+def left_pad(prompts: Prompts) -> tuple[Tensor, list[int]]:
     """Pad prompts at the left to one length, for :meth:`IncrementalDecoder.prefill`.
 
     Args:
@@ -48,13 +71,6 @@ def left_pad(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, list[int]]:
         >>> lengths
         [3, 1]
     """
-    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
-        raise_type_error("prompts", "a list of lists of token ids", prompts)
-    for row, prompt in enumerate(prompts):
-        if not isinstance(prompt, Sequence) or isinstance(prompt, str):
-            raise_type_error(f"prompts[{row}]", "a list of token ids", prompt)
-        for token in prompt:
-            check(Integer, **{f"prompts[{row}]": token})
     lengths = [len(prompt) for prompt in prompts]
     tokens = torch.zeros(len(prompts), max(lengths, default=0), dtype=torch.int64, device="cpu")
     for row, prompt in zip(tokens, prompts, strict=True):
@@ -73,30 +89,21 @@ def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:
         Number of padding tokens of each row, int64, on the CPU, of shape (N,).
 
     Raises:
-        TypeError: If ``lengths`` does not hold integers.
         ValueError: If there are not N numbers, or one is out of range.
     """
     rows, longest = tokens.shape
-    if isinstance(lengths, Tensor):
-        if lengths.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"lengths must be int32 or int64, got dtype={lengths.dtype}")
-        if lengths.dim() != 1:
-            raise ValueError(f"lengths must have shape (N,), got {tuple(lengths.shape)}")
-        lengths = lengths.tolist()
-    if not isinstance(lengths, Sequence) or isinstance(lengths, str):
-        raise_type_error("lengths", "a list of ints or an integer tensor", lengths)
-    if len(lengths) != rows:
+    numbers = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    if len(numbers) != rows:
         raise ValueError(
-            f"lengths must hold one number for each of the {rows} rows, got {len(lengths)}"
+            f"lengths must hold one number for each of the {rows} rows, got {len(numbers)}"
         )
-    for row, length in enumerate(lengths):
-        check(Integer, **{f"lengths[{row}]": length})
+    for row, length in enumerate(numbers):
         if not 0 <= length <= longest:
             raise ValueError(
                 f"lengths must be in 0..{longest}, the length of tokens, "
                 f"got lengths[{row}]={length}"
             )
-    return longest - torch.tensor(lengths, dtype=torch.int64, device="cpu")
+    return longest - torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 def left_padding_mask(padding: Tensor, length: int) -> Tensor:

@@ -13,32 +13,61 @@ them is drawn now and then. Three parameters make that rarer:
   2020, https://arxiv.org/abs/1904.09751).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Number, Size, check, raise_type_error
-from transformer_blocks.generation.protocol import Generation, StepModel
+from transformer_blocks._contracts import (
+    Number,
+    PositiveNumber,
+    Rule,
+    Size,
+    check,
+    checked,
+    raise_type_error,
+)
+from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
-    check_decoding_arguments,
+    EndId,
+    MaxLength,
+    Model,
+    Start,
     generate,
+    limits_and_ends,
     step_log_probabilities,
 )
 
 
+def _test_top_p(name: str, number: Any) -> None:
+    check(Number, **{name: number})
+    if not 0.0 < number <= 1.0:
+        raise ValueError(f"{name} must be in (0, 1], got {name}={number}")
+
+
+def _test_generator(name: str, generator: Any) -> None:
+    if not isinstance(generator, Sequence) or isinstance(generator, str):
+        raise_type_error(name, "a torch.Generator, a list of them, or None", generator)
+    check(torch.Generator, **{f"{name}[{row}]": each for row, each in enumerate(generator)})
+
+
+Generators = Annotated[Sequence[torch.Generator], Rule("a list of generators", _test_generator)]
+
+
+@checked
 @torch.inference_mode()
 def sample(
-    model: StepModel,
-    start: Tensor,
+    model: Model,
+    start: Start,
     *,
-    end_id: int | Collection[int] | None,
-    max_length: int | Sequence[int],
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    end_id: EndId | None,
+    max_length: MaxLength,
+    temperature: PositiveNumber = 1.0,
+    top_k: Size | None = None,
+    top_p: Annotated[float, Rule("in (0, 1]", _test_top_p)] | None = None,
+    generator: torch.Generator | Generators | None = None,
 ) -> list[Generation]:
     """Generate sequences by drawing each token at random.
 
@@ -85,16 +114,7 @@ def sample(
         >>> 550 < drawn.tokens.count(1) < 650
         True
     """
-    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
-    check(Number, temperature=temperature)
-    if top_p is not None:
-        check(Number, top_p=top_p)
-    if top_k is not None:
-        check(Size, top_k=top_k)
-    if temperature <= 0.0:
-        raise ValueError(f"temperature must be above 0, got temperature={temperature}")
-    if top_p is not None and not 0.0 < top_p <= 1.0:
-        raise ValueError(f"top_p must be in (0, 1], got top_p={top_p}")
+    limits, ends = limits_and_ends(start, max_length, end_id)
     dtype = _widest_dtype(start.device)
     uniform = _draw(generator, limits).to(start.device, dtype)  # (longest, N)
 
@@ -116,7 +136,7 @@ def sample(
         chosen = order.gather(1, places)  # (M, 1)
         return chosen[:, 0], log_probabilities.gather(1, chosen)[:, 0]
 
-    return generate(model, start, choose, end_id=end_id, max_length=max_length)
+    return generate(model, start, choose, limits, ends)
 
 
 def _draw(
@@ -129,10 +149,6 @@ def _draw(
         shape = steps, len(limits)
         dtype = _widest_dtype(torch.device(device))
         return torch.rand(shape, generator=generator, dtype=dtype, device=device)
-    if not isinstance(generator, Sequence) or isinstance(generator, str):
-        raise_type_error("generator", "a torch.Generator, a list of them, or None", generator)
-    for row, each in enumerate(generator):
-        check(torch.Generator, **{f"generator[{row}]": each})
     if len(generator) != len(limits) or len(set(map(id, generator))) != len(limits):
         raise ValueError(
             f"generator must be one, or a different one for each of the {len(limits)} sequences, "

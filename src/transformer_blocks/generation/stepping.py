@@ -2,23 +2,53 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence, Set
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Integer, Size, check, check_tensor, raise_type_error
+from transformer_blocks._contracts import (
+    Count,
+    Ids,
+    Rule,
+    Size,
+    check,
+    check_tensor,
+    raise_type_error,
+)
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsError, StepModel
+
+
+def _test_model(name: str, model: Any) -> None:
+    for method in ("step", "reorder"):
+        if isinstance(model, type) or not callable(getattr(model, method, None)):
+            raise_type_error(name, f"an object with a method {method}", model)
+
+
+def _one_or_more(number: Any, collection: type) -> Rule:
+    """Return the rule that a value, or each element of a collection, obeys that of a number."""
+
+    def test(name: str, value: Any) -> None:
+        is_collection = isinstance(value, collection) and not isinstance(value, str | bytes)
+        for each in value if is_collection else [value]:
+            check(number, **{name: each})
+
+    return Rule("one or more numbers", test)
+
+
+Model = Annotated[StepModel, Rule("a StepModel", _test_model)]
+Start = Annotated[Tensor, Ids("N", torch.int32, torch.int64)]
+EndId = Annotated[int | Collection[int], _one_or_more(Count, Collection)]
+MaxLength = Annotated[int | Sequence[int], _one_or_more(Size, Sequence)]
 
 
 def generate(
     model: StepModel,
     start: Tensor,
     choose: Callable[[Tensor, list[int], int], tuple[Tensor, Tensor]],
-    *,
-    end_id: int | Collection[int] | None,
-    max_length: int | Sequence[int],
+    limits: Sequence[int],
+    ends: Set[int],
 ) -> list[Generation]:
     """Generate sequences token by token; a finished sequence is removed from the batch.
 
@@ -29,14 +59,12 @@ def generate(
             newest tokens of the M unfinished sequences, of shape (M,), the indices of these
             sequences, and the number of the step, from 0. It returns the next tokens and their
             log-probabilities, both of shape (M,).
-        end_id: Id of the end token, or several such ids; None if there is none.
-        max_length: Maximum number of tokens to generate, including the end token; or a list with
-            one such number for each sequence.
+        limits: Maximum number of tokens of each sequence, including the end token.
+        ends: Ids of the end tokens.
 
     Returns:
         N generated sequences, in the order of ``start``.
     """
-    limits, ends = check_decoding_arguments(model, start, end_id, max_length)
     tokens = start
     unfinished = list(range(len(start)))  # the sequence in each row of the batch
     sequences: list[list[int]] = [[] for _ in unfinished]
@@ -115,55 +143,25 @@ def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tu
     return top_k(candidates, min(count, candidates.shape[1]))
 
 
-def check_decoding_arguments(
-    model: StepModel,
-    start: Tensor,
-    end_id: int | Collection[int] | None,
-    max_length: int | Sequence[int],
+def limits_and_ends(
+    start: Tensor, max_length: int | Sequence[int], end_id: int | Collection[int] | None
 ) -> tuple[list[int], Set[int]]:
-    """Raise unless the arguments that all decoding algorithms share are valid.
-
-    Returns:
-        The maximum number of tokens of each sequence, and the ids of the end tokens.
+    """Return the maximum number of tokens of each sequence, and the ids of the end tokens.
 
     Raises:
-        TypeError: If an argument is of the wrong type.
-        ValueError: If an argument has a wrong shape or is out of range.
+        ValueError: If ``max_length`` is a list of another length than ``start``.
     """
-    lengths = max_length if isinstance(max_length, Sequence) else [max_length]
-    for length in lengths:
-        check(Size, max_length=length)
-    ends: Collection[Any] = () if end_id is None else [end_id]
-    if isinstance(end_id, Collection) and not isinstance(end_id, str | bytes):
-        ends = end_id
-    for each in ends:
-        check(Integer, end_id=each)
-        if each < 0:
-            raise ValueError(f"end_id must be a token id or None, got end_id={each}")
-    for method in ("step", "reorder"):
-        if isinstance(model, type) or not callable(getattr(model, method, None)):
-            raise_type_error("model", f"an object with a method {method}", model)
-    check_tensor("start", start)
-    if start.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"start must hold int32 or int64 ids, got dtype={start.dtype}")
-    if start.dim() != 1:
-        raise ValueError(f"start must have shape (N,), got {tuple(start.shape)}")
-    if not isinstance(max_length, Sequence):
-        return [max_length] * len(start), frozenset(ends)
-    if len(lengths) != len(start):
+    limits = [max_length] * len(start) if isinstance(max_length, int) else list(max_length)
+    if len(limits) != len(start):
         raise ValueError(
             f"max_length must be one number, or one for each of the {len(start)} sequences, "
-            f"got {len(lengths)}"
+            f"got {len(limits)}"
         )
-    return list(lengths), frozenset(ends)
+    return limits, frozenset([end_id] if isinstance(end_id, int) else end_id or ())
 
 
 def _check_ends(ends: Set[int], vocabulary_size: int) -> None:
-    """Raise unless the end tokens are in the model's vocabulary.
-
-    Raises:
-        ValueError: If one is not.
-    """
+    """Raise ``ValueError`` unless the end tokens are in the model's vocabulary."""
     for end_id in ends:
         if end_id >= vocabulary_size:
             raise ValueError(
