@@ -236,9 +236,8 @@ class _Search:
 
     def penalty(self, length: int) -> float:
         """Compute the length penalty of a hypothesis."""
-        if not callable(self.length_penalty):
-            return float(((5 + length) / 6) ** self.length_penalty)
-        number = self.length_penalty(length)
+        alpha = self.length_penalty
+        number = alpha(length) if callable(alpha) else ((5 + length) / 6) ** alpha
         if not 0.0 < number < math.inf:
             raise ValueError(
                 f"length_penalty must return positive numbers, got {number} for length {length}"
