@@ -935,8 +935,9 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
     *(
         f"{name}.attention_scores"
-        for name in ("ExplicitAttention", "AdditiveAttention", "ALiBi", "RelativeBias")
+        for name in ("ExplicitAttention", "AdditiveAttention", "RelativeBias")
     ),
+    *("ALiBi.biases", "RelativeBias.biases"),
     # Parts of the forward pass of a layer, which is called with what has been checked.
     *("MultiHeadAttention.project_heads", "MultiHeadAttention.split_heads"),
     *("MultiHeadAttention.merge_heads", "MultiHeadAttention.transform_queries"),

@@ -372,7 +372,7 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "NaN": (lambda: without(B) | {B: torch.full((16, 2), torch.nan)}, "weights must hold finite"),
     "sparse": (lambda: without(B) | {B: torch.ones(16, 2).to_sparse()}, "weights must have"),
     "on meta": (lambda: without(B) | {B: torch.ones(16, 2, device="meta")}, "weights must hold"),
-    "an array": (lambda: without(B) | {B: np.ones((16, 2))}, "weights must be a dictionary of"),
+    "an array": (lambda: without(B) | {B: np.ones((16, 2))}, r"weights\['.*b'\] must be a ten"),
     "a list": (lambda: [1], "weights must be a dictionary of"),
 }
 

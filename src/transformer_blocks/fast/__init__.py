@@ -18,13 +18,3 @@ custom backward passes, and special cases for compiled code.
 
 Next: :mod:`transformer_blocks.inference`, a trained model prepared for fast decoding.
 """
-
-__all__ = [
-    "attention",
-    "caching",
-    "cross_entropy",
-    "dropout",
-    "intervals",
-    "sliding_window",
-    "top_k",
-]

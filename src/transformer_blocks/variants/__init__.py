@@ -26,17 +26,3 @@ few weights in place of all. With each of these parts, the mask rule of
 
 Next: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.
 """
-
-__all__ = [
-    "additive",
-    "alibi",
-    "explicit",
-    "gated_feed_forward",
-    "grouped_query",
-    "lora",
-    "query_key_norm",
-    "relative_bias",
-    "rotary",
-    "rotary_scaling",
-    "sandwich_norm",
-]

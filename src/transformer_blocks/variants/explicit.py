@@ -1,5 +1,6 @@
-"""Base class of attention functions whose scores are not the scaled dot products alone."""
+"""Base classes of attention functions whose scores are not the scaled dot products alone."""
 
+import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
@@ -8,6 +9,7 @@ from transformer_blocks.attention import (
     Mask,
     Queries,
     Values,
+    attention_scores,
     combine_masks,
     masked_softmax,
     matmul_by_head,
@@ -15,7 +17,7 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.fast.dropout import apply_dropout
 
-__all__ = ["ExplicitAttention"]
+__all__ = ["DistanceBias", "ExplicitAttention"]
 
 
 class ExplicitAttention(nn.Module):
@@ -110,3 +112,54 @@ class ExplicitAttention(nn.Module):
             self, query, key, mask=mask, causal=causal, scale=scale
         )
         return matmul_by_head(apply_dropout(weights, dropout), value), weights
+
+
+class DistanceBias(ExplicitAttention):
+    """Base class of attention functions that add a bias for the distance to every score.
+
+    The last query has the position of the last key, so they work for self-attention, and for
+    decoding with a cache. Padding at the left of a sequence changes no distance between its tokens,
+    and no score. They do not suit cross-attention, as the distance between positions of two
+    sequences is not defined.
+    """
+
+    def biases(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
+        """Compute the bias of each distance; a subclass defines how.
+
+        Args:
+            distance: Position of the key minus position of the query, int64, of shape (L, S).
+            dtype: The dtype of the scores.
+
+        Returns:
+            Biases of the scores of each head, of shape (H, L, S).
+        """
+        raise NotImplementedError
+
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        """Compute the scores of equation 1 and add the biases.
+
+        Args:
+            query: Query vectors, of shape (B, H, L, d_k).
+            key: Key vectors, of shape (B, H, S, d_k).
+            scale: Factor of the dot products, not of the biases; 1 / sqrt(d_k) if not given.
+
+        Returns:
+            Scores, of shape (B, H, L, S).
+
+        Raises:
+            ValueError: If the number of heads does not fit, or there are more queries than keys.
+        """
+        (heads, length), key_length = query.shape[1:3], key.shape[2]
+        if length > key_length:
+            raise ValueError(
+                f"there must be no more queries than keys, got L={length} and S={key_length}"
+            )
+        scores = attention_scores(query, key, scale)  # (B, H, L, S)
+        positions = torch.arange(key_length, device=scores.device)
+        distance = positions - positions[key_length - length :, None]  # (L, S)
+        biases = self.biases(distance, scores.dtype)  # (H, L, S)
+        if len(biases) != heads:
+            raise ValueError(
+                f"query must have shape (B, {len(biases)}, L, d_k), got {tuple(query.shape)}"
+            )
+        return scores + biases

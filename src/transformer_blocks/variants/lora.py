@@ -22,7 +22,7 @@ Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 import torch
@@ -32,12 +32,32 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import (
     Input,
     PositiveNumber,
+    Rule,
     Size,
-    check,
+    check_tensor,
     check_unaltered,
     checked,
     raise_type_error,
 )
+
+MATRICES = "lora_a", "lora_b"
+
+
+def _test_names(name: str, names: Any) -> None:
+    is_collection = isinstance(names, Collection) and not isinstance(names, str)
+    if not is_collection or not all(isinstance(each, str) for each in names):
+        raise_type_error(name, "a collection of module names", names)
+
+
+def _test_tensors(name: str, tensors: Any) -> None:
+    if not isinstance(tensors, Mapping):
+        raise_type_error(name, "a dictionary of tensors", tensors)
+    for key, each in tensors.items():
+        check_tensor(f"{name}[{key!r}]", each)
+
+
+Names = Annotated[Collection[str], Rule("names of modules", _test_names)]
+Tensors = Annotated[Mapping[str, Tensor], Rule("a dictionary of tensors", _test_tensors)]
 
 
 class LoraLinear(nn.Module):
@@ -155,7 +175,7 @@ def add_lora(
     *,
     rank: Size,
     alpha: PositiveNumber | None = None,
-    modules: Collection[str] = ("query_projection", "value_projection"),
+    modules: Names = ("query_projection", "value_projection"),
 ) -> None:
     """Replace linear layers of a trained model by :class:`LoraLinear`, and freeze all else.
 
@@ -193,23 +213,18 @@ def add_lora(
         >>> trainable / sum(each.numel() for each in model.parameters()) < 0.01
         True
     """
-    if isinstance(modules, str) or not isinstance(modules, Collection):
-        raise_type_error("modules", "a collection of module names", modules)
-    if not modules:
-        raise ValueError("modules must name a linear layer, got no name")
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
-    chosen: list[str] = []
+    chosen: dict[str, None] = {}
     for module in modules:
-        if not isinstance(module, str):
-            raise_type_error("modules", "a collection of module names", module)
         found = [name for name in names if f".{name}".endswith(f".{module}")]
         if not found:
             raise ValueError(f"modules must name parts of the model, got {module!r}")
-        chosen += found
-    layers = _find_layers("modules", model, dict.fromkeys(chosen, rank))
+        chosen |= dict.fromkeys(found)
+    layers = _find_layers("modules", model, chosen)
     _insert(model, dict.fromkeys(layers.values(), rank), alpha)
 
 
+@checked
 def merge_lora(model: nn.Module) -> nn.Module:
     """Replace each :class:`LoraLinear` of a model by the linear layer that computes the same.
 
@@ -241,13 +256,12 @@ def merge_lora(model: nn.Module) -> nn.Module:
         >>> type(model.layers[0].self_attention.query_projection).__name__
         'Linear'
     """
-    merged: dict[nn.Module, nn.Module] = {
-        layer: layer.merged() for layer in _lora_layers(model).values()
-    }
+    merged = {layer: layer.merged() for layer in _lora_layers(model).values()}
     _replace_layers(model, merged)
-    return merged.get(model, model)
+    return merged[model] if isinstance(model, LoraLinear) else model
 
 
+@checked
 def lora_weights(model: nn.Module) -> dict[str, Tensor]:
     """Copy the matrices A and B of a model, which are all that :func:`load_lora` needs.
 
@@ -282,7 +296,7 @@ def lora_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 @checked
-def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_lora(model: nn.Module, weights: Tensors) -> None:
     """Add LoRA layers with trained matrices to a model that has none.
 
     The layers and their ranks are those of the weights; see :func:`add_lora`. If any of the weights
@@ -311,37 +325,24 @@ def load_lora(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         >>> torch.allclose(trained(x), tuned(x), atol=1e-6)
         True
     """
-    if not isinstance(weights, Mapping):
-        raise_type_error("weights", "a dictionary of tensors", weights)
-    ranks: dict[str, int] = {}
-    for key, tensor in weights.items():
-        name, _, part = str(key).rpartition(".")
-        other = {"lora_a": "lora_b", "lora_b": "lora_a"}.get(part)
-        if f"{name}.{other}" not in weights:
-            raise ValueError(
-                f"weights must hold lora_a and lora_b of each layer, got {key!r} alone"
-            )
-        if not isinstance(tensor, Tensor):
-            raise_type_error("weights", "a dictionary of tensors", tensor)
-        if part == "lora_a":
-            ranks[name] = len(tensor) if tensor.dim() else 0
-    if not ranks:
-        raise ValueError("weights must hold lora_a and lora_b of each layer, got none")
-    layers = _find_layers("weights", model, ranks)
-    for name, layer in layers.items():
-        shapes = {
-            "lora_a": (ranks[name], layer.in_features),
-            "lora_b": (layer.out_features, ranks[name]),
-        }
-        for part, shape in shapes.items():
-            _check_weight(f"{name}.{part}", weights[f"{name}.{part}"], layer.weight.dtype, shape)
+    names = dict.fromkeys(str(key).rpartition(".")[0] for key in weights)
+    if not names or weights.keys() != {f"{name}.{part}" for name in names for part in MATRICES}:
+        got = ", ".join(map(repr, weights)) or "none"
+        raise ValueError(f"weights must hold lora_a and lora_b of each layer, got {got}")
+    layers = _find_layers("weights", model, names)
     if len(set(layers.values())) < len(layers):
         raise ValueError("weights must name each layer once, got several names of a shared one")
-    added = _insert(model, {layers[name]: ranks[name] for name in ranks}, None)
+    ranks = {}
+    for name, layer in layers.items():
+        a, b = (weights[f"{name}.{part}"] for part in MATRICES)
+        ranks[layer] = a.shape[0] if a.dim() else 0
+        _check_weight(f"{name}.lora_a", a, layer, (ranks[layer], layer.in_features))
+        _check_weight(f"{name}.lora_b", b, layer, (layer.out_features, ranks[layer]))
+    added = _insert(model, ranks, None)
     with torch.no_grad():
         for name, layer in layers.items():
-            added[layer].lora_a.copy_(weights[f"{name}.lora_a"])
-            added[layer].lora_b.copy_(weights[f"{name}.lora_b"])
+            for part in MATRICES:
+                added[layer].get_parameter(part).copy_(weights[f"{name}.{part}"])
 
 
 def _check_layer(linear: nn.Linear, rank: int) -> None:
@@ -352,8 +353,9 @@ def _check_layer(linear: nn.Linear, rank: int) -> None:
     check_unaltered(linear, "linear")
 
 
-def _check_weight(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    """Raise unless a loaded matrix has this dtype and shape, and finite numbers."""
+def _check_weight(name: str, tensor: Tensor, layer: nn.Linear, shape: tuple[int, int]) -> None:
+    """Raise unless a loaded matrix has this shape, the dtype of its layer, and finite numbers."""
+    dtype = layer.weight.dtype
     if tensor.dtype != dtype or tensor.shape != shape or tensor.layout != torch.strided:
         raise ValueError(
             f"weights must have {name!r} as {torch.strided}, {dtype} of shape {shape}, "
@@ -363,7 +365,7 @@ def _check_weight(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[in
         raise ValueError(f"weights must hold finite numbers, got others in {name!r}")
 
 
-def _find_layers(argument: str, model: nn.Module, ranks: Mapping[str, int]) -> dict[str, nn.Linear]:
+def _find_layers(argument: str, model: nn.Module, names: Iterable[str]) -> dict[str, nn.Linear]:
     """Find the linear layers of these names; raise unless all of them can be replaced."""
     parts = dict(model.named_modules(remove_duplicate=False))
     if any(isinstance(part, LoraLinear) for part in parts.values()):
@@ -372,9 +374,9 @@ def _find_layers(argument: str, model: nn.Module, ranks: Mapping[str, int]) -> d
         raise ValueError("model must not be prepared for inference; adapt the trained model")
     owners = Counter(weight for part in model.modules() for weight in part._parameters.values())
     found = {}
-    for name, rank in ranks.items():
-        layer = parts.get(name)
-        if layer is None or layer is model:
+    for name in names:
+        layer = parts.get(name) if name else None
+        if layer is None:
             raise ValueError(f"{argument} must name parts of the model, got {name!r}")
         if type(layer) is not nn.Linear:
             kind = type(layer).__name__
@@ -384,8 +386,9 @@ def _find_layers(argument: str, model: nn.Module, ranks: Mapping[str, int]) -> d
                 f"{argument} must name layers with weights of their own, got {name!r}, which "
                 "shares one with another module"
             )
-        _check_layer(layer, rank)
         found[name] = layer
+    if not found:
+        raise ValueError(f"{argument} must name a linear layer, got no name")
     return found
 
 
@@ -393,6 +396,8 @@ def _insert(
     model: nn.Module, ranks: Mapping[nn.Linear, int], alpha: float | None
 ) -> dict[nn.Linear, LoraLinear]:
     """Freeze a model and replace some of its layers; return what replaces each."""
+    for layer, rank in ranks.items():
+        _check_layer(layer, rank)
     model.requires_grad_(False)
     added = {layer: LoraLinear(layer, rank=rank, alpha=alpha) for layer, rank in ranks.items()}
     _replace_layers(model, added)
@@ -409,7 +414,6 @@ def _replace_layers(model: nn.Module, replacements: Mapping[Any, nn.Module]) -> 
 
 def _lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
     """List the LoRA layers of a model by name; there must be at least one."""
-    check(nn.Module, model=model)
     found = {name: part for name, part in model.named_modules() if isinstance(part, LoraLinear)}
     if not found:
         raise ValueError(f"model must have LoRA layers, got none in {type(model).__name__}")

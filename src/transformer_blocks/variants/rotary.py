@@ -53,9 +53,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
     It has no parameters. Angles are computed in float32 at least, as in published models: the angle
     at position p is off by up to p / 2^24 radians, and the positions of float32 vectors end at
     2^24. That there is no other maximum length does not mean that a trained model works at lengths
-    beyond those of its training: the perplexity of small models that we trained on 64 tokens fell
-    from 3.87 to 3.74 at 128 tokens, and rose to 4.9 at 512
-    (:doc:`chapter 15 </learn/15_since_2017>`).
+    beyond those of its training (:doc:`chapter 15 </learn/15_since_2017>`).
 
     The last query has the position of the last key, so the transform works for self-attention, and
     for decoding with a cache, which stores the rotated keys. It does not suit cross-attention, as
