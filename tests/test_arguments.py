@@ -242,7 +242,11 @@ ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
     "length": size(3),
     "query_length": size(L),
     **{name: size(S).or_none() for name in ("key_length", "key_width", "value_width")},
-    **{name: probability(0.1) for name in ("dropout", "attention_dropout", "p", "label_smoothing")},
+    **{name: probability(0.1) for name in ("p", "label_smoothing")},
+    **{
+        name: Argument(0.1, (*probability(0.1).invalid, 1.0))
+        for name in ("dropout", "attention_dropout")
+    },
     **dict.fromkeys(("bias", "causal", "inplace", "relu", "compiled"), FLAG),
     **dict.fromkeys(("int8", "self_attention"), FLAG),
     **dict.fromkeys(("padding_id", "start"), INTEGER),

@@ -7,217 +7,89 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_blocks import (
-    ALiBi,
     EncoderDecoder,
     FeedForward,
     LearnedPositionalEncoding,
     MultiHeadAttention,
-    PostNorm,
     PreNorm,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
-    TokenEmbedding,
     attention_weights,
     build_decoder,
     build_encoder,
-    causal_mask,
-    format_mask,
     fused_attention,
-    greedy_search,
-    noam_rate,
-    noam_schedule,
-    padding_mask,
     record_attention,
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
 
-SGD = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
-
-
-class NeverCalled:
-    """A model whose methods must not be called."""
-
-    def step(self, tokens: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def reorder(self, rows: Tensor) -> None:
-        raise NotImplementedError
-
-
-def greedy(**sizes: Any) -> Any:
-    return greedy_search(NeverCalled(), torch.tensor([1]), end_id=0, **sizes)
-
-
-SIZED: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (TokenEmbedding, {"vocabulary_size": 10, "d_model": 8}),
-    (SinusoidalPositionalEncoding, {"d_model": 8, "max_length": 9}),
-    (LearnedPositionalEncoding, {"d_model": 8, "max_length": 9}),
-    (causal_mask, {"query_length": 3, "key_length": 4}),
-    (SingleHeadAttention, {"d_model": 8}),
-    (MultiHeadAttention, {"d_model": 8, "num_heads": 2, "key_width": 6, "value_width": 6}),
-    (FeedForward, {"d_model": 8, "d_ff": 12}),
-    (PostNorm, {"d_model": 8}),
-    (PreNorm, {"d_model": 8}),
-    (build_encoder, STACK),
-    (build_decoder, STACK),
-    (noam_rate, {"step": 1, "d_model": 8, "warmup_steps": 10}),
-    (lambda **sizes: noam_schedule(SGD, **sizes), {"d_model": 8, "warmup_steps": 10}),
-    (greedy, {"max_length": 3}),
-]
-EVERY_SIZE = [
-    pytest.param(make, sizes, name, id=f"{getattr(make, '__name__', '')}-{name}")
-    for make, sizes in SIZED
-    for name in sizes
+MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"d_ff": 0}, "d_ff must be positive, got d_ff=0"),
+    ({"d_ff": 2.0}, "d_ff must be an int, got d_ff=2.0"),
+    ({"d_ff": "8"}, "d_ff must be an int, got d_ff='8'"),
+    ({"d_ff": True}, "d_ff must be an int, got d_ff=True"),
+    ({"dropout": 1.0}, "dropout must be in [0, 1), got dropout=1.0"),
+    ({"dropout": math.nan}, "dropout must be in [0, 1), got dropout=nan"),
+    ({"dropout": None}, "dropout must be a number, got dropout=None"),
+    ({"bias": "no"}, "bias must be True or False, got bias='no'"),
+    ({"activation": 1}, "activation must be a function or a module, got activation=1"),
+    ({"activation": nn.GELU}, "activation must be an instance, got the class GELU"),
 ]
 
 
-@pytest.mark.parametrize(("make", "sizes", "name"), EVERY_SIZE)
-def test_a_size_is_a_positive_integer(
-    make: Callable[..., Any], sizes: dict[str, Any], name: str
+@pytest.mark.parametrize(("arguments", "message"), MESSAGES)
+def test_a_message_names_the_argument_the_rule_and_the_value(
+    arguments: dict[str, Any], message: str
 ) -> None:
-    for bad in (0, -1):
-        with pytest.raises(ValueError, match=rf"^{name} must be positive, got {name}={bad}$"):
-            make(**sizes | {name: bad})
-    for other in (2.0, "8", True, math.nan):
-        with pytest.raises(TypeError, match=rf"^{name} must be an int, got {name}={other!r}$"):
-            make(**sizes | {name: other})
-
-
-HAVE_DROPOUT: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
-    (MultiHeadAttention, {"d_model": 8, "num_heads": 2}, ["dropout"]),
-    (FeedForward, {"d_model": 8, "d_ff": 12}, ["dropout"]),
-    (PostNorm, {"d_model": 8}, ["dropout"]),
-    (PreNorm, {"d_model": 8}, ["dropout"]),
-    (build_encoder, STACK, ["dropout", "attention_dropout"]),
-    (build_decoder, STACK, ["dropout", "attention_dropout"]),
-    (
-        fused_attention,
-        dict.fromkeys(("query", "key", "value"), torch.ones(1, 1, 1, 1)),
-        ["dropout"],
-    ),
-    (
-        scaled_dot_product_attention,
-        dict.fromkeys(("query", "key", "value"), torch.ones(1, 1, 1, 1)),
-        ["dropout"],
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "name"),
-    [(make, arguments, name) for make, arguments, names in HAVE_DROPOUT for name in names],
-)
-def test_a_dropout_probability_is_at_least_zero_and_below_one(
-    make: Callable[..., Any], arguments: dict[str, Any], name: str
-) -> None:
-    for bad in (-0.1, 1.0, 1.5, math.nan, math.inf):
-        message = rf"^{name} must be in \[0, 1\), got {name}={bad}$"
-        with pytest.raises(ValueError, match=message):
-            make(**arguments, **{name: bad})
-    for other in ("0.1", None, True):
-        with pytest.raises(TypeError, match=rf"^{name} must be a number, got {name}={other!r}$"):
-            make(**arguments, **{name: other})
-    make(**arguments, **{name: 0})
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
+        FeedForward(**{"d_model": 8, "d_ff": 12} | arguments)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-Q = zeros(2, 4, 5, 8)
-IMPLEMENTATIONS = [scaled_dot_product_attention, fused_attention]
-both_implementations = pytest.mark.parametrize("attention_function", IMPLEMENTATIONS)
+Q, X = zeros(2, 4, 5, 8), zeros(2, 5, 8)
 
 
-@both_implementations
+@pytest.mark.parametrize("attention_function", [scaled_dot_product_attention, fused_attention])
 @pytest.mark.parametrize(
-    ("key", "value", "kind", "message"),
+    ("key", "value", "message"),
     [
-        (
-            zeros(2, 4, 5, 6),
-            zeros(2, 4, 5, 8),
-            ValueError,
-            "query and key must agree in size d_k, got 8 and 6",
-        ),
-        (
-            zeros(2, 4, 5, 8),
-            zeros(2, 4, 6, 8),
-            ValueError,
-            "key and value must agree in length S, got 5 and 6",
-        ),
-        (
-            zeros(3, 4, 5, 8),
-            zeros(3, 4, 5, 8),
-            ValueError,
-            "query and key must agree in batch size B, got 2 and 3",
-        ),
-        (
-            zeros(2, 1, 5, 8),
-            zeros(2, 4, 5, 8),
-            ValueError,
-            "key and value must agree in the number of heads G, got 1 and 4",
-        ),
-        (
-            zeros(5, 8),
-            zeros(2, 4, 5, 8),
-            ValueError,
-            "key must have shape (B, G, S, d_k), got (5, 8)",
-        ),
-        (
-            zeros(2, 4, 5, 8, dtype=torch.float64),
-            zeros(2, 4, 5, 8),
-            TypeError,
-            "query and key must have one dtype, got torch.float32 and torch.float64",
-        ),
+        (zeros(2, 4, 5, 6), Q, "query and key must agree in size d_k, got 8 and 6"),
+        (Q, zeros(2, 4, 6, 8), "key and value must agree in length S, got 5 and 6"),
+        (zeros(3, 4, 5, 8), Q, "query and key must agree in batch size B, got 2 and 3"),
+        (zeros(2, 1, 5, 8), Q, "key and value must agree in the number of heads G, got 1 and 4"),
+        (zeros(5, 8), Q, "key must have shape (B, G, S, d_k), got (5, 8)"),
+        (Q.double(), Q, "query and key must have one dtype, got torch.float32 and torch.float64"),
     ],
-    ids=["width", "length", "batch", "heads", "two dimensions", "dtype"],
 )
 def test_attention_reports_inputs_that_do_not_fit(
-    attention_function: Any, key: Tensor, value: Tensor, kind: type[Exception], message: str
+    attention_function: Any, key: Tensor, value: Tensor, message: str
 ) -> None:
-    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
         attention_function(Q, key, value)
 
 
-X = zeros(2, 5, 8)
-
-
+@pytest.mark.parametrize("layer", [SingleHeadAttention(8), MultiHeadAttention(8, 2)])
 @pytest.mark.parametrize(
-    ("query", "key", "value", "kind", "message"),
+    ("query", "key", "value", "message"),
     [
-        (X, zeros(2, 5, 6), X, ValueError, "key must have shape (B, S, 8), got (2, 5, 6)"),
-        (X, X, zeros(2, 5, 6), ValueError, "value must have shape (B, S, 8), got (2, 5, 6)"),
-        (zeros(5, 8), X, X, ValueError, "query must have shape (B, L, 8), got (5, 8)"),
-        (
-            X,
-            X,
-            zeros(2, 6, 8),
-            ValueError,
-            "key and value must agree in length S, got 5 and 6",
-        ),
-        (X, zeros(3, 5, 8), zeros(3, 5, 8), ValueError, "must agree in batch size B, got 2 and 3"),
-        (
-            X,
-            X.double(),
-            X,
-            TypeError,
-            "key must have the dtype of the weights, torch.float32, got dtype=torch.float64",
-        ),
+        (X, zeros(2, 5, 6), X, "key must have shape (B, S, 8), got (2, 5, 6)"),
+        (zeros(5, 8), X, X, "query must have shape (B, L, 8), got (5, 8)"),
+        (X, X, zeros(2, 6, 8), "key and value must agree in length S, got 5 and 6"),
+        (X, zeros(3, 5, 8), zeros(3, 5, 8), "query and key must agree in batch size B, got 2 and"),
+        (X, X.double(), X, "key must have the dtype of the weights, torch.float32, got dtype="),
     ],
-    ids=["key width", "value width", "two dimensions", "length", "batch", "dtype"],
-)
-@pytest.mark.parametrize(
-    "layer", [SingleHeadAttention(8), MultiHeadAttention(8, 2)], ids=["single", "multi"]
 )
 def test_a_layer_reports_inputs_that_do_not_fit(
-    layer: Any, query: Tensor, key: Tensor, value: Tensor, kind: type[Exception], message: str
+    layer: Any, query: Tensor, key: Tensor, value: Tensor, message: str
 ) -> None:
-    with pytest.raises(kind, match=re.escape(message)):
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}"):
         layer(query, key, value)
 
 
@@ -299,83 +171,12 @@ def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
     positions(zeros(1, 4, 8), offset=5)
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (
-            lambda: TokenEmbedding(10, 8)(zeros(2, 3)),
-            TypeError,
-            "tokens must be int32 or int64 ids, got dtype=torch.float32",
-        ),
-        (
-            lambda: TokenEmbedding(10, 8)(zeros(2, 3, dtype=torch.bool)),
-            TypeError,
-            "tokens must be int32 or int64 ids, got dtype=torch.bool",
-        ),
-        (
-            lambda: TokenEmbedding(10, 8)(zeros(3, dtype=torch.int64)),
-            ValueError,
-            "tokens must have shape (B, L), got (3,)",
-        ),
-        (
-            lambda: padding_mask(zeros(2, 3)),
-            TypeError,
-            "tokens must be integer ids, got dtype=torch.float32",
-        ),
-        (
-            lambda: padding_mask(zeros(2, 3, dtype=torch.bool)),
-            TypeError,
-            "tokens must be integer ids, got dtype=torch.bool",
-        ),
-        (
-            lambda: padding_mask(zeros(3, dtype=torch.int64)),
-            ValueError,
-            "tokens must have shape (B, S), got (3,)",
-        ),
-        (
-            lambda: format_mask(zeros(3, 3)),
-            TypeError,
-            "mask must be bool, where True hides a key, got dtype=torch.float32; a comparison "
-            "gives a boolean mask, for example `mask == 0` if 0 marks masked keys",
-        ),
-        (
-            lambda: format_mask(zeros(2, 3, 3, dtype=torch.bool)),
-            ValueError,
-            "mask must have shape (L, S) or (B, H, L, S), got (2, 3, 3)",
-        ),
-        (
-            lambda: format_mask(causal_mask(3), queries=["a", "b"]),
-            ValueError,
-            "queries and keys must match the mask's shape (3, 3), got 2 and 3 labels",
-        ),
-    ],
-)
-def test_tokens_and_formatted_masks_of_the_wrong_type_are_refused(
-    call: Callable[[], Any], kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
-        call()
-
-
 def test_recording_hides_no_error_of_the_model() -> None:
     layer = MultiHeadAttention(8, 2)
     with record_attention(layer), pytest.raises(TypeError, match="mask must be bool"):
         layer(X, X, X, mask=zeros(5, 5))
     with pytest.raises(TypeError, match="mask must be bool"):
         layer(X, X, X, mask=zeros(5, 5))
-
-
-def test_start_tokens_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"start must have shape \(N,\), got \(2, 1\)"):
-        greedy_search(NeverCalled(), torch.tensor([[1], [1]]), end_id=0, max_length=3)
-
-
-def test_positional_encodings_are_not_added_to_integers() -> None:
-    positions = SinusoidalPositionalEncoding(8)
-    with pytest.raises(
-        TypeError, match=r"x must be a floating-point tensor, got dtype=torch\.int64"
-    ):
-        positions(torch.zeros(1, 3, 8, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("build", [build_encoder, build_decoder])
@@ -387,21 +188,6 @@ def test_a_residual_instance_is_no_factory(build: Callable[..., Any]) -> None:
     attentions = [MultiHeadAttention(8, 2) for _ in range(1 + (build is build_decoder))]
     with pytest.raises(TypeError, match=message):
         layer(*attentions, FeedForward(8, 12), residual=PreNorm(8))
-
-
-@pytest.mark.parametrize(
-    ("attention_function", "message"),
-    [
-        (ALiBi, "attention_function must be an instance, got the class ALiBi"),
-        (
-            "fused",
-            "attention_function must be a function or a module, got attention_function='fused'",
-        ),
-    ],
-)
-def test_an_attention_function_must_be_callable(attention_function: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
-        MultiHeadAttention(8, 2, attention_function=attention_function)
 
 
 @pytest.mark.parametrize(
