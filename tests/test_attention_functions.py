@@ -3,13 +3,12 @@
 import copy
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from tests.pairs import every_pair
-from torch import Tensor, nn
+from torch import nn
 
 from transformer_blocks import (
     AdditiveAttention,
@@ -36,7 +35,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.attention import weights_of
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import check_cache, check_causal
+from transformer_blocks.inspection import check_causal
 from transformer_blocks.interop import to_torch
 
 HEADS, D_K = 4, 4
@@ -230,35 +229,6 @@ def test_cached_steps_of_a_decoder_equal_one_full_pass(
         torch.testing.assert_close(outputs, expected[rows], rtol=0, atol=1e-12)
 
 
-class Steps:
-    """A causal encoder with embeddings of ten tokens, whose outputs are the logits of the next."""
-
-    def __init__(self, encoder: Encoder, embedding: nn.Embedding) -> None:
-        self.encoder, self.embedding, self.cache = encoder, embedding, encoder.new_cache()
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.encoder(self.embedding(tokens[:, None]), causal=True, cache=self.cache)[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        self.cache.reorder(rows)
-
-
-@every_layer
-@torch.no_grad()
-def test_reordered_caches_as_in_beam_search_change_no_output(
-    make: Callable[[], MultiHeadAttention],
-) -> None:
-    encoder, embedding = make_encoder(make).double(), nn.Embedding(10, D_MODEL).double()
-    for model in (encoder, prepare(encoder)):
-        report = check_cache(
-            lambda tokens: encoder(embedding(tokens), causal=True),
-            partial(Steps, model, embedding),
-            torch.randint(10, (3, 8)),
-            tolerance=1e-12,
-        )
-        assert report, report
-
-
 @every_layer
 def test_causal_attention_depends_on_no_later_and_on_all_earlier_positions(
     make: Callable[[], MultiHeadAttention],
@@ -278,20 +248,6 @@ def test_padding_on_either_side_changes_no_output(make: Callable[[], MultiHeadAt
         torch.testing.assert_close(model(x, mask=MASK)[1:, :3], alone, rtol=0, atol=1e-12)
         flipped = model(x.flip(1), mask=MASK.flip(3))[1:, 3:]  # the padding in front
         torch.testing.assert_close(flipped, encoder(x.flip(1)[1:, 3:]), rtol=0, atol=1e-12)
-
-
-@every_layer
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@torch.no_grad()
-def test_half_precision_is_returned_and_close_to_float32(
-    make: Callable[[], MultiHeadAttention], dtype: torch.dtype
-) -> None:
-    attention, x = make(), torch.randn(2, 6, D_MODEL)
-    expected = attention(x, x, x, mask=MASK)
-    low = copy.deepcopy(attention).to(dtype)
-    found = low(*(x.to(dtype),) * 3, mask=MASK)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
 
 
 @every_pair(
@@ -322,27 +278,6 @@ def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
         for low, high in zip(found, exact, strict=True):
             assert low.dtype == dtype
             torch.testing.assert_close(low.double(), high, rtol=0, atol=limit)
-
-
-@every_layer
-def test_a_new_layer_with_the_same_state_computes_the_same(
-    make: Callable[[], MultiHeadAttention],
-) -> None:
-    attention, x = make(), torch.randn(2, 6, D_MODEL)
-    again = make()
-    again.load_state_dict(attention.state_dict())
-    assert torch.equal(again(x, x, x), attention(x, x, x))
-
-
-@every_layer
-def test_gradients_equal_finite_differences(make: Callable[[], MultiHeadAttention]) -> None:
-    attention = make().double()
-    x = torch.randn(1, 3, D_MODEL, dtype=torch.float64, requires_grad=True)
-
-    def attend(x: Tensor) -> Tensor:
-        return attention(x, x, x, causal=True)
-
-    assert torch.autograd.gradcheck(attend, x, fast_mode=True)
 
 
 @pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)

@@ -296,55 +296,6 @@ def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
     assert len(model.batch_sizes) == min([*enough, 12])
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_finite_raise_an_error_that_names_the_step(bad: float) -> None:
-    class Broken(PrefixModel):
-        def step(self, tokens: Tensor) -> Tensor:
-            logits = super().step(tokens)
-            logits[:, END] = -100.0
-            if len(self.batch_sizes) == 3:
-                logits[1, 2] = bad
-            return logits
-
-    with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 3$"):
-        beam_search(Broken(2), torch.tensor([3, 4]), beam_size=3, end_id=END, max_length=5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beam_size": 0}, r"^beam_size must be positive, got beam_size=0$"),
-        ({"beam_size": -1}, r"^beam_size must be positive, got beam_size=-1$"),
-        ({"beam_size": 7}, r"^beam_size must not exceed the vocabulary size, got beam_size=7"),
-        ({"max_length": 0}, r"^max_length must be positive, got max_length=0$"),
-        ({"n_best": 4}, r"^n_best must not exceed beam_size, got n_best=4 and beam_size=3$"),
-        ({"length_penalty": -0.1}, r"^length_penalty must be in \[0, 10\], got length_penalty=-0"),
-        ({"length_penalty": math.nan}, r"^length_penalty must be finite, got length_penalty=nan"),
-        ({"length_penalty": 1000.0}, r"^length_penalty must be in \[0, 10\], got length_penalt"),
-        ({"lookahead": -1}, r"^lookahead must be at least 0, got lookahead=-1$"),
-        ({"start": torch.tensor([[1]])}, r"^start must have shape \(N,\), got \(1, 1\)$"),
-    ],
-)
-def test_wrong_arguments_are_refused(options: dict[str, object], message: str) -> None:
-    arguments = {"beam_size": 3, "end_id": END, "max_length": 5, "start": torch.tensor([1, 2])}
-    arguments |= options
-    with pytest.raises(ValueError, match=message):
-        beam_search(PrefixModel(2), **arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("lookahead", [True, 1.5, "never"])
-def test_a_lookahead_of_the_wrong_type_is_refused(lookahead: Any) -> None:
-    with pytest.raises(TypeError, match=r"^lookahead must be an int, got lookahead="):
-        beam_search(
-            PrefixModel(1),
-            torch.tensor([1]),
-            beam_size=2,
-            end_id=END,
-            max_length=3,
-            lookahead=lookahead,
-        )
-
-
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 def test_a_length_penalty_that_is_not_positive_and_finite_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match=r"^length_penalty must return positive numbers, got "):
@@ -356,3 +307,18 @@ def test_a_length_penalty_that_is_not_positive_and_finite_is_refused(wrong: floa
             max_length=9,
             length_penalty=lambda length: wrong,
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 7}, "beam_size must not exceed the vocabulary size, got beam_size=7 and 6"),
+        ({"n_best": 4}, "n_best must not exceed beam_size, got n_best=4 and beam_size=3$"),
+    ],
+)
+def test_more_beams_or_results_than_there_are_is_refused(
+    options: dict[str, int], message: str
+) -> None:
+    sizes = {"beam_size": 3} | options
+    with pytest.raises(ValueError, match=f"^{message}"):
+        beam_search(PrefixModel(1), torch.tensor([1]), end_id=END, max_length=5, **sizes)

@@ -12,7 +12,6 @@ from transformer_blocks import (
     Decoder,
     DecoderLayer,
     Encoder,
-    EncoderLayer,
     FeedForward,
     GatedFeedForward,
     GroupedQueryAttention,
@@ -25,7 +24,6 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     fused_attention,
-    scaled_dot_product_attention,
 )
 
 Builder = Callable[..., Encoder] | Callable[..., Decoder]
@@ -177,46 +175,3 @@ def test_a_function_can_make_the_residuals_and_so_the_last_norm(build: Builder) 
     norms = [*(residual.norm for residual in modules_of(Residual, model)), model.norm]
     assert all(isinstance(norm, nn.RMSNorm) for norm in norms)
     assert len({id(norm) for norm in norms}) == len(norms)
-
-
-@both_builders
-@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
-def test_a_fresh_stack_gives_normalised_vectors_in_either_norm_order(
-    build: Builder, residual: type[Residual]
-) -> None:
-    model = build(**SIZES, residual=residual).double()
-    x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
-    y = run(model, 10.0 * x, memory)
-    torch.testing.assert_close(y.mean(-1), torch.zeros(2, 5, dtype=torch.float64))
-    one = torch.ones(2, 5, dtype=torch.float64)
-    torch.testing.assert_close(y.std(-1, unbiased=False), one, rtol=0, atol=1e-3)
-
-
-@both_builders
-def test_the_attention_function_changes_no_output(build: Builder) -> None:
-    def explicit() -> MultiHeadAttention:
-        return MultiHeadAttention(8, 2, attention_function=scaled_dot_product_attention)
-
-    factories: dict[str, Any] = {"attention": explicit}
-    if build is build_decoder:
-        factories["cross_attention"] = explicit
-    expected, fused = build(**SIZES, **factories), build(**SIZES)
-    fused.load_state_dict(expected.state_dict())
-    x, memory = torch.randn(2, 2, 5, 8, dtype=torch.float64)
-    results = [run(model.double().eval(), x, memory) for model in (expected, fused)]
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
-
-
-@both_builders
-def test_a_seed_builds_the_same_model_again(build: Builder) -> None:
-    states = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        states.append(torch.cat([p.flatten() for p in build(**SIZES).parameters()]))
-    assert torch.equal(states[0], states[1])
-    assert not torch.equal(states[0], states[2])
-
-
-def test_builders_return_the_composed_classes() -> None:
-    assert {type(layer) for layer in build_encoder(**SIZES).layers} == {EncoderLayer}
-    assert {type(layer) for layer in build_decoder(**SIZES).layers} == {DecoderLayer}

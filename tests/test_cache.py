@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pairs import every_pair
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,7 +20,6 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     Residual,
-    RotaryPositionalEncoding,
     SelfAttentionCache,
     build_decoder,
     build_encoder,
@@ -85,6 +85,7 @@ def reorderings(draw: st.DrawFn) -> list[list[int]]:
     return chosen
 
 
+@settings(max_examples=20)
 @given(reorderings())
 @torch.no_grad()
 def test_rows_may_be_reordered_repeated_and_dropped(chosen: list[list[int]]) -> None:
@@ -204,21 +205,13 @@ def test_a_cache_names_what_is_wrong() -> None:
             ValueError, match=r"^appended keys and values must have shape \(3, 4, 'L', 4\)"
         ):
             own.append(*torch.randn(2, 2, 4, 1, 4).unbind())
-        with pytest.raises(TypeError, match=r"^rows must be int64 ids, got dtype=torch.bo"):
-            cache.reorder(torch.tensor([True, False, True]))
-        with pytest.raises(ValueError, match=r"^rows must have shape \(M,\), got \(1, 2\)$"):
-            cache.reorder(torch.tensor([[0, 1]]))
         for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
             for part in (cache, own):
                 with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got {wrong}$"):
                     part.reorder(torch.tensor(rows))
-        with pytest.raises(TypeError, match=r"^rows must be int64 ids"):
-            own.reorder(torch.tensor([True, False, True]))
         with pytest.raises(ValueError, match=r"^keys and values must agree in size N, got"):
             KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
         keys, new = own.read()[0].clone(), torch.randn(3, 4, 1, 4)
-        with pytest.raises(TypeError, match=r"^keys and values must have one dtype, got .*64$"):
-            own.append(new, new.double())
         with pytest.raises(
             ValueError, match=r"^appended keys and values must .* torch.float32, got .*64$"
         ):
@@ -226,10 +219,6 @@ def test_a_cache_names_what_is_wrong() -> None:
         with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
             own.append(new[1:], new[1:])
         assert torch.equal(own.read()[0], keys)
-        with pytest.raises(ValueError, match=r"^memory_mask must have shape \(L, S\) = \(1, 5\)"):
-            decoder.new_cache(memory, memory_mask=MASK[..., :4])
-        with pytest.raises(TypeError, match=r"^memory_mask must be bool"):
-            decoder.new_cache(memory, memory_mask=MASK.float())
         other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
         with pytest.raises(ValueError, match=r"^cache must be of this stack with 1 layers"):
             other(x, cache=cache)
@@ -243,14 +232,17 @@ def test_a_cache_names_what_is_wrong() -> None:
 
 @torch.no_grad()
 def test_a_cache_cropped_to_nothing_is_as_new() -> None:
-    attention, cache = MultiHeadAttention(16, 4).eval(), KeyValueCache()
+    attention, encoder = MultiHeadAttention(16, 4).eval(), make_encoder()
+    cache, of_stack = KeyValueCache(), encoder.new_cache()
     for batch in (2, 3):
         x = torch.randn(batch, 4, 16)
         assert torch.equal(attention(x, x, x, cache=cache), attention(x, x, x))
-        cache.crop(2)
-        assert (cache.length, cache.rows) == (2, batch)
-        cache.crop(0)
-        assert (cache.length, cache.rows) == (0, 0)
+        assert torch.equal(encoder(x, cache=of_stack), encoder(x))
+        for each in (cache, of_stack):
+            each.crop(2)
+            assert (each.length, each.rows) == (2, batch)
+            each.crop(0)
+            assert (each.length, each.rows) == (0, 0)
 
 
 @torch.no_grad()
@@ -285,17 +277,6 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
         with pytest.raises(ValueError, match=r"^the caches of a stack must change together"):
             change()
     assert (cache.length, cache.rows) == (3, 2)
-
-
-@torch.no_grad()
-def test_a_stack_cropped_to_nothing_decodes_a_batch_of_another_size() -> None:
-    encoder = make_encoder()
-    cache = encoder.new_cache()
-    for batch in (2, 3):
-        x = torch.randn(batch, 4, 16)
-        assert torch.equal(encoder(x, causal=True, cache=cache), encoder(x, causal=True))
-        cache.crop(0)
-        assert (cache.length, cache.rows) == (0, 0)
 
 
 @torch.no_grad()
@@ -364,10 +345,14 @@ def make_encoder(
     ).eval()
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
-@pytest.mark.parametrize("residual", [PostNorm, PreNorm])
-@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-@pytest.mark.parametrize("prepared", [False, True])
+@every_pair(
+    {
+        "dtype": LIMITS,
+        "residual": [PostNorm, PreNorm],
+        "attention_function": [fused_attention, scaled_dot_product_attention],
+        "prepared": [False, True],
+    }
+)
 @torch.no_grad()
 def test_cached_steps_of_a_decoder_only_model_equal_one_full_pass(
     dtype: torch.dtype,
@@ -391,23 +376,6 @@ def test_cached_steps_of_a_decoder_only_model_equal_one_full_pass(
         if prepared:  # in the prefill, its output at padding is zero
             found, whole = (each.masked_fill(is_padding[..., None], 0.0) for each in (found, whole))
         torch.testing.assert_close(found, whole, rtol=0, atol=LIMITS[dtype])
-
-
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=1, max_size=5))
-@torch.no_grad()
-def test_rows_of_a_decoder_only_model_may_be_reordered_and_repeated(
-    chosen: list[list[int]],
-) -> None:
-    encoder = make_encoder().double()
-    cache = encoder.new_cache()
-    prefix = torch.zeros(3, 0, 16, dtype=torch.float64)
-    for rows in chosen:
-        new = torch.randn(3, 2, 16, dtype=torch.float64)
-        prefix = torch.cat((prefix, new), dim=1)
-        step = encoder(new, causal=True, cache=cache)
-        torch.testing.assert_close(step, encoder(prefix, causal=True)[:, -2:])
-        cache.reorder(torch.tensor(rows))
-        prefix = prefix[rows]
 
 
 @torch.no_grad()
@@ -434,21 +402,6 @@ def test_a_wrong_mask_leaves_the_cache_unchanged() -> None:
     assert cache.length == 2
     step = encoder(x[:, 2:], causal=True, cache=cache)
     torch.testing.assert_close(step, encoder(x, causal=True)[:, 2:], rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_cached_steps_with_rotary_positions_equal_one_full_pass() -> None:
-    decoder = build_decoder(
-        num_layers=2,
-        d_model=16,
-        num_heads=4,
-        d_ff=24,
-        attention=lambda: MultiHeadAttention(16, 4, transforms=[RotaryPositionalEncoding(4)]),
-    ).eval()
-    x, memory = torch.randn(2, 7, 16), torch.randn(2, 5, 16)
-    cache = decoder.new_cache(memory)
-    steps = [decoder(token, cache=cache) for token in x.split(1, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, 1), decoder(x, memory), rtol=0, atol=1e-5)
 
 
 class InterruptedAt(TorchDispatchMode):
@@ -507,14 +460,10 @@ def begin_stack(stack: Any) -> Callable[[], Step]:
 
 STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
     "attention": begin_attention,
-    "encoder layer": lambda: begin_layer(make_encoder()),
     "decoder layer": lambda: begin_layer(make_decoder()),
-    "prepared decoder layer": lambda: begin_layer(prepare(make_decoder())),
     "encoder": lambda: begin_stack(make_encoder(PreNorm)),
     "decoder": lambda: begin_stack(make_decoder(PreNorm)),
-    "prepared encoder": lambda: begin_stack(prepare(make_encoder())),
     "prepared decoder": lambda: begin_stack(prepare(make_decoder())),
-    "compiled encoder": lambda: begin_stack(prepare(make_encoder(), compiled=True)),
     "compiled decoder": lambda: begin_stack(prepare(make_decoder(), compiled=True)),
 }
 

@@ -191,52 +191,6 @@ def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torc
     assert not check_padding(EncoderModel(lambda tokens: None).to(dtype), SEQUENCES)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance", "limit"),
-    [
-        (torch.float32, None, 1e-4),
-        (torch.float64, None, 1e-4),
-        (torch.bfloat16, None, 0.125),
-        (torch.float32, 0.1, 0.1),
-        (torch.float64, 1e-9, 1e-9),
-    ],
-)
-@pytest.mark.parametrize("size", [1.0, 1000.0])
-def test_leaks_above_the_tolerance_are_found(
-    dtype: torch.dtype, tolerance: float | None, limit: float, size: float
-) -> None:
-    x = size * torch.randn(2, 4, 16, dtype=dtype)
-    tokens = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1]])
-    words = size * torch.randn(5, 16, dtype=dtype)
-
-    def causal(leak: float) -> Callable[[Tensor], Tensor]:
-        return lambda x: x + leak * x.roll(-1, dims=1)
-
-    def padded(leak: float) -> Callable[[Tensor], Tensor]:
-        return lambda tokens: words[tokens] + leak * size * tokens.shape[1]
-
-    class Steps:
-        """The logits of the full pass plus an error at each step."""
-
-        def __init__(self, leak: float) -> None:
-            self.leak = leak
-
-        def step(self, tokens: Tensor) -> Tensor:
-            return words[tokens] + self.leak * size
-
-        def reorder(self, rows: Tensor) -> None:
-            pass
-
-    for leak, is_found in ((limit / 30, False), (3 * limit, True)):
-        checks = (
-            check_causal(causal(leak), x, tolerance=tolerance),
-            check_padding(padded(leak), [tokens[0], tokens[1, :1]], tolerance=tolerance),
-            check_cache(lambda t: words[t], partial(Steps, leak), tokens, tolerance=tolerance),
-        )
-        for report in checks:
-            assert bool(report) != is_found, report
-
-
 def torch_encoder(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
     """``nn.TransformerEncoder`` over token ids, with a padding mask built by ``mask``."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -254,34 +208,6 @@ def test_torchs_encoder_passes_with_masks_and_fails_without() -> None:
     assert not check_causal(model, x)
     assert check_padding(torch_encoder(mask=lambda tokens: tokens == 0), SEQUENCES)
     assert not check_padding(torch_encoder(mask=lambda tokens: None), SEQUENCES)
-
-
-def test_torchs_transformer_passes_with_masks_and_fails_without() -> None:
-    model = nn.Transformer(16, 4, 1, 1, 32, batch_first=True).eval()
-    embedding = nn.Embedding(10, 16)
-    memory = torch.randn(1, 4, 16)
-
-    def decode(tokens: Tensor, mask: Tensor | None) -> Tensor:
-        return model(memory.expand(len(tokens), -1, -1), embedding(tokens), tgt_mask=mask)
-
-    tokens = torch.tensor([[3, 1, 4, 1, 5]])
-    assert check_causal(lambda tokens: decode(tokens, causal_mask(5)), tokens)
-    assert not check_causal(lambda tokens: decode(tokens, None), tokens)
-
-
-def test_x_transformers_passes_with_masks_and_fails_without() -> None:
-    x_transformers = pytest.importorskip("x_transformers")
-    sizes = {"dim": 16, "depth": 1, "heads": 2}
-    options = {"num_tokens": 10, "max_seq_len": 32}
-    decoder, encoder = (
-        x_transformers.TransformerWrapper(**options, attn_layers=layers(**sizes)).eval()
-        for layers in (x_transformers.Decoder, x_transformers.Encoder)
-    )
-    tokens = torch.tensor([[3, 1, 4, 1, 5]])
-    assert check_causal(decoder, tokens)
-    assert not check_causal(encoder, tokens)
-    assert check_padding(lambda tokens: encoder(tokens, mask=tokens != 0), SEQUENCES)
-    assert not check_padding(encoder, SEQUENCES)
 
 
 def test_masks_repeated_in_the_wrong_order_of_heads_are_found() -> None:

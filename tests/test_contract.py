@@ -188,7 +188,7 @@ WITH_ATTENTION = (
     "DecoderLayer",
 )
 every_block = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-TRACED = ("EncoderDecoder", "GroupedQueryAttention", "RelativeBias")
+TRACED = ("EncoderDecoder", "GroupedQueryAttention")
 """What torch traces in the fast tests; it takes a second for each block."""
 
 

@@ -140,7 +140,7 @@ def translate(
 
 @both_implementations
 @both_orders
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), more=st.integers(0, 3))
 def test_neither_the_content_nor_the_amount_of_padding_changes_an_output(
     attention_function: Any, residual: type[Residual], lengths: list[int], more: int
@@ -214,6 +214,7 @@ def test_sequences_of_a_batch_are_independent() -> None:
 
 
 @both_implementations
+@settings(max_examples=15)
 @given(order=st.permutations(range(5)))
 def test_the_order_of_keys_and_values_changes_no_output(
     attention_function: Any, order: list[int]
@@ -283,6 +284,7 @@ def test_a_sequence_of_padding_alone_makes_no_output_or_gradient_infinite(
             assert parameter.grad.isfinite().all()
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 999), st.sampled_from([0.2, 0.5, 0.8]))
 def test_masks_combined_by_or_mask_what_either_masks_and_renormalise_the_rest(
     seed: int, masked: float
@@ -298,6 +300,7 @@ def test_masks_combined_by_or_mask_what_either_masks_and_renormalise_the_rest(
 
 
 @both_implementations
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999))
 def test_an_output_lies_between_the_values_attended_to(attention_function: Any, seed: int) -> None:
     torch.manual_seed(seed)

@@ -79,20 +79,6 @@ def test_positions_are_exact_in_half_precision() -> None:
     torch.testing.assert_close(found.float(), expected, rtol=0, atol=0.03)
 
 
-@pytest.mark.parametrize("d_k", [0, -2, 3])
-def test_a_head_size_without_pairs_is_refused(d_k: int) -> None:
-    with pytest.raises(ValueError, match=f"d_k.*got d_k={d_k}"):
-        RotaryPositionalEncoding(d_k)
-
-
-def test_another_head_size_is_refused() -> None:
-    rotary, x = RotaryPositionalEncoding(8), torch.ones(1, 1, 4, 6)
-    with pytest.raises(ValueError, match=r"^queries must have shape \(B, H, L, 8\), got \(1, 1, 4"):
-        rotary.transform_queries(x, start=0)
-    with pytest.raises(ValueError, match=r"^keys must have shape \(B, H, S, 8\), got \(1, 1, 4, 6"):
-        rotary.transform_keys(x, start=0)
-
-
 def test_more_queries_than_keys_have_no_positions() -> None:
     layer = MultiHeadAttention(8, 2, transforms=[RotaryPositionalEncoding(4)])
     x = torch.randn(1, 5, 8)
