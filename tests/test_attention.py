@@ -194,38 +194,6 @@ def test_fully_masked_queries_give_zeros_and_finite_gradients(
     assert (query.grad[:, :, fully_masked] == 0.0).all()
 
 
-@every_pair(
-    {
-        "batch, queries, keys": [(0, 3, 3), (0, 1, 3), (2, 0, 3), (2, 3, 0), (2, 1, 0), (2, 0, 0)],
-        "attention_function": IMPLEMENTATIONS,
-        "dtype": TOLERANCE,
-        "causal": [False, True],
-        "masked": [False, True],
-    }
-)
-def test_no_queries_or_no_keys_are_no_error(
-    attention_function: Function,
-    dtype: torch.dtype,
-    causal: bool,
-    masked: bool,
-    batch: int,
-    queries: int,
-    keys: int,
-) -> None:
-    query, key, value = (
-        torch.randn(batch, 2, length, 4, dtype=dtype, requires_grad=True)
-        for length in (queries, keys, keys)
-    )
-    mask = torch.zeros(queries, keys, dtype=torch.bool) if masked else None
-    output = attention_function(query, key, value, mask=mask, causal=causal)
-    output.sum().backward()
-    assert output.shape == (batch, 2, queries, 4)
-    assert (output == 0.0).all()
-    for tensor in (query, key, value):
-        assert tensor.grad is not None
-        assert tensor.grad.isfinite().all()
-
-
 @every_path
 @both_implementations
 def test_a_scale_replaces_the_root_of_d_k_on_every_path(

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pairs import every_pair
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,7 +24,6 @@ from transformer_blocks import (
     build_encoder,
     fused_attention,
     padding_mask,
-    record_attention,
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
@@ -155,25 +153,6 @@ def test_attention_obeys_masks_and_causality_with_a_cache() -> None:
         new = x[:, start:end]
         part = attention(new, new, new, mask=mask[:, :, start:end, :end], causal=True, cache=cache)
         torch.testing.assert_close(part, whole[:, start:end], rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_attention_weights_are_recorded_in_cached_decoding_without_changing_the_output() -> None:
-    decoder, memory = make_decoder().double(), make_memory()
-    x = torch.randn(3, 5, 16, dtype=torch.float64)
-    with record_attention(decoder) as whole:
-        decoder(x, memory, memory_mask=MASK)
-    cache = decoder.new_cache(memory, memory_mask=MASK)
-    unrecorded = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
-    cache = decoder.new_cache(memory, memory_mask=MASK)
-    with record_attention(decoder) as steps:
-        recorded = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
-    assert all(map(torch.equal, unrecorded, recorded))
-    for name, (all_weights,) in whole.items():
-        assert len(steps[name]) == 5
-        for position, weights in enumerate(steps[name]):
-            expected = all_weights[:, :, position : position + 1, : weights.shape[-1]]
-            torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
 
 
 def test_an_empty_batch_is_decoded() -> None:
@@ -345,39 +324,6 @@ def make_encoder(
     ).eval()
 
 
-@every_pair(
-    {
-        "dtype": LIMITS,
-        "residual": [PostNorm, PreNorm],
-        "attention_function": [fused_attention, scaled_dot_product_attention],
-        "prepared": [False, True],
-    }
-)
-@torch.no_grad()
-def test_cached_steps_of_a_decoder_only_model_equal_one_full_pass(
-    dtype: torch.dtype,
-    residual: type[Residual],
-    attention_function: AttentionFunction,
-    prepared: bool,
-) -> None:
-    encoder = make_encoder(residual, attention_function).to(dtype)
-    x = torch.randn(3, 40, 16, dtype=dtype)
-    is_padding = torch.arange(40) < torch.tensor([0, 2, 11])[:, None]  # on the left
-    mask = is_padding[:, None, None]
-    whole = encoder(x, mask=mask, causal=True)
-    encoder = prepare(encoder) if prepared else encoder
-    for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
-        cache, steps = encoder.new_cache(), []
-        for part in x.split(sizes, dim=1):
-            part_mask = mask[..., : cache.length + part.shape[1]]
-            steps.append(encoder(part, mask=part_mask, causal=True, cache=cache))
-        assert (cache.length, cache.rows) == (40, 3)
-        found = torch.cat(steps, dim=1)
-        if prepared:  # in the prefill, its output at padding is zero
-            found, whole = (each.masked_fill(is_padding[..., None], 0.0) for each in (found, whole))
-        torch.testing.assert_close(found, whole, rtol=0, atol=LIMITS[dtype])
-
-
 @torch.no_grad()
 def test_a_cache_of_another_stack_or_batch_size_is_refused() -> None:
     encoder = make_encoder()
@@ -390,18 +336,6 @@ def test_a_cache_of_another_stack_or_batch_size_is_refused() -> None:
         encoder(torch.randn(3, 1, 16), causal=True, cache=cache)
     with torch.enable_grad(), pytest.raises(RuntimeError, match="no_grad"):
         encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
-
-
-@torch.no_grad()
-def test_a_wrong_mask_leaves_the_cache_unchanged() -> None:
-    encoder, x = make_encoder(), torch.randn(1, 3, 16)
-    cache = encoder.new_cache()
-    encoder(x[:, :2], causal=True, cache=cache)
-    with pytest.raises(ValueError, match="mask must have shape"):
-        encoder(x[:, 2:], causal=True, cache=cache, mask=torch.zeros(1, 1, 1, 2) > 0)
-    assert cache.length == 2
-    step = encoder(x[:, 2:], causal=True, cache=cache)
-    torch.testing.assert_close(step, encoder(x, causal=True)[:, 2:], rtol=0, atol=1e-5)
 
 
 class InterruptedAt(TorchDispatchMode):

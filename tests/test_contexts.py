@@ -64,8 +64,9 @@ ABLATIONS: list[Callable[[nn.Module], Context]] = [
 ]
 
 
-@pytest.mark.parametrize("run", [lambda work: work(), in_a_thread], ids=["one thread", "threads"])
-@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+@pytest.mark.parametrize(
+    ("run", "residual"), [(lambda work: work(), PreNorm), (in_a_thread, PostNorm)]
+)
 @torch.no_grad()
 def test_overlapping_ablations_have_effect_until_each_ends_and_then_restore_the_model(
     run: Callable[[Callable[[], object]], None], residual: Any

@@ -46,15 +46,12 @@ def test_the_four_elements_of_one_draw_are_independent() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5, 7), (2, 0, 4)])
-def test_the_shape_is_that_of_the_input_also_if_it_does_not_fill_the_draws(
+def test_shape_and_dtype_are_those_of_the_input_also_if_it_does_not_fill_the_draws(
     shape: tuple[int, ...],
 ) -> None:
-    assert apply_dropout(torch.ones(shape), 0.5).shape == shape
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_the_dtype_is_that_of_the_input(dtype: torch.dtype) -> None:
-    assert apply_dropout(torch.ones(10, dtype=dtype), 0.5).dtype == dtype
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        dropped = apply_dropout(torch.ones(shape, dtype=dtype), 0.5)
+        assert (dropped.shape, dropped.dtype) == (shape, dtype)
 
 
 def test_the_gradient_is_masked_and_scaled_as_the_output_is() -> None:

@@ -246,21 +246,6 @@ def test_prefill_of_a_prompt_and_a_step_give_the_logits_of_a_full_pass(
     torch.testing.assert_close(logits, model.full_pass(tokens)[:, -1], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("build", STACKS.values(), ids=STACKS)
-def test_greedy_decoding_with_a_cache_takes_the_argmax_of_full_passes(
-    build: Callable[[], Encoder | Decoder],
-) -> None:
-    with torch.no_grad():
-        model = Transformer(build())
-        steps = model.incremental()
-        tokens = torch.tensor([[1], [2], [3]])
-        for _ in range(6):
-            best = model.full_pass(tokens)[:, -1].argmax(-1)
-            tokens = torch.cat((tokens, best[:, None]), dim=1)
-    found = greedy_search(steps, tokens[:, 0], end_id=None, max_length=6)
-    assert [each.tokens for each in found] == tokens[:, 1:].tolist()
-
-
 def test_prefill_and_searches_record_no_gradients() -> None:
     model = Transformer(build_encoder(**SIZES).eval()).incremental()
     model.prefill(torch.tensor([[1, 2]]))

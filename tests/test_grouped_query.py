@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.pairs import every_pair
 from tests.reference import attention_loop, to_numpy
 from torch import Tensor
@@ -47,16 +46,6 @@ def test_it_equals_multi_head_attention_with_repeated_key_and_value_projections(
     torch.testing.assert_close(
         grouped.attention_weights(x, x, mask=mask), multi.attention_weights(x, x, mask=mask)
     )
-
-
-def test_it_is_what_torch_calls_gqa() -> None:
-    attention, x = GroupedQueryAttention(16, 4, 2), torch.randn(2, 7, 16)
-    query = attention.query_projection(x).unflatten(-1, (4, 4)).transpose(1, 2)
-    key, value = attention.project(x, x)
-    assert key.shape == value.shape == (2, 2, 7, 4)
-    heads = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    expected = attention.output_projection(heads.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(x, x, x, causal=True), expected)
 
 
 MASKS = {

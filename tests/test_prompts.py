@@ -26,7 +26,6 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     greedy_search,
-    record_attention,
     sample,
 )
 from transformer_blocks.generation import Generation, IncrementalDecoder, left_pad
@@ -399,20 +398,6 @@ def test_no_prompts_give_no_texts() -> None:
     steps.prefill(torch.zeros(0, 4, dtype=torch.int64), lengths=[])
 
 
-def test_padding_has_zero_attention_weights() -> None:
-    model = build("sinusoidal")
-    tokens = torch.randint(V, (2, 5))
-    with record_attention(model) as maps, torch.no_grad():
-        steps = model.steps()
-        steps.prefill(tokens, lengths=[5, 2])
-        steps.step(torch.tensor([1, 2]))
-    for of_prompt, of_step in maps.values():
-        assert (of_prompt[1, :, :, :3] == 0.0).all()
-        assert (of_prompt[1, :, :3] == 0.0).all()  # fully masked rows
-        assert (of_step[1, :, :, :3] == 0.0).all()
-        assert (of_step[1, :, :, 3:] > 0.0).all()
-
-
 @torch.no_grad()
 def test_a_decoder_with_a_memory_also_accepts_prompts_of_unequal_length() -> None:
     decoder = build_decoder(num_layers=2, d_model=D, num_heads=H, d_ff=24).double().eval()
@@ -445,19 +430,6 @@ def test_a_prefill_that_raises_leaves_the_decoder_as_it_was() -> None:
     handle.remove()
     steps.prefill(tokens, lengths=[1, 4])
     assert torch.equal(torch.as_tensor(steps.position), torch.tensor([1, 4]))
-
-
-@pytest.mark.parametrize("positions", ["rotary", "ALiBi", "relative bias"])
-@torch.no_grad()
-def test_padding_before_both_changes_no_score_of_relative_positions(positions: str) -> None:
-    model = build(positions, dtype=torch.float64)
-    x = torch.randn(1, 6, D, dtype=torch.float64)
-    shifted = torch.cat((torch.randn(1, 9, D, dtype=torch.float64), x), dim=1)
-    attention = model.stack.layers[0].self_attention
-    mask = torch.arange(15).lt(9)[None, None, None]
-    alone = attention.attention_weights(x, x, causal=True)
-    padded = attention.attention_weights(shifted, shifted, mask=mask, causal=True)
-    torch.testing.assert_close(padded[:, :, 9:, 9:], alone, rtol=0, atol=1e-13)
 
 
 def test_left_pad_aligns_the_ends() -> None:
