@@ -383,9 +383,7 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
         "reduction": Argument("sum", ("none", "max", None, 1, True)),
     },
     "KeyValueCache.reserve": {
-        "first": Argument(
-            torch.zeros(1, 2, 2, 4, 8), (torch.zeros(1, 2, 4, 8), [0.0])
-        )
+        "first": Argument(torch.zeros(1, 2, 2, 4, 8), (torch.zeros(1, 2, 4, 8), [0.0]))
     },
     **{
         f"{name}.crop": {"length": Argument(1, (-1, 1.0, "1", True, None))}

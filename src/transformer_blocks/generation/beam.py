@@ -29,7 +29,7 @@ from typing import Annotated, Any
 
 import torch
 
-from transformer_blocks._contracts import Count, Function, Number, Rule, Size, check, checked
+from transformer_blocks._contracts import Count, Function, Rule, Size, check, checked, in_range
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -46,13 +46,11 @@ Beam = tuple[float, int, int]
 """An extended hypothesis: its score, the index of the beam that it extends, and the new token."""
 
 
+Alpha = Annotated[float, in_range(float, "in [0, 10]", lambda alpha: 0.0 <= alpha <= 10.0)]
+
+
 def _test_penalty(name: str, penalty: Any) -> None:
-    if callable(penalty):
-        check(Function, **{name: penalty})
-        return
-    check(Number, **{name: penalty})
-    if not 0.0 <= penalty <= 10.0:
-        raise ValueError(f"{name} must be in [0, 10], got {name}={penalty}")
+    check(Function if callable(penalty) else Alpha, **{name: penalty})
 
 
 Penalty = float | Callable[[int], float]

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import (
-    Number,
     PositiveNumber,
     Rule,
     Size,
     check,
     checked,
+    in_range,
     raise_type_error,
 )
 from transformer_blocks.generation.protocol import Generation
@@ -41,18 +41,13 @@ from transformer_blocks.generation.stepping import (
 )
 
 
-def _test_top_p(name: str, number: Any) -> None:
-    check(Number, **{name: number})
-    if not 0.0 < number <= 1.0:
-        raise ValueError(f"{name} must be in (0, 1], got {name}={number}")
-
-
 def _test_generator(name: str, generator: Any) -> None:
     if not isinstance(generator, Sequence) or isinstance(generator, str):
         raise_type_error(name, "a torch.Generator, a list of them, or None", generator)
     check(torch.Generator, **{f"{name}[{row}]": each for row, each in enumerate(generator)})
 
 
+TopP = Annotated[float, in_range(float, "in (0, 1]", lambda number: 0.0 < number <= 1.0)]
 Generators = Annotated[Sequence[torch.Generator], Rule("a list of generators", _test_generator)]
 
 
@@ -66,7 +61,7 @@ def sample(
     max_length: MaxLength,
     temperature: PositiveNumber = 1.0,
     top_k: Size | None = None,
-    top_p: Annotated[float, Rule("in (0, 1]", _test_top_p)] | None = None,
+    top_p: TopP | None = None,
     generator: torch.Generator | Generators | None = None,
 ) -> list[Generation]:
     """Generate sequences by drawing each token at random.
