@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
+from transformer_blocks._contracts import DropoutProbability, checked, unchecked
 from transformer_blocks.attention import (
     Keys,
     Mask,
@@ -57,9 +57,9 @@ def fused_attention(
     value: Values,
     *,
     mask: Mask | None = None,
-    causal: Flag = False,
+    causal: bool = False,
     dropout: DropoutProbability = 0.0,
-    scale: Number | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Compute attention by torch's fused kernel, or explicitly where that is faster.
 

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from transformer_blocks._contracts import (
     Ids,
-    Integer,
     Probability,
     Shaped,
     Vectors,
@@ -43,7 +42,7 @@ def linear_cross_entropy(
     weight: Annotated[Tensor, Shaped("V d_model")],
     target: Annotated[Tensor, Ids("N", torch.int64)],
     *,
-    ignore_index: Integer | None = None,
+    ignore_index: int | None = None,
     label_smoothing: Probability = 0.0,
     reduction: Annotated[str, one_of("mean", "sum")] = "mean",
 ) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Flag, Probability, check_tensor, checked
+from transformer_blocks._contracts import Probability, check_tensor, checked
 
 __all__ = ["Dropout", "apply_dropout"]
 
@@ -120,7 +120,7 @@ class Dropout(nn.Dropout):
     """
 
     @checked
-    def __init__(self, p: Probability = 0.5, inplace: Flag = False) -> None:
+    def __init__(self, p: Probability = 0.5, inplace: bool = False) -> None:
         super().__init__(p, inplace)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (torch's name of the argument)

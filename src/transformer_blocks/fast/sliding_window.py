@@ -18,14 +18,7 @@ with an L x S mask that is True in the window.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    DropoutProbability,
-    Flag,
-    Number,
-    Size,
-    checked,
-    unchecked,
-)
+from transformer_blocks._contracts import DropoutProbability, Size, checked, unchecked
 from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_weights
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
@@ -85,9 +78,9 @@ class SlidingWindowAttention(nn.Module):
         value: Values,
         *,
         mask: Mask | None = None,
-        causal: Flag = False,
+        causal: bool = False,
         dropout: DropoutProbability = 0.0,
-        scale: Number | None = None,
+        scale: float | None = None,
     ) -> Tensor:
         """Compute attention within the windows.
 
@@ -122,8 +115,8 @@ class SlidingWindowAttention(nn.Module):
         key: Keys,
         *,
         mask: Mask | None = None,
-        causal: Flag = False,
-        scale: Number | None = None,
+        causal: bool = False,
+        scale: float | None = None,
     ) -> Tensor:
         """Compute the attention weights, those outside of the windows too, which are zero.
 

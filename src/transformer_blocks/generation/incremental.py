@@ -8,14 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    Function,
-    Rule,
-    Shaped,
-    check,
-    checked,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Function, Rule, Shaped, check, checked, raise_type_error
 from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder

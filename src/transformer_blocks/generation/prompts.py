@@ -23,13 +23,13 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Integer, Rule, check, checked, raise_type_error
+from transformer_blocks._contracts import Rule, check, checked, raise_type_error
 
 
 def _test_integers(name: str, numbers: Any) -> None:
     if not isinstance(numbers, Sequence) or isinstance(numbers, str):
         raise_type_error(name, "a list of ints or an integer tensor", numbers)
-    check(Integer, **{f"{name}[{index}]": each for index, each in enumerate(numbers)})
+    check(int, **{f"{name}[{index}]": each for index, each in enumerate(numbers)})
 
 
 def _test_prompts(name: str, prompts: Any) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Flag, Number, checked, unchecked
+from transformer_blocks._contracts import DropoutProbability, checked, unchecked
 from transformer_blocks.attention import (
     Keys,
     Mask,
@@ -61,8 +61,8 @@ class ExplicitAttention(nn.Module):
         key: Keys,
         *,
         mask: Mask | None = None,
-        causal: Flag = False,
-        scale: Number | None = None,
+        causal: bool = False,
+        scale: float | None = None,
     ) -> Tensor:
         """Compute the attention weights; see :func:`~transformer_blocks.attention_weights`.
 
@@ -92,9 +92,9 @@ class ExplicitAttention(nn.Module):
         value: Values,
         *,
         mask: Mask | None = None,
-        causal: Flag = False,
+        causal: bool = False,
         dropout: DropoutProbability = 0.0,
-        scale: Number | None = None,
+        scale: float | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Compute attention with the scores of :meth:`attention_scores`.
 

@@ -20,7 +20,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Flag, Function, Input, Size, checked
+from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import activation_name, initialise_linear
 
@@ -61,7 +61,7 @@ class GatedFeedForward(nn.Module):
         *,
         activation: Function[Callable[[Tensor], Tensor]] = F.silu,
         dropout: DropoutProbability = 0.0,
-        bias: Flag = False,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.gate_projection = nn.Linear(d_model, d_ff, bias=bias)

@@ -22,7 +22,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Input, Integer, Size, check, checked
+from transformer_blocks._contracts import Factory, Input, Size, check, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 
@@ -64,7 +64,7 @@ class QueryKeyNorm(QueryKeyTransform):
 
     @checked
     def transform_queries(
-        self, queries: Annotated[Tensor, Input("B H L d_k", "query_norm")], *, start: Integer
+        self, queries: Annotated[Tensor, Input("B H L d_k", "query_norm")], *, start: int
     ) -> Tensor:
         """Normalise each query.
 
@@ -83,7 +83,7 @@ class QueryKeyNorm(QueryKeyTransform):
 
     @checked
     def transform_keys(
-        self, keys: Annotated[Tensor, Input("B H S d_k", "key_norm")], *, start: Integer
+        self, keys: Annotated[Tensor, Input("B H S d_k", "key_norm")], *, start: int
     ) -> Tensor:
         """Normalise each key.
 

@@ -38,7 +38,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Flag, Number, Size, check_match, check_tensor, checked
+from transformer_blocks._contracts import Size, check_match, check_tensor, checked
 from transformer_blocks.variants.explicit import DistanceBias
 
 
@@ -90,8 +90,8 @@ class RelativeBias(DistanceBias):
         *,
         num_buckets: Size = 32,
         max_distance: Size = 128,
-        bidirectional: Flag = True,
-        scale: Number | None = None,
+        bidirectional: bool = True,
+        scale: float | None = None,
     ) -> None:
         directions = 2 if bidirectional else 1
         if num_buckets < 2 * directions or num_buckets % directions:

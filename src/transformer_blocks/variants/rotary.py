@@ -40,7 +40,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Function, Integer, Size, Vectors, at_least, checked
+from transformer_blocks._contracts import Function, Size, Vectors, at_least, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 POSITIONS = 2**24
@@ -100,7 +100,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     @checked
     def transform_queries(
-        self, queries: Annotated[Tensor, Vectors("B H L d_k")], *, start: Integer
+        self, queries: Annotated[Tensor, Vectors("B H L d_k")], *, start: int
     ) -> Tensor:
         """Rotate queries by their positions.
 
@@ -120,7 +120,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     @checked
     def transform_keys(
-        self, keys: Annotated[Tensor, Vectors("B H S d_k")], *, start: Integer
+        self, keys: Annotated[Tensor, Vectors("B H S d_k")], *, start: int
     ) -> Tensor:
         """Rotate keys by their positions.
 

@@ -35,7 +35,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from transformer_blocks._contracts import Number, Size, at_least, check
+from transformer_blocks._contracts import Size, at_least, check
 
 Factor = Annotated[float, at_least(1)]
 
@@ -107,7 +107,7 @@ class Llama3Scaling:
     def __post_init__(self) -> None:
         check(Factor, factor=self.factor)
         check(Size, length=self.length)
-        check(Number, low=self.low, high=self.high)
+        check(float, low=self.low, high=self.high)
         if not 0.0 < self.low < self.high:
             raise ValueError(
                 f"low must be above 0 and below high, got low={self.low} and high={self.high}"
