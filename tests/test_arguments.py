@@ -551,6 +551,7 @@ MADE: dict[str, Callable[[], Any]] = {  # an object for the methods of each clas
     "PrepackedLinear": lambda: PrepackedLinear(nn.Linear(D, D)),
     "Int8Linear": lambda: Int8Linear(nn.Linear(D, D)),
     "IncrementalDecoder": prefilled_decoder,
+    "IncrementalDecoder.prefill": incremental_decoder,
 }
 ALIASES = {"source_mask": "memory_mask|mask", "target_mask": "mask"}  # where it is refused
 STEP_METHODS = "step", "step_top_k", "reorder"
