@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import MethodType
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import check
+from transformer_blocks._contracts import Flag, Integer, Rule, check, checked
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
@@ -25,15 +25,38 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
+def _test_names(name: str, names: object) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise TypeError(f"{name} must be a collection of module names, got {names!r}")
+
+
+def _test_heads(name: str, heads: object) -> None:
+    if not isinstance(heads, Mapping):
+        raise TypeError(
+            f"{name} must map names of attention layers to collections of head indices, "
+            f"got {heads!r}"
+        )
+    for layer, numbers in heads.items():
+        if isinstance(numbers, str) or not isinstance(numbers, Collection):
+            raise TypeError(f"{name}[{layer!r}] must be a collection, got {numbers!r}")
+        for number in numbers:
+            check(Integer, **{f"{name}[{layer!r}]": number})
+
+
+Names = Annotated[Collection[str], Rule("module names", _test_names)]
+Heads = Annotated[Mapping[str, Collection[int]], Rule("heads by module name", _test_heads)]
+
+
+@checked
 @contextmanager
 def ablate(
     model: nn.Module,
     *,
-    heads: Mapping[str, Collection[int]] | None = None,
-    modules: Collection[str] = (),
-    residuals: Collection[str] = (),
-    positions: bool = False,
-    scale: bool = False,
+    heads: Heads | None = None,
+    modules: Names = (),
+    residuals: Names = (),
+    positions: Flag = False,
+    scale: Flag = False,
 ) -> Iterator[None]:
     """Remove parts of a model inside the ``with`` block.
 
@@ -77,8 +100,6 @@ def ablate(
         >>> torch.equal(encoder(x), expected)
         True
     """
-    check(nn.Module, model=model)
-    _check_arguments(heads, modules, residuals, positions=positions, scale=scale)
     if any(getattr(part, "is_prepared_for_inference", False) for part in model.modules()):
         raise ValueError("model must not be prepared for inference; ablate the trained model")
     observation = None
@@ -96,9 +117,8 @@ def ablate(
                 continue
             check_heads(name, numbers, layer.num_heads)
             parts[f"heads of {name!r}"] = [layer]
-            stack.enter_context(
-                changed(layer, "attention_function", partial(_MaskedHeads, heads=sorted(numbers)))
-            )
+            mask = partial(_mask_heads, layer, sorted(numbers))
+            stack.callback(layer.output_projection.register_forward_pre_hook(mask).remove)
         for name in modules:
             module = _find(model, name, nn.Module)
             parts[f"module {name!r}"] = [module]
@@ -106,13 +126,12 @@ def ablate(
         for name in residuals:
             residual = _find(model, name, (PreNorm, PostNorm))
             parts[f"residual connection {name!r}"] = [residual]
-            change = partial(_replace_by, MethodType(_forward_without_input, residual))
-            stack.enter_context(changed(residual, "forward", change))
+            stack.enter_context(changed(residual, "forward", _without_input))
         if positions:
             kinds = SinusoidalPositionalEncoding, LearnedPositionalEncoding
             parts["positional encodings"] = _find_all(model, kinds, "a positional encoding")
             for encoding in parts["positional encodings"]:
-                stack.enter_context(changed(encoding, "forward", partial(_replace_by, _identity)))
+                stack.enter_context(changed(encoding, "forward", lambda _: lambda x, **_: x))
         if scale:
             layers = MultiHeadAttention, SingleHeadAttention
             parts["scale"] = _find_all(model, layers, "an attention layer")
@@ -121,7 +140,8 @@ def ablate(
                     raise ValueError(
                         "scale must be False for additive attention, whose scores have no scale"
                     )
-                stack.enter_context(changed(layer, "attention_function", _Unscaled))
+                unscaled = partial(AttentionWrapper, scale=1.0)
+                stack.enter_context(changed(layer, "attention_function", unscaled))
         for module in {model, *(module for modules in parts.values() for module in modules)}:
             note = module.register_forward_pre_hook(lambda module, _: called.add(module))
             stack.callback(note.remove)
@@ -146,55 +166,10 @@ def ablate(
                 )
 
 
-def _check_arguments(heads: object, modules: object, residuals: object, **flags: object) -> None:
-    """Raise unless every argument of :func:`ablate` has its annotated type.
-
-    Raises:
-        TypeError: If an argument is of another type.
-    """
-    if heads is not None and not isinstance(heads, Mapping):
-        raise TypeError(
-            "heads must map names of attention layers to collections of head indices, "
-            f"got {heads!r}"
-        )
-    for layer, numbers in (heads or {}).items():
-        if isinstance(numbers, str) or not isinstance(numbers, Collection):
-            raise TypeError(f"heads of {layer!r} must be a collection, got {numbers!r}")
-        for number in numbers:
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise TypeError(f"heads of {layer!r} must be integers, got {number!r}")
-    for name, names in (("modules", modules), ("residuals", residuals)):
-        if isinstance(names, str) or not isinstance(names, Collection):
-            raise TypeError(f"{name} must be a collection of module names, got {names!r}")
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} must be True or False, got {name}={flag!r}")
-
-
-class _MaskedHeads(AttentionWrapper):
-    """An attention function whose output is zero for some heads."""
-
-    def __init__(self, attention_function: Callable[..., Any], heads: list[int]) -> None:
-        super().__init__(attention_function)
-        self.heads = heads
-
-    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
-        result = super().__call__(*inputs, **options)
-        output: Tensor = result[0] if isinstance(result, tuple) else result  # (B, H, L, d_k)
-        output = mask_heads(output, self.heads)
-        return (output, result[1]) if isinstance(result, tuple) else output
-
-
-class _Unscaled(AttentionWrapper):
-    """An attention function without the factor 1 / sqrt(d_k)."""
-
-    def __call__(self, *inputs: Tensor, **options: Any) -> Any:
-        return super().__call__(*inputs, **options | {"scale": 1.0})
-
-    @property
-    def attention_weights(self) -> Callable[..., Tensor]:
-        compute = super().attention_weights
-        return lambda *inputs, **options: compute(*inputs, **options | {"scale": 1.0})
+def _mask_heads(
+    layer: MultiHeadAttention, heads: list[int], _: nn.Module, inputs: tuple[Tensor]
+) -> Tensor:
+    return layer.merge_heads(mask_heads(layer.split_heads(*inputs), heads))
 
 
 def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:
@@ -209,21 +184,17 @@ def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> obje
     return torch.zeros_like(output)
 
 
-def _identity(x: Tensor, **options: object) -> Tensor:
-    return x
+def _without_input(forward: MethodType) -> MethodType:
+    """Return the method of a residual connection that does not add the input."""
 
+    def compute(
+        residual: PreNorm | PostNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        if isinstance(residual, PreNorm):
+            return residual.dropout(sublayer(residual.norm(x)))
+        return residual.norm(residual.dropout(sublayer(x)))
 
-def _forward_without_input(
-    residual: PreNorm | PostNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """Compute the output of a residual connection without adding the input."""
-    if isinstance(residual, PreNorm):
-        return residual.dropout(sublayer(residual.norm(x)))
-    return residual.norm(residual.dropout(sublayer(x)))
-
-
-def _replace_by(value: object, _: object) -> object:
-    return value
+    return MethodType(compute, forward.__self__)
 
 
 def _find(model: nn.Module, name: str, kind: Any) -> Any:

@@ -58,14 +58,19 @@ def changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> It
 
 
 class AttentionWrapper:
-    """An attention function that calls another one, and offers weights only if that one does."""
+    """An attention function that calls another one, and offers weights only if that one does.
 
-    def __init__(self, attention_function: Callable[..., Any]) -> None:
-        self.attention_function = attention_function
+    Args:
+        attention_function: The function that is called.
+        options: Keyword arguments that replace those of each call.
+    """
+
+    def __init__(self, attention_function: Callable[..., Any], **options: Any) -> None:
+        self.attention_function, self.options = attention_function, options
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Any:
         """Call the attention function."""
-        return self.attention_function(*inputs, **options)
+        return self.attention_function(*inputs, **options | self.options)
 
     @property
     def attention_weights(self) -> Callable[..., Tensor]:
@@ -73,7 +78,7 @@ class AttentionWrapper:
         weights = offered_weights(self.attention_function)
         if weights is None:
             raise AttributeError("the attention function offers no weights")
-        return weights
+        return lambda *inputs, **options: weights(*inputs, **options | self.options)
 
 
 def offered_weights(attention_function: Callable[..., Any]) -> Callable[..., Tensor] | None:

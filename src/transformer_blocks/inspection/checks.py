@@ -9,13 +9,29 @@ so a test may read ``assert check_causal(...)``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Function, Number, Size, check, check_tensor
+from transformer_blocks._contracts import (
+    Factory,
+    Function,
+    Ids,
+    Integer,
+    Rule,
+    Size,
+    check_tensor,
+    checked,
+)
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
+from transformer_blocks.inspection.comparison import (
+    Tolerance,
+    describe,
+    find_instability,
+    measure_changes,
+    perturb,
+)
 
 SHOWN = 5  # violations that a printed report lists
 
@@ -51,13 +67,14 @@ class Report:
         return "\n  ".join(lines)
 
 
+@checked
 @torch.no_grad()
 def check_causal(
-    function: Callable[[Tensor], Tensor],
-    x: Tensor,
+    function: Function[Callable[[Tensor], Tensor]],
+    x: Annotated[Tensor, Rule("(B, L, ...)", check_tensor)],
     *,
-    window: int | None = None,
-    tolerance: float | None = None,
+    window: Size | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that no output depends on later positions, and that it depends on earlier ones.
 
@@ -80,6 +97,7 @@ def check_causal(
         A report of the violations.
 
     Raises:
+        TypeError: If an argument is of the wrong type.
         ValueError: If shapes do not fit, if all ids are the same, or if the outputs are empty.
 
     Example:
@@ -96,13 +114,8 @@ def check_causal(
           position 0 changes with position 2, which comes later
           position 1 changes with position 2, which comes later
     """
-    check(Function, function=function)
-    check_tensor("x", x)
-    check_tolerance(tolerance)
     if x.dim() < 2 or x.shape[1] < 2:
         raise ValueError(f"x must have shape (B, L, ...) with L of 2 or more, got {tuple(x.shape)}")
-    if window is not None:
-        check(Size, window=window)
     expected = function(x.clone()).clone()
     if expected.shape[:2] != x.shape[:2]:
         raise ValueError(
@@ -120,31 +133,28 @@ def check_causal(
         depends[:, position] = changed.transpose(0, 1).flatten(1).any(dim=1).cpu()
     has_attention = bool((depends & ~torch.eye(length, dtype=torch.bool)).any())
     problems = []
-    for output, row in enumerate(depends.tolist()):
-        first = 0 if window is None else max(0, output - window + 1)
-        problems += [
-            f"position {output} changes with position {position}, which comes later"
-            for position in range(output + 1, length)
-            if row[position]
-        ]
-        problems += [
-            f"position {output} changes with position {position}, outside its window of {window}"
-            for position in range(first)
-            if row[position]
-        ]
-        if has_attention and first < output and not any(row[:output]):
+    for output, row in enumerate(depends):
+        first = max(0, output + 1 - (window or length))
+        for position in row.nonzero().flatten().tolist():
+            change = f"position {output} changes with position {position}"
+            if position > output:
+                problems.append(f"{change}, which comes later")
+            elif position < first:
+                problems.append(f"{change}, outside its window of {window}")
+        if has_attention and first < output and not bool(row[:output].any()):
             problems.append(f"position {output} changes with no earlier position")
     return Report("causality", tuple(problems))
 
 
+@checked
 @torch.no_grad()
 def check_padding(
-    function: Callable[[Tensor], Tensor],
+    function: Function[Callable[[Tensor], Tensor]],
     sequences: Sequence[Tensor],
     *,
-    padding_id: int = 0,
-    extra_padding: int = 3,
-    tolerance: float | None = None,
+    padding_id: Integer = 0,
+    extra_padding: Size = 3,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that padding does not change the outputs of a sequence.
 
@@ -162,6 +172,7 @@ def check_padding(
         A report of the sequences whose outputs change.
 
     Raises:
+        TypeError: If an argument is of the wrong type.
         ValueError: If all sequences have the same length, one is empty, or the outputs are empty.
 
     Example:
@@ -183,7 +194,6 @@ def check_padding(
         )
     if not all(lengths):
         raise ValueError("sequences must have one token or more each, got an empty one")
-    check(Size, extra_padding=extra_padding)
     alone = [function(sequence[None].clone())[0].clone() for sequence in sequences]
     for sequence, expected in zip(sequences, alone, strict=True):
         again = function(sequence[None].clone())[0]
@@ -208,13 +218,14 @@ def check_padding(
     return Report("padding", tuple(problems))
 
 
+@checked
 @torch.no_grad()
 def check_cache(
-    function: Callable[[Tensor], Tensor],
-    new_step_model: Callable[[], StepModel],
-    tokens: Tensor,
+    function: Function[Callable[[Tensor], Tensor]],
+    new_step_model: Factory[Callable[[], StepModel]],
+    tokens: Annotated[Tensor, Ids("B L")],
     *,
-    tolerance: float | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that cached decoding steps give the same logits as one full forward pass.
 
@@ -233,6 +244,7 @@ def check_cache(
         A report of the decoding steps whose logits differ.
 
     Raises:
+        TypeError: If an argument is of the wrong type.
         ValueError: If shapes do not fit, or the outputs are empty.
 
     Example:
@@ -257,7 +269,7 @@ def check_cache(
         >>> print(check_cache(full_pass, Steps, tokens))
         cache: no violation found
     """
-    if tokens.dim() != 2 or tokens.shape[1] < 2:
+    if tokens.shape[1] < 2:
         raise ValueError(
             f"tokens must have shape (B, L) with L of 2 or more, got {tuple(tokens.shape)}"
         )
@@ -304,27 +316,3 @@ def check_cache(
             if size
         ]
     return Report("cache", tuple(problems))
-
-
-def check_tolerance(tolerance: float | None) -> None:
-    """Raise unless a tolerance is None, or a finite number that is not negative."""
-    if tolerance is not None:
-        check(Number, tolerance=tolerance)
-        if not 0.0 <= tolerance < float("inf"):
-            raise ValueError(f"tolerance must be at least 0 and finite, got tolerance={tolerance}")
-
-
-def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
-    """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
-
-    Raises:
-        ValueError: If the outputs are empty, or have no values.
-    """
-    if not first.numel() or first.is_meta:
-        what = "tensors on the meta device" if first.is_meta else f"shape {tuple(first.shape)}"
-        raise ValueError(f"function must return numbers to compare, got {what}")
-    if bool(first.isnan().any()):
-        return "the output holds NaN"
-    if bool(measure_changes(first, second, tolerance).any()):
-        return "two equal calls differ: function must be deterministic, as in evaluation mode"
-    return None

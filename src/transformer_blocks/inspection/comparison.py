@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+
+from transformer_blocks._contracts import at_least
+
+Tolerance = Annotated[float, at_least(0)]
 
 
 def measure_changes(
@@ -88,3 +92,19 @@ def find_tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for each in value:
             yield from find_tensors(each)
+
+
+def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
+    """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
+
+    Raises:
+        ValueError: If the outputs are empty, or have no values.
+    """
+    if not first.numel() or first.is_meta:
+        what = "tensors on the meta device" if first.is_meta else f"shape {tuple(first.shape)}"
+        raise ValueError(f"function must return numbers to compare, got {what}")
+    if bool(first.isnan().any()):
+        return "the output holds NaN"
+    if bool(measure_changes(first, second, tolerance).any()):
+        return "two equal calls differ: function must be deterministic, as in evaluation mode"
+    return None

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, check, list_of
+from transformer_blocks._contracts import Function, checked
 from transformer_blocks.inspection.changes import run_eagerly
 
 
+@checked
 @contextmanager
 def logit_lens(
-    layers: Sequence[nn.Module], read: Callable[[Tensor], Tensor]
+    layers: Sequence[nn.Module], read: Function[Callable[[Tensor], Tensor]]
 ) -> Iterator[list[list[Tensor]]]:
     """Record which tokens the output layer would predict from the output of each layer.
 
@@ -56,8 +57,6 @@ def logit_lens(
         >>> torch.allclose(lens[-1][0], probabilities, atol=1e-6)  # the last layer's is the model's
         True
     """
-    check(list_of(nn.Module), layers=layers)
-    check(Function, read=read)
     if not layers:
         raise ValueError("layers must not be empty, got none")
     recorded: list[list[Tensor]] = [[] for _ in layers]

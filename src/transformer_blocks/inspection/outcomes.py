@@ -9,26 +9,40 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Function, Integer, check, check_tensor, raise_type_error
-from transformer_blocks.inspection.checks import Report, check_tolerance, find_instability
-from transformer_blocks.inspection.comparison import describe, measure_changes, perturb
+from transformer_blocks._contracts import (
+    Function,
+    Ids,
+    Integer,
+    Vectors,
+    checked,
+    raise_type_error,
+)
+from transformer_blocks.inspection.checks import Report
+from transformer_blocks.inspection.comparison import (
+    Tolerance,
+    describe,
+    find_instability,
+    measure_changes,
+    perturb,
+)
 from transformer_blocks.interop import assert_equivalent
 
 Parts = Sequence[tuple[Tensor, Tensor]]
 
 
+@checked
 @torch.no_grad()
 def check_labels(
-    step: Callable[[Tensor], tuple[Tensor, Tensor]],
-    tokens: Tensor,
+    step: Function[Callable[[Tensor], tuple[Tensor, Tensor]]],
+    tokens: Annotated[Tensor, Ids("B L")],
     *,
-    padding_id: int | None = None,
-    tolerance: float | None = None,
+    padding_id: Integer | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that a training step does not show the model the tokens that it must predict.
 
@@ -76,15 +90,6 @@ def check_labels(
           output 0 of row 0 depends on its label, the token at position 0: it changes by ...
         ...
     """
-    check(Function, step=step)
-    check_tensor("tokens", tokens)
-    check_tolerance(tolerance)
-    if padding_id is not None:
-        check(Integer, padding_id=padding_id)
-    if tokens.dim() != 2 or tokens.is_floating_point():
-        raise ValueError(
-            f"tokens must be ids of shape (B, L), got {tokens.dtype} of shape {tuple(tokens.shape)}"
-        )
 
     def run(tokens: Tensor) -> tuple[Tensor, Tensor]:
         with torch.random.fork_rng(devices=[tokens.device] if tokens.is_cuda else []):
@@ -132,13 +137,14 @@ def check_labels(
     return Report("labels", tuple(problems))
 
 
+@checked
 def check_loss(
-    function: Callable[[Parts], Tensor | None],
-    logits: Tensor,
-    target: Tensor,
+    function: Function[Callable[[Parts], Tensor | None]],
+    logits: Annotated[Tensor, Vectors("B L V")],
+    target: Annotated[Tensor, Ids("B L", torch.int64)],
     *,
-    padding_id: int,
-    tolerance: float | None = None,
+    padding_id: Integer,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that padding does not count in a loss, however its batch is divided.
 
@@ -185,10 +191,14 @@ def check_loss(
         >>> print(check_loss(mean, logits, target, padding_id=0))
         loss: no violation found
     """
-    _check_loss_arguments(function, logits, target, padding_id, tolerance)
+    real = target != padding_id
+    if bool(real.all()) or not bool(real.any()):
+        raise ValueError(
+            f"target must hold padding and real tokens, got {int((~real).sum())} of "
+            f"{real.numel()} ids equal to padding_id={padding_id}"
+        )
     if tolerance is None:
         tolerance = torch.finfo(logits.dtype).eps ** 0.75
-    real = target != padding_id
     rows = len(target)
     whole = _Loss(function, logits, [target], tolerance)
     if not whole.is_finite:
@@ -306,37 +316,13 @@ def _check_weights(
     ]
 
 
-def _check_loss_arguments(
-    function: object, logits: Tensor, target: Tensor, padding_id: int, tolerance: float | None
-) -> None:
-    check(Function, function=function)
-    check_tensor("logits", logits)
-    check_tensor("target", target)
-    check(Integer, padding_id=padding_id)
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be a floating-point tensor, got dtype={logits.dtype}")
-    if target.dtype != torch.int64:
-        raise TypeError(f"target must hold int64 ids, got dtype={target.dtype}")
-    if logits.dim() != 3 or target.shape != logits.shape[:2] or not target.numel():
-        raise ValueError(
-            "logits and target must have shapes (B, L, V) and (B, L), "
-            f"got {tuple(logits.shape)} and {tuple(target.shape)}"
-        )
-    padded = target == padding_id
-    if bool(padded.all()) or not bool(padded.any()):
-        raise ValueError(
-            f"target must hold padding and real tokens, got {int(padded.sum())} of "
-            f"{padded.numel()} ids equal to padding_id={padding_id}"
-        )
-    check_tolerance(tolerance)
-
-
+@checked
 def check_equivalence(
-    a: Callable[..., Any],
-    b: Callable[..., Any],
+    a: Function[Callable[..., Any]],
+    b: Function[Callable[..., Any]],
     inputs: Sequence[Any],
     *,
-    tolerance: float | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Report:
     """Compare the outputs and gradients of two models; report the first difference.
 
@@ -364,8 +350,6 @@ def check_equivalence(
         >>> bool(check_equivalence(torch.sin, torch.tanh, [x]))
         False
     """
-    check(Function, a=a, b=b)
-    check_tolerance(tolerance)
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             assert_equivalent(a, b, inputs, tolerance=tolerance)

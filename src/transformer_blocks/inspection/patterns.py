@@ -15,12 +15,12 @@ output; :func:`~transformer_blocks.inspection.ablate` measures that.
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Flag, check, check_boolean, check_tensor, raise_type_error
+from transformer_blocks._contracts import Flag, Mask, Vectors, checked, raise_type_error
 
 END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
 FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a correlation
@@ -64,13 +64,14 @@ class HeadPattern(NamedTuple):
     scores: dict[str, float]
 
 
+@checked
 @torch.no_grad()
 def head_patterns(
-    weights: Tensor,
+    weights: Annotated[Tensor, Vectors("H L S")],
     *,
     keys: Sequence[str] | None = None,
-    mask: Tensor | None = None,
-    self_attention: bool = True,
+    mask: Mask | None = None,
+    self_attention: Flag = True,
 ) -> list[HeadPattern]:
     """Name the heads of a layer whose attention weights follow a simple rule.
 
@@ -128,22 +129,13 @@ def head_patterns(
         >>> {name: round(score, 2) for name, score in heads[2].scores.items()}
         {'previous token': 0.4, 'itself': 0.6, 'next token': 0.0, 'first token': 0.2, 'broad': 0.42}
     """
-    check_tensor("weights", weights)
-    check(Flag, self_attention=self_attention)
-    if weights.dim() != 3 or not weights.is_floating_point():
-        raise ValueError(
-            "weights must be floating-point numbers of shape (H, L, S), "
-            f"got {weights.dtype} of shape {tuple(weights.shape)}"
-        )
     size = tuple(weights.shape[1:])
     if isinstance(keys, str) or not isinstance(keys, Sequence | None):
         raise_type_error("keys", "a sequence of strings", keys)
     if keys is not None and len(keys) != size[1]:
         raise ValueError(f"keys must be the S = {size[1]} tokens of the keys, got {len(keys)}")
-    if mask is not None:
-        check_boolean("mask", mask)
-        if tuple(mask.shape) != size:
-            raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
+    if mask is not None and tuple(mask.shape) != size:
+        raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
     unmasked = torch.ones(size, dtype=torch.bool) if mask is None else ~mask.cpu()
     scores: list[dict[str, float]] = [{} for _ in weights]
     weights = weights.detach().cpu().double().masked_fill(~unmasked, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, check
+from transformer_blocks._contracts import Function, checked
 from transformer_blocks.attention import attention_weights, matmul_by_head
 from transformer_blocks.inspection.changes import (
     AttentionWrapper,
@@ -30,11 +30,12 @@ OBSERVABLE = (
 )
 
 
+@checked
 @contextmanager
 def record_attention(
     model: nn.Module,
     *,
-    only: Callable[[str], bool] = lambda name: True,
+    only: Function[Callable[[str], bool]] = lambda name: True,
     device: torch.device | str | None = None,
 ) -> Iterator[dict[str, list[Tensor]]]:
     """Record the attention weights of every forward pass inside the ``with`` block.
@@ -110,9 +111,10 @@ def record_attention(
         warnings.warn(message, stacklevel=3)
 
 
+@checked
 @contextmanager
 def record_projections(
-    model: nn.Module, *, only: Callable[[str], bool] = lambda name: True
+    model: nn.Module, *, only: Function[Callable[[str], bool]] = lambda name: True
 ) -> Iterator[dict[str, list[Projections]]]:
     """Record the queries, keys and values of every attention inside the ``with`` block.
 
@@ -168,8 +170,6 @@ def _recording(
     The attention functions of the layers of this package are replaced by functions that report
     their calls, of which ``find`` returns the weights or the projections. All others are observed.
     """
-    check(nn.Module, model=model)
-    check(Function, only=only)
     kinds = SingleHeadAttention, MultiHeadAttention
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
     recorded: dict[str, list[Any]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Function, check
+from transformer_blocks._contracts import Function, checked
 from transformer_blocks.inspection.checks import Report
 from transformer_blocks.inspection.soundness.subject import first_line
 
@@ -77,7 +77,8 @@ SEQUENCES: Mapping[int, Mapping[tuple[int, ...], float]] = {
 """The possible sequences after each start token, and their probabilities."""
 
 
-def check_search(search: Callable[..., Any]) -> Report:
+@checked
+def check_search(search: Function[Callable[..., Any]]) -> Report:
     """Check a decoding algorithm on models whose best sequences are known.
 
     A wide beam must find the most probable sequence, which greedy decoding misses. A finished
@@ -107,7 +108,6 @@ def check_search(search: Callable[..., Any]) -> Report:
         >>> print(check_search(greedy_search))
         decoding: no violation found
     """
-    check(Function, search=search)
     keywords = {"beam_size", "end_id", "max_length", "length_penalty"}
     with contextlib.suppress(TypeError, ValueError):  # of functions without a signature
         parameters = inspect.signature(search).parameters.values()

@@ -8,7 +8,6 @@ import contextlib
 import copy
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,32 +41,17 @@ def copy_model(subject: Subject) -> nn.Module:
     except Exception as error:
         raise NotTriedError(f"the model cannot be copied: {first_line(error)}") from None
     own = [each for each in model.parameters() if each.is_floating_point()]
-    required = [each.requires_grad for each in own]
+    values = [each.data for each in own]
     try:
         for each in own:
-            each.requires_grad_(True)
-        args, kwargs = subject.example.build(subject.example.given())
-        try:
-            with torch.enable_grad():
-                reaches = _depends_on(copied(*args, **kwargs), own)
-        except Exception:  # a model without gradients, for which this is not known
-            reaches = False
-        if reaches:
-            raise NotTriedError("a copy of the model still computes with its own parameters")
+            each.data = torch.full_like(each, torch.nan)
+        outputs = replace(subject, model=copied).outputs(subject.example.given())
     finally:
-        for each, flag in zip(own, required, strict=True):
-            each.requires_grad_(flag)
-    return copy.deepcopy(model)  # the first copy may keep tensors of the call, with a gradient
-
-
-def _depends_on(output: Any, parameters: Sequence[Tensor]) -> bool:
-    """Return whether outputs were computed with given parameters."""
-    found = [each for each in find_tensors(output) if each.requires_grad]
-    if not found or not parameters:
-        return False
-    total = sum((each.cpu().double().sum() for each in found), torch.zeros((), dtype=torch.double))
-    gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
-    return any(each is not None for each in gradients)
+        for each, value in zip(own, values, strict=True):
+            each.data = value
+    if not all(bool(each.isfinite().all()) for each in outputs):
+        raise NotTriedError("a copy of the model still computes with its own parameters")
+    return copied
 
 
 def convert(value: Any, **target: Any) -> Any:
@@ -109,23 +93,16 @@ def check_dtype(subject: Subject) -> list[str]:
                 tried += 1
             continue
         tried += 1
-        problems += _compare_dtypes(subject, expected, subject.select(output, layout), name, dtype)
+        near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(before, 0.0)))
+        rows = zip(expected, subject.select(output, layout), strict=True)
+        pairs = ((a.cpu().double(), b.cpu().double()) for a, b in rows)
+        problems += [
+            f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
+            for row, position, size in near.find_changes(pairs)
+        ]
     if not tried:
         raise NotTriedError("this device computes the model in no other dtype")
     return problems
-
-
-def _compare_dtypes(
-    subject: Subject, expected: list[Tensor], outputs: list[Tensor], name: str, dtype: torch.dtype
-) -> list[str]:
-    """Describe the first row whose outputs differ in another dtype."""
-    near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(expected[0].dtype, 0.0)))
-    converted = ([each.cpu().double() for each in rows] for rows in (expected, outputs))
-    for row, position, size in near.find_changes(zip(*converted, strict=True)):
-        return [
-            f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
-        ]
-    return []
 
 
 class _Values(TorchFunctionMode):
@@ -176,9 +153,8 @@ def check_device(subject: Subject) -> list[str]:
     with values:
         subject(layout)
     values.replays = True
-    devices = ["meta"]
-    if torch.cuda.is_available() and not _is_on(model, "cuda"):
-        devices.append("cuda")
+    is_on_cpu = not any(each.is_cuda for each in model.parameters())
+    devices = ["meta", "cuda"] if torch.cuda.is_available() and is_on_cpu else ["meta"]
     for device in devices:
         args, kwargs = convert(subject.example.build(layout), device=device)
         try:
@@ -211,10 +187,6 @@ def check_device(subject: Subject) -> list[str]:
     return problems
 
 
-def _is_on(model: nn.Module, device: str) -> bool:
-    return any(each.device.type == device for each in model.parameters())
-
-
 def _name_plain_tensors(model: nn.Module) -> str:
     """Name attributes that are tensors but neither parameters nor buffers, which do not move."""
     names = [
@@ -230,20 +202,15 @@ def check_initialisation(subject: Subject) -> list[str]:
     """Check that no two matrices with random values are equal, as those of copied layers are."""
     if not isinstance(subject.model, nn.Module):
         raise NotTriedError("the model is a function; pass the module itself")
-    by_shape: dict[tuple[int, ...], list[tuple[str, Tensor]]] = defaultdict(list)
+    first_names: dict[object, str] = {}
+    problems = []
     for name, parameter in subject.model.named_parameters():
         if parameter.requires_grad and is_random(parameter):
-            by_shape[tuple(parameter.shape)].append((name, parameter))
-    problems = []
-    for alike in by_shape.values():
-        first: list[tuple[str, Tensor]] = []
-        for name, values in alike:
-            same = [other for other, value in first if torch.equal(value, values)]
-            if same:
-                problems.append(f"{name} holds the same random values as {same[0]}")
-            else:
-                first.append((name, values))
-    if not by_shape:
+            data = parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            first = first_names.setdefault((parameter.shape, hash(data)), name)
+            if first != name:
+                problems.append(f"{name} holds the same random values as {first}")
+    if not first_names:
         raise NotTriedError("the model has no trainable matrix with random values")
     return problems
 
@@ -268,18 +235,17 @@ def check_loading(subject: Subject) -> list[str]:
     if not isinstance(original, nn.Module) or not len(original.state_dict()):
         raise NotTriedError("the model has no parameters")
     state = {name: value.clone() for name, value in original.state_dict().items()}
-    ties = find_ties(original)
-    with torch.no_grad():
-        for value in (*model.parameters(), *model.state_dict().values()):
-            if isinstance(value, Tensor) and value.is_floating_point():
-                value.add_(torch.randn(value.shape).to(value))
+    for value in (*model.parameters(), *model.state_dict().values()):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            value.add_(torch.randn(value.shape).to(value))
     model.load_state_dict(state)
     model.eval()
-    problems = []
     after = find_ties(model)
-    for tied in ties:
-        if not any(tied <= other for other in after):
-            problems.append(f"{', '.join(sorted(tied))} are one parameter, and two after loading")
+    problems = [
+        f"{', '.join(sorted(tied))} are one parameter, and two after loading"
+        for tied in find_ties(original)
+        if not any(tied <= other for other in after)
+    ]
     layout = subject.example.given()
     before = subject.outputs(layout)
     loaded = replace(subject, model=model).outputs(layout)

@@ -93,14 +93,15 @@ def find_steps(
     )
 
 
-class _Steps:
-    """Decoding steps of the rows of an example; each subclass is for one kind of cache."""
+class PastKeyValuesSteps:
+    """Decoding steps of a Hugging Face model, with ``past_key_values``."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.group = subject.group or 0
         self.rows = [*range(subject.example.batch_size)]
         self.position = 0
+        self.cache: Any = None
 
     def make_arguments(self, tokens: Tensor) -> dict[str, Any]:
         """Make the arguments of a step by name: the new tokens, and masks of all so far."""
@@ -136,22 +137,6 @@ class _Steps:
         self.reorder_cache(rows)
 
     def run(self, arguments: dict[str, Any]) -> Any:
-        """Run a step of the model with the cache."""
-        raise NotImplementedError
-
-    def reorder_cache(self, rows: Tensor) -> None:
-        """Reorder the cache."""
-        raise NotImplementedError
-
-
-class PastKeyValuesSteps(_Steps):
-    """Decoding steps of a Hugging Face model, with ``past_key_values``."""
-
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.cache: Any = None
-
-    def run(self, arguments: dict[str, Any]) -> Any:
         """Run a step of the model with the cache, and keep the cache that it returns."""
         arguments = arguments | {"past_key_values": self.cache, "use_cache": True}
         result = self.subject.model(**arguments)
@@ -166,18 +151,15 @@ class PastKeyValuesSteps(_Steps):
             self.cache.reorder_cache(rows)
 
 
-class NewCacheSteps(_Steps):
+class NewCacheSteps(PastKeyValuesSteps):
     """Decoding steps of a stack of these blocks, with the cache that its ``new_cache`` returns."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        example, model = subject.example, subject.model
-        given = {each.name: each.value for each in example.arguments}
-        known = inspect.signature(model.new_cache).parameters  # type: ignore[attr-defined]
-        self.cache = model.new_cache(  # type: ignore[attr-defined]
-            **{name: value for name, value in given.items() if name in known}
-        )
-        self.cached = set(known)
+        model: Any = subject.model
+        self.cached = inspect.signature(model.new_cache).parameters.keys()
+        given = {each.name: each.value for each in subject.example.arguments}
+        self.cache = model.new_cache(**{name: given[name] for name in given.keys() & self.cached})
 
     def run(self, arguments: dict[str, Any]) -> Any:
         """Run a step of the model with the cache."""

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,10 @@ class _Sequence:
 
     parts: list[Argument]
     roles: set[str]
+
+    @property
+    def name(self) -> str:
+        return self.parts[0].name
 
     @property
     def length(self) -> int:
@@ -54,9 +59,8 @@ def read_example(
     sequences: list[_Sequence] = []
     arguments: list[Argument] = []
     for name, value in named:
-        kind = _classify(name, value, batch_size)
-        argument = Argument(name, value, kind)
-        if kind == "content":
+        argument = Argument(name, value, _classify(name, value, batch_size))
+        if argument.kind == "content":
             number = _find_group(argument, sequences, together)
             if number == len(sequences):
                 sequences.append(_Sequence([], set()))
@@ -64,18 +68,16 @@ def read_example(
             sequences[number].roles |= find_roles(name)
             argument = replace(argument, groups=(number,))
         arguments.append(argument)
-    names = [sequence.parts[0].name for sequence in sequences]
     assigned: list[Argument] = []
     for argument in arguments:
         taken = {each.groups for each in assigned if each.kind == argument.kind.split()[0]}
-        order = _sort_sequences(argument.name, names, taken)
-        assigned.append(_assign_sequences(argument, sequences, batch_size, order))
-    arguments = assigned
+        find = partial(_find_sequence, argument.name, sequences, taken)
+        assigned.append(_assign_sequences(argument, sequences, batch_size, find))
     groups = []
-    for number, (name, sequence) in enumerate(zip(names, sequences, strict=True)):
-        real, has_mask, has_id = _find_padding(number, arguments, batch_size, padding_id)
-        groups.append(Group(name, frozenset(sequence.roles), real, has_mask, has_id))
-    arguments = [_add_filler(argument, groups, padding_id, model) for argument in arguments]
+    for number, sequence in enumerate(sequences):
+        found = _find_padding(number, assigned, batch_size, padding_id)
+        groups.append(Group(sequence.name, frozenset(sequence.roles), *found))
+    arguments = [_add_filler(argument, groups, padding_id, model) for argument in assigned]
     return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
 
 
@@ -150,38 +152,29 @@ def _find_group(argument: Argument, sequences: list[_Sequence], together: bool) 
     return len(sequences)
 
 
-def _sort_sequences(name: str, names: list[str], taken: set[tuple[int, ...]]) -> list[int]:
-    """Sort the sequences: first those named in an argument, then those without one of its kind."""
-    words = set(re.split(r"[\W_]+", name.lower()))
-    others = [set(re.split(r"[\W_]+", each.lower())) for each in names]
-    shared = set[str]().union(*(a & b for i, a in enumerate(others) for b in others[:i]))
-    return sorted(
-        range(len(names)),
-        key=lambda number: (-len(words & others[number] - shared), (number,) in taken),
-    )
-
-
 def _assign_sequences(
-    argument: Argument, sequences: list[_Sequence], batch_size: int, order: list[int]
+    argument: Argument,
+    sequences: list[_Sequence],
+    batch_size: int,
+    find: Callable[[int | None], int | None],
 ) -> Argument:
     """Find the sequences to which a mask, positions or lengths belong."""
     name, value, kind = argument.name, argument.value, argument.kind
     if kind == "lengths":
-        number = _find_sequence(name, sequences, None, order)
-        if (
-            number is None
-            or not 0 < int(value.min()) <= int(value.max()) <= sequences[number].length
+        number = find(None)
+        if number is None or not 0 < int(value.min()) <= int(value.max()) <= (
+            sequences[number].length
         ):
             return Argument(name, value, "rows")
-        return Argument(name, value, "lengths", (number,))
+        return Argument(name, value, kind, (number,))
     if kind == "indices":
-        number = _find_sequence(name, sequences, value.shape[1], order)
+        number = find(value.shape[1])
         if number is None:
             return Argument(name, value)
         return Argument(name, value.expand(batch_size, -1), kind, (number,))
     if kind != "mask or pairs":
         return argument
-    key = _find_sequence(name, sequences, value.shape[-1], order)
+    key = find(value.shape[-1])
     is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
     if is_padding and value.shape[0] == batch_size and key is not None:
         could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
@@ -202,16 +195,24 @@ def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
 
 
 def _find_sequence(
-    name: str, sequences: list[_Sequence], length: int | None, order: list[int]
+    name: str, sequences: list[_Sequence], taken: set[tuple[int, ...]], length: int | None
 ) -> int | None:
-    """Find the sequence of a length to which a name belongs: of its role, or else of no role."""
+    """Find the sequence of a length to which a name belongs.
+
+    It is one of its role, or else of no role; of these, the one with which the name has most words
+    in common that are in the name of no other; of these, one that no argument of its kind has.
+    """
     own = find_roles(name)
+    names = [name, *(sequence.name for sequence in sequences)]
+    words, *others = (set(re.split(r"[\W_]+", each.lower())) for each in names)
+    shared = set[str]().union(*(a & b for i, a in enumerate(others) for b in others[:i]))
 
-    def rank(number: int) -> int:
+    def rank(number: int) -> tuple[int, int, bool]:
         roles = sequences[number].roles
-        return 0 if own & roles else 1 if not roles else 2
+        role = 0 if own & roles else 1 if not roles else 2
+        return role, -len(words & others[number] - shared), (number,) in taken
 
-    fitting = [number for number in order if length is None or sequences[number].length == length]
+    fitting = [n for n, each in enumerate(sequences) if length in (None, each.length)]
     return min(fitting, key=rank, default=None)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from transformer_blocks._contracts import Flag, Function, Integer, check
+from transformer_blocks._contracts import Factory, Flag, Function, Integer, checked
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.checks import SHOWN, Report, check_tolerance
-from transformer_blocks.inspection.comparison import find_tensors
+from transformer_blocks.inspection.checks import SHOWN, Report
+from transformer_blocks.inspection.comparison import Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
 from transformer_blocks.inspection.soundness.copies import (
     check_device,
@@ -103,14 +103,15 @@ class Soundness:
         return "\n".join((f"kind: {self.kind}{note}", *lines))
 
 
+@checked
 def check_soundness(
-    model: Callable[..., Any],
+    model: Function[Callable[..., Any]],
     example: Any,
     *,
-    causal: bool | None = None,
-    padding_id: int | None = None,
-    new_step_model: Callable[[], StepModel] | None = None,
-    tolerance: float | None = None,
+    causal: Flag | None = None,
+    padding_id: Integer | None = None,
+    new_step_model: Factory[Callable[[], StepModel]] | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Soundness:
     """Check that a model is sound; report what holds, what does not, and what was not tried.
 
@@ -192,14 +193,6 @@ def check_soundness(
           position 0 of row 0 changes with position 1, which comes later, by ... deviations
         ...
     """
-    check(Function, model=model)
-    if causal is not None:
-        check(Flag, causal=causal)
-    if padding_id is not None:
-        check(Integer, padding_id=padding_id)
-    if new_step_model is not None and not isinstance(new_step_model, type):
-        check(Function, new_step_model=new_step_model)
-    check_tolerance(tolerance)
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     for name, held in (("model", parts), ("example", find_tensors(example))):
         if any(each.is_meta for each in held):
@@ -213,7 +206,7 @@ def check_soundness(
                 f"{group.name} seems to be padded with id {guess}, and nothing tells the model or "
                 f"the checks: pass padding_id={guess}, or a mask; without it, neither the padding "
                 "nor the polarity of its mask is checked",
-                stacklevel=2,
+                stacklevel=3,  # the caller of the checked function
             )
     with evaluation(model):
         try:  # an example that the model refuses raises its error
