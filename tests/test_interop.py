@@ -1,4 +1,4 @@
-"""Conversions from and to torch's modules: the same weights give the same numbers."""
+"""Conversions from and to torch's modules: the same weights give the same outputs and gradients."""
 
 import copy
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.pairs import every_pair
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -23,6 +24,8 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     causal_mask,
+    fused_attention,
+    scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
 from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
@@ -30,7 +33,7 @@ from transformer_blocks.interop import assert_equivalent, from_torch, load_weigh
 D_MODEL, NUM_HEADS, D_FF = 16, 4, 24
 SEEDED = torch.Generator().manual_seed(0)  # for the tensors that are made before the seed fixture
 X, MEMORY = (torch.randn(2, length, D_MODEL, generator=SEEDED).double() for length in (5, 7))
-FUTURE = causal_mask(5)
+FUTURE, PADDING = causal_mask(5), torch.arange(7) >= torch.tensor([[7], [3]])
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -54,99 +57,137 @@ def randomise(module: Model) -> Model:
     return module.eval()
 
 
-every_layer = pytest.mark.parametrize(
-    ("norm_first", "bias", "activation"),
-    [(False, True, F.relu), (True, True, F.gelu), (True, False, nn.SiLU()), (False, False, F.relu)],
+every_layer = every_pair(
+    {
+        "dtype": [torch.float64, torch.float32],
+        "norm_first": [False, True],
+        "bias": [True, False],
+        "activation": [F.relu, F.gelu, nn.SiLU()],
+    }
 )
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("widths", [(None, None), (6, None), (None, 5), (6, 5)])
-def test_attention_survives_the_round_trip(bias: bool, widths: tuple[int | None, ...]) -> None:
+@every_pair(
+    {
+        "dtype": [torch.float64, torch.float32],
+        "attention_function": [fused_attention, scaled_dot_product_attention],
+        "bias": [True, False],
+        "widths": [(None, None), (6, None), (None, 5), (6, 5)],
+        "padded": [False, True],
+        "causal": [False, True],
+    }
+)
+def test_attention_survives_the_round_trip(
+    dtype: torch.dtype,
+    attention_function: Any,
+    bias: bool,
+    widths: tuple[int | None, ...],
+    padded: bool,
+    causal: bool,
+) -> None:
     theirs: Any = randomise(
         nn.MultiheadAttention(
             *(D_MODEL, NUM_HEADS, 0.2, bias),
             kdim=widths[0],
             vdim=widths[1],
             batch_first=True,
-            dtype=torch.float64,
+            dtype=dtype,
         )
     )
-    inputs = [torch.randn(2, 5, width or D_MODEL).double() for width in (None, *widths)]
+    options: Any = {
+        "key_padding_mask": PADDING[:, :5] if padded else None,
+        "attn_mask": FUTURE if causal else None,
+        "average_attn_weights": False,
+    }
+    mask = PADDING[:, None, None, :5] if padded else None
+    inputs = [torch.randn(2, 5, width or D_MODEL, dtype=dtype) for width in (None, *widths)]
     ours = from_torch(theirs)
     assert isinstance(ours, MultiHeadAttention)
     assert ours.dropout == 0.2
-    assert_equivalent(theirs, ours, inputs)
     assert_same_state(to_torch(ours), theirs)
+    assert_equivalent(theirs, ours, inputs)
+    ours.attention_function = attention_function
+    assert_equivalent(
+        lambda *inputs: theirs(*inputs, **options),
+        lambda *inputs: ours(*inputs, mask=mask, causal=causal),
+        inputs,
+    )
+    assert_equivalent(
+        lambda *inputs: theirs(*inputs, **options)[1],
+        lambda query, key, _: ours.attention_weights(query, key, mask=mask, causal=causal),
+        inputs,
+    )
 
 
 @every_layer
 def test_an_encoder_layer_survives_the_round_trip(
-    norm_first: bool, bias: bool, activation: Any
+    dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = randomise(nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **options))
-    ours = from_torch(theirs)
-    assert_equivalent(theirs, ours, [X])
-    assert_equivalent(lambda x: theirs(x, src_mask=FUTURE), lambda x: ours(x, causal=True), [X])
+    theirs: Any = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **options)
+    randomise(theirs).to(dtype)
+    ours, x = from_torch(theirs), X.to(dtype)
+    assert_equivalent(theirs, ours, [x])
+    assert_equivalent(
+        lambda x: theirs(x, src_mask=FUTURE, src_key_padding_mask=PADDING[:, :5]),
+        lambda x: ours(x, causal=True, mask=PADDING[:, None, None, :5]),
+        [x],
+    )
     assert_same_state(to_torch(ours), theirs)
-    assert_equivalent(to_torch(ours), ours, [X])
+    assert_equivalent(to_torch(ours), ours, [x])
 
 
 @every_layer
 def test_a_decoder_layer_survives_the_round_trip(
-    norm_first: bool, bias: bool, activation: Any
+    dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = randomise(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **options))
+    theirs: Any = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **options)
+    randomise(theirs).to(dtype)
     ours = from_torch(theirs)
-    assert_equivalent(lambda x, memory: theirs(x, memory, tgt_mask=FUTURE), ours, [X, MEMORY])
+    assert_equivalent(
+        lambda x, memory: theirs(
+            x,
+            memory,
+            tgt_mask=FUTURE,
+            tgt_key_padding_mask=PADDING[:, :5],
+            memory_key_padding_mask=PADDING,
+        ),
+        lambda x, memory: ours(
+            x, memory, mask=PADDING[:, None, None, :5], memory_mask=PADDING[:, None, None]
+        ),
+        [X.to(dtype), MEMORY.to(dtype)],
+    )
     assert_same_state(to_torch(ours), theirs)
 
 
-def make_stacks(norm: bool) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
-    norms = [nn.LayerNorm(D_MODEL, eps=1e-3, dtype=torch.float64) if norm else None] * 2
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_whole_transformer_survives_the_round_trip(norm: bool) -> None:
+    norms = [
+        nn.LayerNorm(D_MODEL, eps=1e-3, dtype=torch.float64) if norm else None for _ in range(2)
+    ]
     encoder_layer = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **layer_options())
     decoder_layer = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **layer_options())
     encoder = nn.TransformerEncoder(encoder_layer, 3, norms[0], enable_nested_tensor=False)
-    return encoder, nn.TransformerDecoder(decoder_layer, 2, norms[1])
-
-
-@pytest.mark.parametrize("norm", [True, False])
-def test_stacks_survive_the_round_trip(norm: bool) -> None:
-    encoder, decoder = make_stacks(norm)
-    randomise(encoder), randomise(decoder)
-    assert_equivalent(encoder, from_torch(encoder), [X])
-    ours = from_torch(decoder)
-    assert_equivalent(lambda x, memory: decoder(x, memory, tgt_mask=FUTURE), ours, [X, MEMORY])
-    assert_same_state(to_torch(from_torch(encoder)), encoder)
-    assert_same_state(to_torch(from_torch(decoder)), decoder)
-
-
-def test_padding_masks_mean_the_same() -> None:
-    encoder, decoder = make_stacks(norm=True)
-    randomise(encoder), randomise(decoder)
-    padding = torch.arange(7) >= torch.tensor([[7], [3]])
-    ours = EncoderDecoder(from_torch(encoder), from_torch(decoder))
-
-    def translate(source: Tensor, target: Tensor) -> Any:
-        memory = encoder(source, src_key_padding_mask=padding)
-        return decoder(target, memory, tgt_mask=FUTURE, memory_key_padding_mask=padding)
-
-    assert_equivalent(
-        translate,
-        lambda source, target: ours(source, target, source_mask=padding[:, None, None]),
-        [MEMORY, X],
+    theirs: Any = nn.Transformer(
+        *(D_MODEL, NUM_HEADS),
+        custom_encoder=encoder,
+        custom_decoder=nn.TransformerDecoder(decoder_layer, 2, norms[1]),
+        batch_first=True,
     )
-
-
-def test_a_whole_transformer_survives_the_round_trip() -> None:
-    theirs: Any = randomise(
-        nn.Transformer(*(D_MODEL, NUM_HEADS, 2, 3, D_FF), batch_first=True, dtype=torch.float64)
-    )
+    randomise(theirs)
     ours = from_torch(theirs)
+    assert_equivalent(encoder, ours.encoder, [X])
     assert_equivalent(
-        lambda source, target: theirs(source, target, tgt_mask=FUTURE), ours, [MEMORY, X]
+        lambda source, target: theirs(
+            source,
+            target,
+            tgt_mask=FUTURE,
+            src_key_padding_mask=PADDING,
+            memory_key_padding_mask=PADDING,
+        ),
+        lambda source, target: ours(source, target, source_mask=PADDING[:, None, None]),
+        [MEMORY, X],
     )
     again = to_torch(ours)
     assert_same_state(again, theirs)

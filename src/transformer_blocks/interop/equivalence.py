@@ -1,28 +1,24 @@
 """Equivalence: compare the outputs and the gradients of two models."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks._contracts import Function, at_least, checked
+
+OUTPUTS = "output", "output without gradients"
 PARAMETERS = "gradient of all parameters"
 
 
-class _Comparison(NamedTuple):
-    """The largest difference between two tensors, and the largest absolute value in them."""
-
-    name: str
-    difference: float
-    magnitude: float
-
-
+@checked
 def assert_equivalent(
-    a: Callable[..., Any],
-    b: Callable[..., Any],
+    a: Function[Callable[..., Any]],
+    b: Function[Callable[..., Any]],
     inputs: Sequence[Any],
     *,
-    tolerance: float | None = None,
+    tolerance: Annotated[float, at_least(0)] | None = None,
 ) -> None:
     """Assert that two models have the same outputs and gradients; print the largest differences.
 
@@ -59,50 +55,41 @@ def assert_equivalent(
     """
     if isinstance(inputs, Tensor):
         raise TypeError("inputs must be a list of arguments, got a tensor; pass [x]")
-    outputs, gradients, inference_outputs = zip(
-        *(_run(model, inputs) for model in (a, b)), strict=True
-    )
-    for pair in (outputs, inference_outputs):
-        if pair[0].shape != pair[1].shape:
-            shapes = [tuple(output.shape) for output in pair]
-            raise AssertionError(f"the outputs differ in shape: {shapes[0]} and {shapes[1]}")
-    if not outputs[0].numel():
-        raise ValueError(f"the outputs must hold numbers, got shape {tuple(outputs[0].shape)}")
-    pairs = {"output": outputs, "output without gradients": inference_outputs}
-    names = [name for name in gradients[0] if name in gradients[1]]
-    if PARAMETERS in names:
-        counts = [len(each[PARAMETERS]) for each in gradients]
-        if counts[0] != counts[1]:
-            raise AssertionError(
-                f"the numbers of trainable parameters differ: {counts[0]} and {counts[1]}"
-            )
-    pairs |= {name: (gradients[0][name], gradients[1][name]) for name in names}
-    comparisons = [_compare(name, *pair) for name, pair in pairs.items()]
+    first, second = (_run(model, inputs) for model in (a, b))
+    for name in OUTPUTS:
+        if first[name].shape != second[name].shape:
+            shapes = f"{tuple(first[name].shape)} and {tuple(second[name].shape)}"
+            raise AssertionError(f"the outputs differ in shape: {shapes}")
+    output = first[OUTPUTS[0]]
+    if not output.numel():
+        raise ValueError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
+    names = [name for name in first if name in second]
+    counts = [len(each[PARAMETERS]) for each in (first, second) if PARAMETERS in names]
+    if len(set(counts)) > 1:
+        raise AssertionError(
+            f"the numbers of trainable parameters differ: {counts[0]} and {counts[1]}"
+        )
     if tolerance is None:
-        dtype = outputs[0].dtype
-        tolerance = torch.finfo(dtype).eps ** 0.75 if dtype.is_floating_point else 0.0
-    width = max(len(each.name) for each in comparisons)
-    table = "\n".join(
-        f"  {each.name:{width}}  {each.difference:.1e}  of {each.magnitude:.1e}"
-        for each in comparisons
-    )
-    print(f"largest difference (tolerance {tolerance:.0e} of the largest number)\n{table}")
-    for each in comparisons:
-        if not each.difference <= tolerance * each.magnitude:
+        is_float = output.is_floating_point()
+        tolerance = torch.finfo(output.dtype).eps ** 0.75 if is_float else 0.0
+    found = {name: _compare(first[name], second[name]) for name in names}
+    width = max(map(len, names))
+    print(f"largest difference (tolerance {tolerance:.0e} of the largest number)")
+    for name, (difference, largest) in found.items():
+        print(f"  {name:{width}}  {difference:.1e}  of {largest:.1e}")
+    for name, (difference, largest) in found.items():
+        if not difference <= tolerance * largest:
             raise AssertionError(
-                f"the {each.name} differs by {each.difference:.1e}; "
-                f"its largest number is {each.magnitude:.1e}"
+                f"the {name} differs by {difference:.1e}; its largest number is {largest:.1e}"
             )
 
 
-def _run(
-    model: Callable[..., Any], inputs: Sequence[Any]
-) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-    """Compute the output, the gradients by name, and the output without gradients."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    if isinstance(model, nn.Module):
-        model.eval()
+def _run(model: Callable[..., Any], inputs: Sequence[Any]) -> dict[str, Tensor]:
+    """Compute the output with and without gradients, and the gradients, by name."""
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    modes = {part: part.training for part in module.modules()}
+    for part in modes:
+        part.training = False
     try:
         copies = [_copy(value) for value in inputs]
         leaves = {
@@ -110,32 +97,28 @@ def _run(
             for number, value in enumerate(copies)
             if isinstance(value, Tensor) and value.requires_grad
         }
-        weights: list[Tensor] = []
-        if isinstance(model, nn.Module):
-            weights = [weight for weight in model.parameters() if weight.requires_grad]
+        weights = (weight for weight in module.parameters() if weight.requires_grad)
+        sources = [*leaves.values(), *weights]
         with torch.enable_grad():
             output = _first(model(*copies))
-            sources = [*leaves.values(), *weights]
-            grads: Sequence[Tensor] = [torch.zeros_like(source) for source in sources]
+            gradients: Sequence[Tensor] = [torch.zeros_like(source) for source in sources]
             if output.requires_grad and sources:
                 upstream = torch.arange(1, output.numel() + 1, device=output.device).sin()
-                grads = torch.autograd.grad(
-                    output,
-                    sources,
-                    upstream.view_as(output).to(output.dtype),
-                    allow_unused=True,
-                    materialize_grads=True,
+                upstream = upstream.view_as(output).to(output.dtype)
+                gradients = torch.autograd.grad(
+                    output, sources, upstream, allow_unused=True, materialize_grads=True
                 )
         with torch.no_grad():
-            inference_output = _first(model(*[_copy(value) for value in inputs]))
+            without_gradients = _first(model(*[_copy(value) for value in inputs]))
     finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
-    gradients = dict(zip(leaves, grads, strict=False))
-    if isinstance(model, nn.Module):  # also if none is trainable
-        numbers = [grad.flatten() for grad in grads[len(leaves) :]]
-        gradients[PARAMETERS] = torch.cat(numbers or [output.new_empty(0)]).sort().values
-    return output.detach(), gradients, inference_output.detach()
+        for part, mode in modes.items():
+            part.training = mode
+    results = [output.detach(), without_gradients.detach()]
+    found = dict(zip((*OUTPUTS, *leaves), (*results, *gradients), strict=False))
+    if module is model:  # also if no parameter is trainable
+        numbers = [gradient.flatten() for gradient in gradients[len(leaves) :]]
+        found[PARAMETERS] = torch.cat(numbers or [output.new_empty(0)]).sort().values
+    return found
 
 
 def _copy(value: Any) -> Any:
@@ -152,12 +135,10 @@ def _first(output: Any) -> Tensor:
     return output
 
 
-def _compare(name: str, a: Tensor, b: Tensor) -> _Comparison:
+def _compare(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Return the largest difference between two tensors, and their largest finite number."""
     if not a.numel():
-        return _Comparison(name, 0.0, 0.0)
+        return 0.0, 0.0
     difference = (a - b).abs().masked_fill(a == b, 0.0)  # infinity minus infinity is NaN
-    magnitude = torch.maximum(a.abs(), b.abs())
-    finite = magnitude[magnitude.isfinite()]
-    return _Comparison(
-        name, float(difference.max()), float(finite.max()) if finite.numel() else 0.0
-    )
+    sizes = torch.maximum(a.abs(), b.abs())
+    return float(difference.max()), float(torch.where(sizes.isfinite(), sizes, 0).max())

@@ -1,21 +1,17 @@
 """Conversion of the Transformer modules of ``torch.nn`` to blocks of this package."""
 
 import copy
+from functools import partial
 from typing import Any, overload
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import (
-    check_class,
-    check_no_alterations,
-    check_no_ties,
-    convert_layers,
-)
+from transformer_blocks.interop.parts import check_class, convert, convert_layers, copy_linear
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -67,17 +63,7 @@ def from_torch(module: nn.Module) -> nn.Module:
         >>> torch.allclose(y, theirs(x, src_key_padding_mask=padding), atol=1e-5)
         True
     """
-    build = _BUILDS.get(type(module))
-    if build is None:
-        known = ", ".join(f"nn.{each.__name__}" for each in _BUILDS)
-        raise TypeError(f"module must be one of {known}, got {type(module).__name__}")
-    check_no_alterations(module)
-    check_no_ties(module, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    block: nn.Module = build(module)
-    if isinstance(block, Encoder | Decoder | EncoderDecoder):
-        block.training = module.training  # and leave the modes of its layers, which may differ
-        return block
-    return block.train(module.training)
+    return convert("module", module, _BUILDS, prefix="nn.")
 
 
 def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -106,21 +92,12 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
         weights = [theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight]
     else:
         weights = list(theirs.in_proj_weight.chunk(3))
-    biases: list[Tensor | None] = [None] * 3 if bias is None else list(bias.chunk(3))
+    biases = [None] * 3 if bias is None else bias.chunk(3)
     projections = ours.query_projection, ours.key_projection, ours.value_projection
     for projection, weight, projection_bias in zip(projections, weights, biases, strict=True):
-        _copy_weights(projection, weight, projection_bias)
-    _copy_weights(ours.output_projection, theirs.out_proj.weight, theirs.out_proj.bias)
+        copy_linear(projection, weight, projection_bias)
+    copy_linear(ours.output_projection, theirs.out_proj.weight, theirs.out_proj.bias)
     return ours
-
-
-def _copy_weights(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
-    """Replace the parameters of a linear layer by copies, in their dtype and on their device."""
-    linear.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
-    copied: Any = None
-    if bias is not None:
-        copied = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
-    linear.bias = copied
 
 
 def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> FeedForward:
@@ -135,24 +112,21 @@ def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
         dropout=theirs.dropout.p,
         bias=up.bias is not None,
     )
-    _copy_weights(ours.up_projection, up.weight, up.bias)
-    _copy_weights(ours.down_projection, down.weight, down.bias)
+    copy_linear(ours.up_projection, up.weight, up.bias)
+    copy_linear(ours.down_projection, down.weight, down.bias)
     return ours
 
 
 def _residuals(theirs: Any, count: int) -> list[Residual]:
     """Build the residual connections of a layer from its norms and dropouts, in their order."""
     kind = PreNorm if theirs.norm_first else PostNorm
+    residuals: list[Residual] = []
     for number in range(1, count + 1):
-        check_class(f"dropout{number}", getattr(theirs, f"dropout{number}"), nn.Dropout)
-    return [
-        kind(
-            theirs.linear1.in_features,
-            dropout=getattr(theirs, f"dropout{number}").p,
-            norm=copy.deepcopy(getattr(theirs, f"norm{number}")),
-        )
-        for number in range(1, count + 1)
-    ]
+        dropout, norm = getattr(theirs, f"dropout{number}"), getattr(theirs, f"norm{number}")
+        check_class(f"dropout{number}", dropout, nn.Dropout)
+        width = theirs.linear1.in_features
+        residuals.append(kind(width, dropout=dropout.p, norm=copy.deepcopy(norm)))
+    return residuals
 
 
 def _encoder_layer(theirs: nn.TransformerEncoderLayer) -> EncoderLayer:
@@ -172,24 +146,19 @@ def _decoder_layer(theirs: nn.TransformerDecoderLayer) -> DecoderLayer:
     )
 
 
-def _encoder(theirs: nn.TransformerEncoder) -> Encoder:
-    return Encoder(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
+def _stack(theirs: Any, kind: type[Encoder] | type[Decoder]) -> Encoder | Decoder:
+    return kind(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
 
 
-def _decoder(theirs: nn.TransformerDecoder) -> Decoder:
-    return Decoder(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
-
-
-def _transformer(theirs: nn.Transformer) -> EncoderDecoder:
-    encoder, decoder = theirs.encoder, theirs.decoder
-    return EncoderDecoder(from_torch(encoder), from_torch(decoder))
+def _transformer(theirs: Any) -> EncoderDecoder:
+    return EncoderDecoder(from_torch(theirs.encoder), from_torch(theirs.decoder))
 
 
 _BUILDS: dict[type[nn.Module], Any] = {
     nn.MultiheadAttention: _attention,
     nn.TransformerEncoderLayer: _encoder_layer,
     nn.TransformerDecoderLayer: _decoder_layer,
-    nn.TransformerEncoder: _encoder,
-    nn.TransformerDecoder: _decoder,
+    nn.TransformerEncoder: partial(_stack, kind=Encoder),
+    nn.TransformerDecoder: partial(_stack, kind=Decoder),
     nn.Transformer: _transformer,
 }

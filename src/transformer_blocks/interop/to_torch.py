@@ -1,11 +1,11 @@
 """Conversion of blocks of this package to the Transformer modules of ``torch.nn``."""
 
 import copy
+from functools import partial
 from typing import Any, overload
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
@@ -16,9 +16,10 @@ from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.interop.parts import (
     check_class,
-    check_no_alterations,
-    check_no_ties,
+    concatenate,
+    convert,
     convert_layers,
+    copy_linear,
 )
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
@@ -68,17 +69,7 @@ def to_torch(block: nn.Module) -> nn.Module:
         >>> all(torch.equal(a, b) for a, b in zip(ours.parameters(), back.parameters()))
         True
     """
-    build = _BUILDS.get(type(block))
-    if build is None:
-        known = ", ".join(each.__name__ for each in _BUILDS)
-        raise TypeError(f"block must be one of {known}, got {type(block).__name__}")
-    check_no_alterations(block)
-    check_no_ties(block, EncoderLayer, DecoderLayer)
-    module: nn.Module = build(block)
-    if isinstance(block, Encoder | Decoder | EncoderDecoder):
-        module.training = block.training  # and leave the modes of its layers, which may differ
-        return module
-    return module.train(block.training)
+    return convert("block", block, _BUILDS)
 
 
 def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
@@ -112,55 +103,38 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         batch_first=True,
     )
     if theirs.in_proj_weight is None:
-        theirs.q_proj_weight = _parameter(query.weight)
-        theirs.k_proj_weight = _parameter(key.weight)
-        theirs.v_proj_weight = _parameter(value.weight)
+        theirs.q_proj_weight = concatenate(query.weight)
+        theirs.k_proj_weight = concatenate(key.weight)
+        theirs.v_proj_weight = concatenate(value.weight)
     else:
-        theirs.in_proj_weight = _parameter(query.weight, key.weight, value.weight)
+        theirs.in_proj_weight = concatenate(query.weight, key.weight, value.weight)
     if query.bias is not None:
-        theirs.in_proj_bias = _parameter(query.bias, key.bias, value.bias)
-    _copy_weights(theirs.out_proj, ours.output_projection)
+        theirs.in_proj_bias = concatenate(query.bias, key.bias, value.bias)
+    copy_linear(theirs.out_proj, ours.output_projection.weight, ours.output_projection.bias)
     return theirs
-
-
-def _parameter(*parts: Tensor) -> nn.Parameter:
-    """Concatenate copies of weights into one parameter."""
-    if len({(part.dtype, part.device) for part in parts}) > 1:
-        kinds = ", ".join(f"{part.dtype} on {part.device}" for part in parts)
-        raise ValueError(
-            f"weights that torch concatenates must have one dtype and device, got {kinds}"
-        )
-    flags = {part.requires_grad for part in parts}
-    if len(flags) > 1:
-        raise ValueError("weights that torch concatenates must all be frozen, or none")
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=True in flags)
-
-
-def _copy_weights(theirs: nn.Linear, ours: nn.Linear) -> None:
-    theirs.weight = _parameter(ours.weight)
-    theirs.bias = None if ours.bias is None else _parameter(ours.bias)
 
 
 def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residual]) -> Any:
     """Build a layer of torch and copy all its weights except those of its cross-attention."""
     feed_forward: Any = ours.feed_forward
     check_class("feed_forward", feed_forward, FeedForward)
-    for linear in (feed_forward.up_projection, feed_forward.down_projection):
+    up, down = feed_forward.up_projection, feed_forward.down_projection
+    for linear in (up, down):
         check_class("feed_forward's projection", linear, nn.Linear)
     kinds = {type(residual) for residual in residuals}
     if kinds not in ({PreNorm}, {PostNorm}):
         names = ", ".join(sorted(each.__name__ for each in kinds))
         raise TypeError(f"residuals must be all PreNorm or all PostNorm, got {names}")
     theirs = kind(
-        feed_forward.up_projection.in_features,
+        up.in_features,
         ours.self_attention.num_heads,
-        feed_forward.up_projection.out_features,
+        up.out_features,
         activation=copy.deepcopy(feed_forward.activation),
         batch_first=True,
         norm_first=kinds == {PreNorm},
     )
-    _copy_weights(theirs.linear1, feed_forward.up_projection)
-    _copy_weights(theirs.linear2, feed_forward.down_projection)
+    copy_linear(theirs.linear1, up.weight, up.bias)
+    copy_linear(theirs.linear2, down.weight, down.bias)
     theirs.dropout.p = feed_forward.dropout.p
     theirs.self_attn = _attention(ours.self_attention)
     for number, residual in enumerate(residuals, start=1):
@@ -168,61 +142,41 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
         check_class("dropout", residual.dropout, Dropout, nn.Dropout)
         setattr(theirs, f"norm{number}", copy.deepcopy(residual.norm))
         getattr(theirs, f"dropout{number}").p = residual.dropout.p
-    parts: list[Any] = [feed_forward.up_projection, *(residual.norm for residual in residuals)]
-    is_known = feed_forward.activation in (F.relu, F.gelu)
-    if not is_known or any(part.bias is None for part in parts):
+    biases = up.bias, *(residual.norm.bias for residual in residuals)
+    if feed_forward.activation not in (F.relu, F.gelu) or any(bias is None for bias in biases):
         theirs.activation_relu_or_gelu = 0  # disables torch's fast path, which lacks these
     return theirs
 
 
-def _encoder_layer(ours: EncoderLayer) -> nn.TransformerEncoderLayer:
+def _encoder_layer(ours: EncoderLayer) -> Any:
     residuals = [ours.self_attention_residual, ours.feed_forward_residual]
-    theirs: nn.TransformerEncoderLayer = _layer(ours, nn.TransformerEncoderLayer, residuals)
-    return theirs
+    return _layer(ours, nn.TransformerEncoderLayer, residuals)
 
 
-def _decoder_layer(ours: DecoderLayer) -> nn.TransformerDecoderLayer:
+def _decoder_layer(ours: DecoderLayer) -> Any:
     residuals = [
         ours.self_attention_residual,
         ours.cross_attention_residual,
         ours.feed_forward_residual,
     ]
-    theirs: nn.TransformerDecoderLayer = _layer(ours, nn.TransformerDecoderLayer, residuals)
+    theirs = _layer(ours, nn.TransformerDecoderLayer, residuals)
     theirs.multihead_attn = _attention(ours.cross_attention)
     return theirs
 
 
-def _encoder(ours: Encoder) -> nn.TransformerEncoder:
-    converted = _layers(ours)
-    theirs = nn.TransformerEncoder(
-        converted[0], 0, copy.deepcopy(ours.norm), enable_nested_tensor=False
-    )
-    theirs.layers, theirs.num_layers = nn.ModuleList(converted), len(converted)
-    return theirs
-
-
-def _decoder(ours: Decoder) -> nn.TransformerDecoder:
-    converted = _layers(ours)
-    theirs = nn.TransformerDecoder(converted[0], 0, copy.deepcopy(ours.norm))
-    theirs.layers, theirs.num_layers = nn.ModuleList(converted), len(converted)
-    return theirs
-
-
-def _first_attention(stack: Any) -> nn.MultiheadAttention:
-    attention: nn.MultiheadAttention = stack.layers[0].self_attn
-    return attention
-
-
-def _layers(stack: Encoder | Decoder) -> list[Any]:
-    layers: list[Any] = list(stack.layers)
+def _stack(ours: Encoder | Decoder, kind: Any) -> Any:
+    """Build a stack of torch, whose constructor would copy one layer several times."""
+    layers = convert_layers(ours.layers, to_torch)
     if not layers:
         raise ValueError("a stack must have a layer, got none")
-    return convert_layers(layers, to_torch)
+    theirs = kind(layers[0], 0, copy.deepcopy(ours.norm))
+    theirs.layers, theirs.num_layers = nn.ModuleList(layers), len(layers)
+    return theirs
 
 
 def _transformer(ours: EncoderDecoder) -> nn.Transformer:
     encoder, decoder = to_torch(ours.encoder), to_torch(ours.decoder)
-    attention, decoder_attention = (_first_attention(stack) for stack in (encoder, decoder))
+    attention, decoder_attention = (stack.layers[0].self_attn for stack in (encoder, decoder))
     if attention.embed_dim != decoder_attention.embed_dim:
         raise ValueError(
             "encoder and decoder must have the same d_model, "
@@ -243,7 +197,7 @@ _BUILDS: dict[type[nn.Module], Any] = {
     MultiHeadAttention: _attention,
     EncoderLayer: _encoder_layer,
     DecoderLayer: _decoder_layer,
-    Encoder: _encoder,
-    Decoder: _decoder,
+    Encoder: partial(_stack, kind=partial(nn.TransformerEncoder, enable_nested_tensor=False)),
+    Decoder: partial(_stack, kind=nn.TransformerDecoder),
     EncoderDecoder: _transformer,
 }

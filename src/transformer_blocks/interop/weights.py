@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from transformer_blocks._contracts import checked
 
+
+@checked
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module, and leave the module untouched if any of them does not fit.
 
@@ -16,6 +19,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         weights: One tensor for each name in ``module.state_dict()``.
 
     Raises:
+        TypeError: If ``module`` is not a module.
         ValueError: If a tensor is missing, unknown, of another shape or dtype, holds NaN or
             infinity, or is on the meta device; or if two parameters are tied in the module, and
             their given tensors differ.
