@@ -62,12 +62,8 @@ def check_batch(subject: Subject) -> list[str]:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
     problems = compare(subject, alone, "if its row is processed alone")
     is_mapped = subject.group is not None or not subject.resampled
-    can_trim = (
-        not subject.fixed
-        and is_mapped
-        and any(group.has_known_padding and group.side != "none" for group in example.groups)
-    )
-    if can_trim and not problems:
+    is_padded = any(group.has_known_padding and group.side != "none" for group in example.groups)
+    if is_padded and is_mapped and not subject.fixed and not problems:
         trimmed = [
             (expected[row], subject.outputs(example.alone(row))[0])
             for row in range(example.batch_size)
@@ -79,7 +75,7 @@ def check_batch(subject: Subject) -> list[str]:
     reordered = subject.outputs(example.given(order))
     pairs = [(expected[row], reordered[order.index(row)]) for row in range(example.batch_size)]
     problems += compare(subject, pairs, "if the order of the rows is reversed")
-    first = torch.zeros(example.batch_size, dtype=torch.bool).index_fill(0, torch.tensor([0]), True)
+    first = torch.arange(example.batch_size) == 0
     values: dict[int, Tensor] = {}
     for number, group in enumerate(example.groups):
         for position in group.real[0].nonzero().flatten().tolist():

@@ -13,7 +13,7 @@ from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import (
     Argument,
     NotTriedError,
-    change_position,
+    draw_others,
     is_toeplitz,
 )
 from transformer_blocks.inspection.soundness.subject import Subject
@@ -80,33 +80,27 @@ def change_tokens(
     example = subject.example
     real = example.groups[group].real
     chosen = real[:, position] if rows is None else rows & real[:, position]
-    values: dict[int, Tensor] = {}
-    done: list[tuple[Tensor, Tensor]] = []
-    for number, value in example.contents(group).items():
-        same = [changed for original, changed in done if original is value]
-        where = chosen.to(value.device)
-        known = value[real.to(value.device)]
-        values[number] = same[0] if same else change_position(value, where, position, known)
-        done.append((value, values[number]))
-    return values
+    changed: dict[int, Tensor] = {}  # one tensor may be several arguments
+    for value in example.contents(group).values():
+        if id(value) not in changed:
+            where, known = chosen.to(value.device), value[real.to(value.device)]
+            changed[id(value)] = other = value.clone()
+            other[where, position] = draw_others(value[where, position], known, seed=position)
+    return {number: changed[id(value)] for number, value in example.contents(group).items()}
 
 
 def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
     """Check that no output depends on a later position, and that outputs depend on earlier ones."""
-    problems = []
-    for row, output, position in dependence.later.nonzero().tolist():
-        size = describe(float(dependence.sizes[row, output, position]))
-        problems.append(
-            f"position {output} of row {row} changes with position {position}, which comes later, "
-            f"{size}"
-        )
-    problems = problems or check_prefix(subject)  # a model may depend on the length itself
+    problems = [
+        f"position {output} of row {row} changes with position {position}, which comes later, "
+        f"{describe(float(dependence.sizes[row, output, position]))}"
+        for row, output, position in dependence.later.nonzero().tolist()
+    ] or check_prefix(subject)  # a model may depend on the length itself
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
         return problems
-    has_earlier = dependence.real.cumsum(1).roll(1, 1) > 0
-    has_earlier[:, 0] = False
+    has_earlier = dependence.real.cumsum(1) - dependence.real.long() > 0
     alone = dependence.real & has_earlier & ~dependence.earlier.any(dim=2)
     return problems + [
         f"position {output} of row {row} changes with no earlier position"

@@ -180,11 +180,12 @@ class Example:
         for number, argument in enumerate(self.arguments):
             argument = replace(argument, value=(values or {}).get(number, argument.value))
             value = self.build_argument(argument, layout)
-            group = argument.groups[0] if argument.groups else None
-            if group is not None and argument.kind == "content" and group == noise:
+            kind, group = argument.kind, next(iter(argument.groups), None)
+            if kind == "content" and group == noise:
                 value = self._add_noise(value, argument, layout)
-            if group is not None and argument.kind == "mask" and group == flip:
-                value = flip_mask(value, argument)
+            if kind == "mask" and group == flip:
+                real, hidden = (torch.full_like(value, x) for x in (argument.real, argument.filler))
+                value = torch.where(value == hidden, real, hidden)
             built.append(value)
         if not self.is_mapping:
             return tuple(built), dict(more or {})
@@ -218,35 +219,17 @@ class Example:
         """Replace the content of padded positions by other tokens or vectors."""
         padded = (~self.is_real(layout, argument.groups[0])).to(value.device)
         real = argument.value[self.groups[argument.groups[0]].real.to(value.device)]
-        other = draw_tokens(real, value.shape)
-        shape = (*padded.shape, *(1,) * (value.dim() - 2))
-        return torch.where(padded.reshape(shape), other, value)
+        noisy = value.clone()
+        noisy[padded] = draw_others(value[padded], real, seed=1)
+        return noisy
 
 
-def draw_tokens(real: Tensor, shape: Sequence[int]) -> Tensor:
-    """Draw ids, or vectors of the same size, as those of the real tokens."""
-    generator = torch.Generator().manual_seed(1)
-    if real.is_floating_point():
-        noise = torch.randn(tuple(shape), generator=generator).to(real)
-        return noise * float(real.float().std(correction=0) or 1.0)
-    ids = real.unique()
-    return ids[torch.randint(len(ids), tuple(shape), generator=generator).to(ids.device)]
-
-
-def change_position(value: Tensor, rows: Tensor, position: int, real: Tensor) -> Tensor:
-    """Change the token or the vector at one position of some rows (a boolean tensor)."""
-    changed = value.clone()
+def draw_others(original: Tensor, real: Tensor, seed: int) -> Tensor:
+    """Replace tokens by others of the real ones, or add noise to vectors."""
     try:
-        changed[rows, position] = perturb(value[rows, position], real, seed=position)
+        return perturb(original, real, seed)
     except ValueError as error:  # one id only
         raise NotTriedError(str(error).replace("x must", "the example must")) from None
-    return changed
-
-
-def flip_mask(mask: Tensor, argument: Argument) -> Tensor:
-    """Invert a padding mask: exchange its two values."""
-    real, hidden = (torch.full_like(mask, each) for each in (argument.real, argument.filler))
-    return torch.where(mask == hidden, real, hidden)
 
 
 def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
