@@ -14,6 +14,7 @@ from string import ascii_letters
 import torch
 from torch import Tensor
 
+from transformer_blocks._contracts import check_boolean, checked
 from transformer_blocks._tables import align_columns
 from transformer_blocks.masks import UNMASKED, build_causal_mask
 
@@ -41,12 +42,11 @@ class MaskExplanation:
     def letters(self) -> dict[str, str]:
         """A letter for each reason, in order of occurrence."""
         letters: dict[str, str] = {}
-        for cell in (cell for row in self.reasons for cell in row):
-            for reason in cell:
-                if reason not in letters:
-                    taken = {UNMASKED, SEVERAL, " ", *letters.values()}
-                    free = (letter for letter in reason + ascii_letters if letter not in taken)
-                    letters[reason] = next(free, "?")
+        for reason in (reason for row in self.reasons for cell in row for reason in cell):
+            if reason not in letters:
+                taken = {UNMASKED, SEVERAL, " ", *letters.values()}
+                free = (letter for letter in reason + ascii_letters if letter not in taken)
+                letters[reason] = next(free, "?")
         return letters
 
     def __repr__(self) -> str:
@@ -86,6 +86,7 @@ class MaskExplanation:
         return "\n".join(lines)
 
 
+@checked
 def explain_mask(
     mask: Tensor | Mapping[str, Tensor],
     *,
@@ -180,20 +181,19 @@ def _mark(letters: Sequence[str]) -> str:
 
 def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
     """Select the mask of one sequence and head, of shape (L, S)."""
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be bool, where True hides a key, got dtype={mask.dtype}")
+    check_boolean("mask", mask)
     if mask.dim() == 2:
         return mask.cpu()
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
     if not (len(mask) and mask.shape[1]):
         raise ValueError(f"mask must have a sequence and a head to show, got {tuple(mask.shape)}")
-    indices = []
-    for name, index, size in (("sequence", sequence, len(mask)), ("head", head, mask.shape[1])):
+    sizes = mask.shape[:2]
+    for name, index, size in zip(("sequence", "head"), (sequence, head), sizes, strict=True):
         if size > 1 and not 0 <= index < size:
             raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={index}")
-        indices.append(index if size > 1 else 0)
-    return mask[indices[0], indices[1]].cpu()
+        mask = mask[index if size > 1 else 0]
+    return mask.cpu()
 
 
 def _recognise(table: Tensor) -> dict[str, Tensor]:
@@ -246,19 +246,15 @@ def _find_mistakes(table: Tensor, queries: Sequence[str], *, rows_are_queries: b
                 f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; "
                 "True hides"
             )
-    if (
-        rows_are_queries
-        and 1 < length == key_length
-        and not bool((table == (future | table.all(dim=0))).all())
-    ):
-        ends = [key_length - int(row.flip(0).int().cumprod(0).sum()) for row in table]
-        are_suffixes = not any(bool(row[:end].any()) for row, end in zip(table, ends, strict=True))
-        if are_suffixes and len(set(ends)) > 1:
-            warnings.append(
-                f"shape {(length, key_length)} is ambiguous: it is read as (L, S), one row per "
-                "query; if a row is the padding mask of a sequence, pass the shape (B, 1, 1, S), "
-                "as padding_mask(tokens) returns it"
-            )
+    is_causal = torch.equal(table, future | table.all(dim=0))
+    at_end = table.flip(1).cumprod(1).flip(1).bool()  # keys that are masked with all after them
+    has_lengths = torch.equal(table, at_end) and len(table.sum(1).unique()) > 1
+    if rows_are_queries and length == key_length and has_lengths and not is_causal:
+        warnings.append(
+            f"shape {(length, key_length)} is ambiguous: it is read as (L, S), one row per query; "
+            "if a row is the padding mask of a sequence, pass the shape (B, 1, 1, S), as "
+            "padding_mask(tokens) returns it"
+        )
     for query, row in zip(queries, table.tolist(), strict=True):
         if all(row):
             warnings.append(f"query {query} is fully masked: its output is zero")

@@ -9,6 +9,7 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -200,13 +201,14 @@ def check_loss(
     if tolerance is None:
         tolerance = torch.finfo(logits.dtype).eps ** 0.75
     rows = len(target)
-    whole = _Loss(function, logits, [target], tolerance)
+    compute = partial(_Loss, function, tolerance)
+    whole = compute(logits, target)
     if not whole.is_finite:
         return Report("loss", ("the loss or its gradient is not finite",))
 
-    def compare(what: str, logits: Tensor, *targets: Tensor) -> list[str]:
+    def compare(what: str, *batch: Tensor) -> list[str]:
         """Describe how the loss of another batch, or of other parts, differs."""
-        return whole.compare(_Loss(function, logits, targets, tolerance), what, real)
+        return whole.compare(compute(*batch), what, real)
 
     problems = []
     if whole.gradient is not None and bool(whole.gradient[~real].any()):
@@ -219,15 +221,23 @@ def check_loss(
         torch.cat([logits, noise[:, :1].repeat(1, 3, 1)], dim=1),
         torch.cat([target, target.new_full((rows, 3), padding_id)], dim=1),
     )
-    divisions = {
-        "if each row is a part of its own": [1] * rows,
-        "if the first row is one part and the others another": [1, rows - 1],
-        "if the last row is one part and the others another": [rows - 1, 1],
-    }
     if rows > 1:
-        for what, sizes in divisions.items():
-            problems += compare(what, logits, *target.split(sizes))
-        problems += _check_weights(function, logits, target, real, whole)
+        problems += compare("if each row is a part of its own", logits, *target.split(1))
+        problems += compare(
+            "if the first row is one part and the others another",
+            *(logits, *target.split([1, rows - 1])),
+        )
+    used = [row for row in range(rows) if bool(real[row].any())]
+    if rows > 1 and whole.value is not None:  # a mean, or a sum, over tokens
+        losses = [compute(logits[[row]], target[[row]]).value or 0.0 for row in used]
+        count = zip(real.sum(1)[used].tolist(), losses, strict=True)
+        mean = sum(n * loss for n, loss in count) / int(real.sum())
+        limit = 4 * tolerance * max(abs(whole.value), *map(abs, losses))
+        if min(abs(whole.value - mean), abs(whole.value - sum(losses))) > limit:
+            problems.append(
+                f"the loss of the batch is {whole.value:.4g}, and the mean of the losses of its "
+                f"rows, weighted by their tokens, {mean:.4g}"
+            )
     padding = torch.full_like(target[:1], padding_id)
     problems += compare(
         "if another part is all padding", torch.cat([logits, noise[:1]]), target, padding
@@ -241,9 +251,9 @@ class _Loss:
     def __init__(
         self,
         function: Callable[[Parts], Tensor | None],
-        logits: Tensor,
-        targets: Sequence[Tensor],
         tolerance: float,
+        logits: Tensor,
+        *targets: Tensor,
     ) -> None:
         leaf = logits.detach().clone().requires_grad_()
         pieces = leaf.split([len(target) for target in targets])
@@ -287,33 +297,6 @@ class _Loss:
                     f"the gradient changes by up to {difference:.2g}, of {largest:.2g}, {what}"
                 )
         return problems
-
-
-def _check_weights(
-    function: Callable[[Parts], Tensor | None],
-    logits: Tensor,
-    target: Tensor,
-    real: Tensor,
-    whole: _Loss,
-) -> list[str]:
-    """Check that each token has the same weight: the loss is a mean, or a sum, over tokens."""
-    if whole.value is None:
-        return []
-    used = [row for row in range(len(target)) if bool(real[row].any())]
-    losses = [
-        _Loss(function, logits[row : row + 1], [target[row : row + 1]], whole.tolerance).value
-        or 0.0
-        for row in used
-    ]
-    counts = [int(real[row].sum()) for row in used]
-    mean = sum(n * loss for n, loss in zip(counts, losses, strict=True)) / sum(counts)
-    limit = 4 * whole.tolerance * max(abs(whole.value), *map(abs, losses))
-    if min(abs(whole.value - mean), abs(whole.value - sum(losses))) <= limit:
-        return []
-    return [
-        f"the loss of the batch is {whole.value:.4g}, and the mean of the losses of its rows, "
-        f"weighted by their tokens, {mean:.4g}"
-    ]
 
 
 @checked

@@ -171,7 +171,7 @@ def _weight_on_first(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | No
 
 def _weight_on_induction(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
     if keys is None:
-        return torch.full((len(weights),), torch.nan)
+        return _unknown(weights)
     length, key_length = unmasked.shape
     followed = [
         [0 < key < query and keys[key - 1] == keys[query] for key in range(key_length)]
@@ -182,9 +182,9 @@ def _weight_on_induction(weights: Tensor, unmasked: Tensor, keys: Sequence[str] 
 
 
 def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
-    targets = torch.zeros_like(unmasked)
     if keys is None:
-        return torch.full((len(weights),), torch.nan)
+        return _unknown(weights)
+    targets = torch.zeros_like(unmasked)
     used = unmasked.any(dim=0).tolist()  # not padding, which follows the end
     for position in reversed([each for each, is_used in enumerate(used) if is_used]):
         if not _is_end(keys[position]):
@@ -226,11 +226,12 @@ def _entropy(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> T
 
 def _mean(numbers: Tensor, counts: Tensor) -> Tensor:
     """Compute the mean of the numbers (H, L) of the queries that count; NaN if they are too few."""
-    return (
-        numbers[:, counts].mean(dim=-1)
-        if counts.sum() >= FEWEST_QUERIES
-        else torch.full((len(numbers),), torch.nan)
-    )
+    return numbers[:, counts].mean(dim=-1) if counts.sum() >= FEWEST_QUERIES else _unknown(numbers)
+
+
+def _unknown(weights: Tensor) -> Tensor:
+    """Return NaN for each head: the rule does not apply."""
+    return torch.full((len(weights),), torch.nan)
 
 
 def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
@@ -238,7 +239,7 @@ def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) 
     counts = unmasked.sum(dim=-1) >= FEWEST_KEYS
     best = weights.argmax(dim=-1)[:, counts].double()  # (H, queries)
     if best.shape[1] < FEWEST_MOVES:
-        return torch.full((len(weights),), torch.nan)
+        return _unknown(weights)
     queries = torch.arange(len(counts))[counts].double()
     queries, best = queries - queries.mean(), best - best.mean(dim=-1, keepdim=True)
     return best @ queries / (best.norm(dim=-1) * queries.norm())  # NaN if all keys are the same

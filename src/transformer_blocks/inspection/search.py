@@ -110,14 +110,9 @@ def check_search(search: Function[Callable[..., Any]]) -> Report:
     """
     keywords = {"beam_size", "end_id", "max_length", "length_penalty"}
     with contextlib.suppress(TypeError, ValueError):  # of functions without a signature
-        parameters = inspect.signature(search).parameters.values()
-        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
-            named = [
-                each
-                for each in parameters
-                if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-            ]
-            keywords &= {each.name for each in named}
+        parameters = inspect.signature(search).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            keywords &= parameters.keys()
     problems: list[str] = []
 
     def expect(what: str, expected: Mapping[int, tuple[int, ...]], **options: Any) -> None:

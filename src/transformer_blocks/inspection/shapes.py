@@ -104,17 +104,17 @@ class Trace:
         """Format the table as text."""
         header = ("module", "kind", "in", "out", "parameters", "FLOPs")
         lines = [header, *(self._cells(call) for call in self.calls)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-        text = [", ".join(f"{name} = {size}" for name, size in self.sizes.items())]
-        for line in lines:
-            cells = [
-                cell.ljust(width) if column < 4 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            text.append("  ".join(cells).rstrip())
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        formats = "  ".join(
+            f"{{:{side}{width}}}" for side, width in zip("<<<<>>", widths, strict=True)
+        )
+        text = [self._list_sizes(), *(formats.format(*line).rstrip() for line in lines)]
         if self.error is not None:
             text.append(f"failed: {self._describe_failure()}")
         return "\n".join(text)
+
+    def _list_sizes(self) -> str:
+        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
     def _cells(self, call: Call) -> tuple[str, ...]:
         return (
@@ -139,7 +139,7 @@ class Trace:
     def _repr_html_(self) -> str:
         """Format the modules as nested HTML boxes with their shapes."""
         parts = [f"<style>{STYLE}</style><div class='trace-shapes'>"]
-        parts.append(f"<p>{escape(', '.join(f'{n} = {s}' for n, s in self.sizes.items()))}</p>")
+        parts.append(f"<p>{escape(self._list_sizes())}</p>")
         depth = -1
         for call in self.calls:
             parts.append("</details>" * (depth - call.depth + 1))
@@ -199,8 +199,7 @@ def trace_shapes(
     keywords = {} if keywords is None else keywords
     tensors = [value for value in (*inputs, *keywords.values()) if isinstance(value, Tensor)]
     known = find_sizes(model, [tuple(tensor.shape) for tensor in tensors])
-    if sizes is not None:
-        known = {**sizes, **{name: size for name, size in known.items() if name not in sizes}}
+    known = {**(sizes or {}), **known, **(sizes or {})}  # the names that are given first
     calls: list[Call] = []
     error = None
     counter = FlopCounterMode(display=False)
@@ -244,7 +243,7 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
             name.removeprefix(caller).removeprefix(".") or "model",
             type(module).__name__,
             len(active_calls),
-            inputs=_find_shapes((args, kwargs)),
+            inputs=[tuple(each.shape) for each in find_tensors((args, kwargs))],
             parameters=sum(weight.numel() for weight in module.parameters()),
             flops=-counter.get_total_flops(),
             in_features=getattr(module, "in_features", None),
@@ -258,7 +257,8 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
         while active_calls[-1].name != name:  # ended by an exception that the model caught
             active_calls.pop().flops += counter.get_total_flops()
         call = active_calls.pop()
-        call.outputs, call.completed = _find_shapes(output), True
+        call.outputs = [tuple(each.shape) for each in find_tensors(output)]
+        call.completed = True
         call.flops += counter.get_total_flops()
 
     with ExitStack() as hooks:
@@ -275,10 +275,6 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
         call.flops += counter.get_total_flops()
 
 
-def _find_shapes(values: object) -> list[tuple[int, ...]]:
-    return [tuple(tensor.shape) for tensor in find_tensors(values)]
-
-
 def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """Name the sizes of the inputs' shapes and of the blocks of a model."""
     sizes: dict[str, int] = {}
@@ -293,36 +289,34 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     features = _read_configuration(model)
     for module in model.modules():
         features = _read_sizes(module) | features
-    listed = ("d_model", "H", "d_k", "d_ff", "V")
-    return sizes | {name: features[name] for name in listed if name in features}
+    return sizes | {name: features[name] for name in CONFIGURED if name in features}
 
 
 def _read_sizes(module: nn.Module) -> dict[str, int]:
     """Read the sizes of a block from its attributes; none of other modules."""
-    if isinstance(module, nn.MultiheadAttention):
-        return {"d_model": module.embed_dim, "H": module.num_heads, "d_k": module.head_dim}
-    if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-        return {"d_ff": module.linear1.out_features}
-    if isinstance(module, MultiHeadAttention):
-        d_model = module.query_projection.in_features
-        return {"d_model": d_model, "H": module.num_heads, "d_k": module.d_k}
-    if isinstance(module, FeedForward):
-        projection = module.up_projection
-        return {"d_model": projection.in_features, "d_ff": projection.out_features}
-    if isinstance(module, TokenEmbedding):
-        return dict(zip(("V", "d_model"), module.weight.shape, strict=True))
+    match module:
+        case nn.MultiheadAttention(embed_dim=d_model, num_heads=heads, head_dim=d_k):
+            return {"d_model": d_model, "H": heads, "d_k": d_k}
+        case MultiHeadAttention(query_projection=projection, num_heads=heads, d_k=d_k):
+            return {"d_model": projection.in_features, "H": heads, "d_k": d_k}
+        case nn.TransformerEncoderLayer(linear1=up) | nn.TransformerDecoderLayer(linear1=up):
+            return {"d_ff": up.out_features}
+        case FeedForward(up_projection=up):
+            return {"d_model": up.in_features, "d_ff": up.out_features}
+        case TokenEmbedding(weight=weight):
+            return dict(zip(("V", "d_model"), weight.shape, strict=True))
     return {}
 
 
 def _read_configuration(model: nn.Module) -> dict[str, int]:
     """Read the sizes of a Hugging Face model from its configuration; none of other models."""
     config = getattr(model, "config", None)
-    sizes = {}
-    for name, attributes in CONFIGURED.items():
-        found = [getattr(config, attribute, None) for attribute in attributes]
-        size = next((size for size in found if isinstance(size, int)), None)
-        if size is not None:
-            sizes[name] = size
+    sizes = {
+        name: size
+        for name, attributes in CONFIGURED.items()
+        for attribute in reversed(attributes)
+        if isinstance(size := getattr(config, attribute, None), int)
+    }
     if "d_model" in sizes and "H" in sizes:
         sizes.setdefault("d_k", sizes["d_model"] // sizes["H"])
     return sizes
@@ -337,16 +331,13 @@ def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
         ['B', 'L', 'd_model']
     """
     custom = [name for name in sizes if name not in ("B", "H", *FEATURES, *POSITIONS)]
-    names = []
-    for place, size in enumerate(shape):
-        if place == 0:
-            candidates: tuple[str, ...] = ("B",)
-        elif place == len(shape) - 1 and len(shape) > 2:
-            candidates = (*FEATURES, *POSITIONS)
-        elif place == 1 and len(shape) == 4:
-            candidates = ("H",)
-        else:
-            candidates = (*POSITIONS, *FEATURES)
-        matches = [name for name in (*candidates, *custom) if sizes.get(name) == size]
-        names.append(matches[0] if matches else str(size))
-    return names
+    candidates = [[*POSITIONS, *FEATURES] for _ in shape]
+    candidates[:1] = [["B"] for _ in shape[:1]]
+    if len(shape) > 2:
+        candidates[-1] = [*FEATURES, *POSITIONS]
+    if len(shape) == 4:
+        candidates[1] = ["H"]
+    return [
+        next((name for name in (*names, *custom) if sizes.get(name) == size), str(size))
+        for size, names in zip(shape, candidates, strict=True)
+    ]
