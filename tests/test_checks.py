@@ -191,25 +191,6 @@ def test_a_model_of_any_dtype_passes_with_its_mask_and_fails_without(dtype: torc
     assert not check_padding(EncoderModel(lambda tokens: None).to(dtype), SEQUENCES)
 
 
-def torch_encoder(*, mask: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor]:
-    """``nn.TransformerEncoder`` over token ids, with a padding mask built by ``mask``."""
-    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
-    embedding = nn.Embedding(10, 16)
-    return lambda tokens: model(embedding(tokens), src_key_padding_mask=mask(tokens))
-
-
-def test_torchs_encoder_passes_with_masks_and_fails_without() -> None:
-    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2).eval()
-    x = torch.randn(1, 5, 16)
-    assert check_causal(lambda x: model(x, mask=causal_mask(5)), x)
-    assert not check_causal(lambda x: model(x, mask=~causal_mask(5).fliplr()), x)
-    assert not check_causal(model, x)
-    assert check_padding(torch_encoder(mask=lambda tokens: tokens == 0), SEQUENCES)
-    assert not check_padding(torch_encoder(mask=lambda tokens: None), SEQUENCES)
-
-
 def test_masks_repeated_in_the_wrong_order_of_heads_are_found() -> None:
     attention, embedding = (
         nn.MultiheadAttention(16, 4, batch_first=True).eval(),
@@ -342,33 +323,6 @@ def test_a_wrong_cache_is_found_at_its_first_wrong_step(bug: str, first: int) ->
     report = check_cache(model.full_pass, model.start, tokens)
     assert not report
     assert min(int(problem.split()[1]) for problem in report.problems) == first
-
-
-def test_a_causal_mask_aligned_to_the_top_left_is_found() -> None:
-    attention = MultiHeadAttention(16, 4).eval()
-    embedding = TokenEmbedding(10, 16)
-
-    class Steps:
-        """Attends to all tokens so far, under a causal mask of (1, S) aligned to the top left."""
-
-        def __init__(self) -> None:
-            self.embedded: list[Tensor] = []
-
-        def step(self, tokens: Tensor) -> Tensor:
-            self.embedded.append(embedding(tokens[:, None]))
-            keys = torch.cat(self.embedded, dim=1)
-            top_left = torch.ones(1, keys.shape[1], dtype=torch.bool).triu(1)
-            return attention(self.embedded[-1], keys, keys, mask=top_left)[:, 0]
-
-        def reorder(self, rows: Tensor) -> None:
-            self.embedded = [x[rows] for x in self.embedded]
-
-    def full_pass(tokens: Tensor) -> Tensor:
-        x = embedding(tokens)
-        return attention(x, x, x, causal=True)
-
-    report = check_cache(full_pass, Steps, torch.randint(10, (2, 5)))
-    assert report.problems[0].startswith("step 1 of row 0 differs, by ")
 
 
 def test_randomness_and_nan_are_distinguished_from_leaks() -> None:
