@@ -11,12 +11,9 @@ from torch import Tensor, nn
 from transformer_blocks import (
     ALiBi,
     EncoderDecoder,
-    GatedFeedForward,
     GroupedQueryAttention,
     LearnedPositionalEncoding,
     MultiHeadAttention,
-    PreNorm,
-    RelativeBias,
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -110,12 +107,6 @@ def our_encoder() -> Sound:
 
 
 @sound
-def our_encoder_pre_norm_gated() -> Sound:
-    model = OurEncoder(residual=PreNorm, feed_forward=lambda: GatedFeedForward(D, 32))
-    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
-
-
-@sound
 def our_classifier() -> Sound:
     return Sound(OurEncoder(pooled=True), TOKENS, "sequence to vector", {"padding_id": 0})
 
@@ -165,14 +156,6 @@ def our_language_model_rotary() -> Sound:
 def our_language_model_alibi() -> Sound:
     def attention() -> MultiHeadAttention:
         return MultiHeadAttention(D, H, attention_function=ALiBi(H))
-
-    return language_model(OurLanguageModel(attention=attention))
-
-
-@sound
-def our_language_model_relative_bias() -> Sound:
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(D, H, attention_function=RelativeBias(H, bidirectional=False))
 
     return language_model(OurLanguageModel(attention=attention))
 
@@ -251,25 +234,11 @@ def torch_encoder() -> Sound:
 
 
 @sound
-def torch_encoder_with_pre_norm() -> Sound:
-    layer = nn.TransformerEncoderLayer(**LAYER, norm_first=True)
-    model = initialised(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
-    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
-    return Sound(model, example, "encoder")
-
-
-@sound
 def torch_causal_encoder() -> Sound:
     model = initialised(nn.TransformerEncoder(nn.TransformerEncoderLayer(**LAYER), 2))
     mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
     example = {"src": vectors(3, 6, D), "mask": mask, "src_key_padding_mask": PADDED}
     return Sound(model, example, "causal")
-
-
-@sound
-def torch_encoder_layer() -> Sound:
-    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
-    return Sound(nn.TransformerEncoderLayer(**LAYER), example, "encoder")
 
 
 @sound
@@ -336,12 +305,6 @@ def gru_bidirectional() -> Sound:
     return Sound(model, vectors(3, 6, D), "encoder")
 
 
-@sound
-def rnn_bidirectional() -> Sound:
-    model = nn.RNN(D, D, 2, batch_first=True, bidirectional=True)
-    return Sound(model, vectors(3, 6, D), "encoder")
-
-
 class PackedLSTM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -380,11 +343,6 @@ class Convolutions(nn.Module):
                 x = x.masked_fill((tokens == 0)[:, None], 0.0)
             x = layer(nn.functional.pad(x, (2, 0) if self.causal else (1, 1))).relu()
         return self.norm(x).mT
-
-
-@sound
-def convolutions() -> Sound:
-    return Sound(Convolutions(causal=False), SOURCE.clamp(min=1), "encoder")
 
 
 @sound
@@ -582,8 +540,6 @@ add_hugging_face("BertForSequenceClassification", "BertConfig", "sequence to vec
 add_hugging_face(
     "DistilBertModel", "DistilBertConfig", "encoder", dim=D, n_layers=2, n_heads=H, hidden_dim=32
 )
-add_hugging_face("RobertaModel", "RobertaConfig", "encoder")
-add_hugging_face("ElectraModel", "ElectraConfig", "encoder", embedding_size=D)
 add_hugging_face("AlbertModel", "AlbertConfig", "encoder", embedding_size=8)
 add_hugging_face("GPT2LMHeadModel", "GPT2Config", "causal", **GPT)
 add_hugging_face(
@@ -596,15 +552,11 @@ add_hugging_face(
     window_size=4,
 )
 add_hugging_face("LlamaForCausalLM", "LlamaConfig", "causal", **LLAMA)
-add_hugging_face("MistralForCausalLM", "MistralConfig", "causal", **LLAMA, sliding_window=4)
-add_hugging_face("Qwen2ForCausalLM", "Qwen2Config", "causal", num_key_value_heads=1)
 add_hugging_face("Qwen3ForCausalLM", "Qwen3Config", "causal", **LLAMA)
-add_hugging_face("GemmaForCausalLM", "GemmaConfig", "causal", **LLAMA)
 add_hugging_face("Gemma2ForCausalLM", "Gemma2Config", "causal", **LLAMA, sliding_window=4)
 add_hugging_face("Gemma3ForCausalLM", "Gemma3TextConfig", "causal", **LLAMA, sliding_window=4)
 add_hugging_face("PhiForCausalLM", "PhiConfig", "causal")
 add_hugging_face("OPTForCausalLM", "OPTConfig", "causal", ffn_dim=32, word_embed_proj_dim=D)
-add_hugging_face("FalconForCausalLM", "FalconConfig", "causal", alibi=False)
 add_hugging_face("GPT2ForSequenceClassification", "GPT2Config", "sequence to vector", **GPT)
 add_hugging_face("RwkvForCausalLM", "RwkvConfig", "causal", attention_hidden_size=D)
 add_hugging_face("MixtralForCausalLM", "MixtralConfig", "causal", **LLAMA, num_local_experts=2)

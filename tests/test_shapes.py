@@ -98,14 +98,6 @@ def test_the_dimension_decides_between_names_of_equal_sizes(
     assert name_sizes(shape, sizes) == names
 
 
-def test_shared_parameters_of_a_module_count_once() -> None:
-    model = Model()
-    trace = trace_shapes(model, *IDS)
-    for call in trace.calls:
-        module = model.get_submodule(call.name)
-        assert call.parameters == sum(weight.numel() for weight in module.parameters())
-
-
 def test_a_matrix_product_costs_two_operations_per_multiplication() -> None:
     feed_forward = trace_shapes(FeedForward(16, 64), torch.randn(2, 3, 16))
     assert feed_forward.calls[0].flops == 2 * (2 * 3) * (16 * 64 + 64 * 16)

@@ -61,10 +61,13 @@ class Report:
             return f"{self.title}: no violation found"
         count = len(self.problems)
         title = f"{self.title}: {count} violation{'s' if count > 1 else ''} found"
-        lines = [title, *self.problems[:SHOWN]]
-        if count > SHOWN:
-            lines.append(f"and {count - SHOWN} more")
-        return "\n  ".join(lines)
+        return "\n  ".join((title, *list_first(self.problems)))
+
+
+def list_first(problems: Sequence[str]) -> list[str]:
+    """List the first of many violations, and say how many more there are."""
+    more = len(problems) - SHOWN
+    return [*problems[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
 @checked

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from types import FrameType
 from typing import Any
 
 import torch
@@ -35,7 +34,6 @@ class Observation:
         partly_seen: Names of the modules in which attention was seen that cannot be recorded.
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules whose attention weights had no dimension of heads.
-        separate: Names of modules that compute weights of one head several times in one call.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
     """
@@ -58,8 +56,6 @@ class Observation:
         self.partly_seen: set[str] = set()
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
-        self.separate: set[str] = set()
-        self.last_frame: FrameType | None = None  # of the call that computed weights of one head
         self.called: set[str] = set()
         self.has_run = False
 
@@ -90,10 +86,7 @@ class Observation:
         if debug_unwrap(sample).dim() != sample.dim():  # no numbers outside of torch.vmap
             self.failed[name] = "it was executed by torch.vmap"
             return None
-        recorded = apply(_as_four_dimensional, recorded)
-        if isinstance(recorded, Tensor) and recorded.shape[1] == 1:
-            self._note_head(name)
-        return self._record(name, recorded)
+        return self._record(name, apply(_as_four_dimensional, recorded))
 
     def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
         """Replace the outputs of heads by zeros; ``place`` is the dimension of the heads."""
@@ -103,7 +96,7 @@ class Observation:
 
     def find(self) -> tuple[str, nn.Module] | None:
         """Return the name of the innermost module that is being executed, and the module itself."""
-        for module, _ in _executed_modules():
+        for module in _executed_modules():
             if id(module) in self.ignored:
                 return None
             if id(module) in self.modules:
@@ -112,27 +105,22 @@ class Observation:
 
     def note_call(self) -> None:
         """Note which modules are being executed, to find those whose attention is never seen."""
-        for module, _ in _executed_modules():
+        for module in _executed_modules():
             if id(module) in self.modules and id(module) not in self.ignored:
                 self.has_run = True
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
-    def _note_head(self, name: str) -> None:
-        """Note a call that computed weights of one head; two in one call are a loop over heads."""
-        module = dict(self.modules.values())[name]
-        frames = [frame for each, frame in _executed_modules() if each is module]
-        if frames and frames[-1] is self.last_frame:
-            self.separate.add(name)
-        self.last_frame = frames[-1] if frames else None
-
     def find_unseen(self) -> list[str]:
         """List the executed modules named after attention in which no attention was observed."""
-        seen = [_parts(name) for name in self.seen]
+        paths = {name: f"{name}." if name else "" for name in self.called | self.seen}
         return [
             name
             for name in sorted(self.called)
-            if not any(_is_within(_parts(name), other) for other in seen)
+            if not any(  # one of the two is within the other
+                paths[name].startswith(paths[other]) or paths[other].startswith(paths[name])
+                for other in self.seen
+            )
         ]
 
 
@@ -163,27 +151,16 @@ def mask_heads(output: Tensor, heads: Collection[int]) -> Tensor:
 
 def _as_four_dimensional(weights: Tensor) -> Tensor:
     """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
-    if weights.dim() == 2:
-        return weights[None, None]
+    weights = weights[None] if weights.dim() == 2 else weights
     return weights[:, None] if weights.dim() == 3 else weights
 
 
-def _parts(name: str) -> list[str]:
-    return name.split(".") if name else []  # the model itself has an empty name
-
-
-def _is_within(first: list[str], second: list[str]) -> bool:
-    """Return whether one of two module names is within the other, or they are equal."""
-    size = min(len(first), len(second))
-    return first[:size] == second[:size]
-
-
-def _executed_modules() -> Iterator[tuple[nn.Module, FrameType]]:
-    """Yield the modules whose methods are being executed, and their frames, the innermost first."""
+def _executed_modules() -> Iterator[nn.Module]:
+    """Yield the modules whose methods are being executed, the innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_argcount:
             first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module argument
             if isinstance(first, nn.Module):
-                yield first, frame
+                yield first
         frame = frame.f_back  # type: ignore[assignment]

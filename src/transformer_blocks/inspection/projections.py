@@ -157,10 +157,6 @@ def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) ->
         return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)  # (B, H, L, d_k)
 
     query, key, value = map(split, (query, key, value))
-    if kwargs.get("static_k") is not None:
-        key = kwargs["static_k"].unflatten(0, (batch, num_heads))
-    if kwargs.get("static_v") is not None:
-        value = kwargs["static_v"].unflatten(0, (batch, num_heads))
     if kwargs.get("add_zero_attn"):
         key, value = (F.pad(x, (0, 0, 0, 1)) for x in (key, value))
     return copy_projections(query, key, value, None)

@@ -78,12 +78,13 @@ def record_attention(
         UserWarning: At the end of the block, if the model was executed, and no attention was
             observed at all, or none (or only some) in a module whose class is named after
             attention, or if weights could not be computed or do not give the output, or heads could
-            not be told apart, or are separate entries. The warning names the modules.
+            not be told apart. The warning names the modules.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
         order, each of shape (B, H, L, S). The module is the innermost one in which the weights were
-        multiplied by values. An attention without heads has H = 1.
+        multiplied by values. An attention without heads has H = 1, and one that computes its heads
+        in a loop has an entry for each head, of shape (B, 1, L, S).
 
     Example:
         >>> import torch
@@ -287,11 +288,6 @@ def _describe_missing(
         yield (
             f"heads could not be told apart from the batch in {describe(undivided)}, whose "
             "recorded weights have shape (B * H, 1, L, S)"
-        )
-    if observation.separate:
-        yield (
-            f"each call of {describe(observation.separate)} computes several attention weights of "
-            "one head: they are separate entries, of shape (B, 1, L, S)"
         )
     for name, error in observation.failed.items():
         yield f"no attention weights could be computed in {describe([name])}: {error}"

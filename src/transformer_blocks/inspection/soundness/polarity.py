@@ -1,5 +1,9 @@
 """Polarity of masks: whether a mask hides padding, and not the real tokens."""
 
+from typing import Any
+
+from torch import Tensor
+
 from transformer_blocks.inspection.soundness.dependence import change_tokens, choose_positions
 from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
 from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, padded_layout
@@ -59,42 +63,29 @@ def _compare_masks(
 
 
 def _find_visible_tokens(
-    subject: Subject, group: int, layout: Layout, flip: int | None
+    subject: Subject, group: int, layout: Layout, flip: int | None = None
 ) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
     example = subject.example
     expected = subject.outputs(layout, flip=flip)
     finite = [bool(each.isfinite().all()) for each in expected]
-    noisy = subject.outputs(layout, flip=flip, noise=group)
-    real = example.is_real(layout, group)
-    rows = [row for row in range(len(real)) if not bool(real[row].all()) and finite[row]]
-    sees_padding = any(
-        bool(subject.measure(expected[row], noisy[row], exact=True).any()) for row in rows
-    )
-    positions = choose_positions(example.groups[group].length)
-    return sees_padding, _sees_real_tokens(subject, group, layout, positions, rows, flip)
+    is_full = example.is_real(layout, group).all(dim=1).tolist()
+    rows = [row for row in range(len(expected)) if finite[row] and not is_full[row]]
 
+    def find_changes(**change: Any) -> list[tuple[int, Tensor]]:
+        """List the rows, and the changes of the outputs of their real tokens."""
+        outputs = subject.outputs(layout, flip=flip, **change)
+        return [(row, subject.measure(expected[row], outputs[row], exact=True)) for row in rows]
 
-def _sees_real_tokens(
-    subject: Subject,
-    group: int,
-    layout: Layout,
-    positions: list[int],
-    rows: list[int],
-    flip: int | None = None,
-) -> bool:
-    """Return whether outputs of some rows depend on real tokens at other positions."""
-    expected, real = subject.outputs(layout, flip=flip), subject.example.groups[group].real
-    for position in positions:
-        values = change_tokens(subject, group, position)
-        outputs = subject.outputs(layout, flip=flip, values=values)
-        for row in rows:
-            sizes = subject.measure(expected[row], outputs[row], exact=True)
+    sees_padding = any(bool(sizes.any()) for _, sizes in find_changes(noise=group))
+    real = example.groups[group].real
+    for position in choose_positions(example.groups[group].length):
+        for row, sizes in find_changes(values=change_tokens(subject, group, position)):
             if group == subject.group:
                 sizes = sizes[real[layout.rows[row]].nonzero().flatten() != position]
             if bool(sizes.any()):
-                return True
-    return False
+                return sees_padding, True
+    return sees_padding, False
 
 
 def _depends_only_on_padding(subject: Subject, number: int) -> bool:
@@ -105,14 +96,12 @@ def _depends_only_on_padding(subject: Subject, number: int) -> bool:
     """
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
-    example = subject.example
-    longest = example.groups[number].longest
-    positions = example.groups[number].real[longest].nonzero().flatten().tolist()
-    changes = []
-    for side in ("left", "right"):
-        layout = example.padded(number, EXTRA, side, [longest])
-        before, filled = subject.outputs(layout)[0], subject.outputs(layout, noise=number)[0]
-        changes.append(bool(subject.measure(before, filled, exact=True).any()))
-        if _sees_real_tokens(subject, number, layout, positions, [0]):
-            return False
-    return any(changes)
+    longest = subject.example.groups[number].longest
+    seen = [
+        _find_visible_tokens(
+            subject, number, subject.example.padded(number, EXTRA, side, [longest])
+        )
+        for side in ("left", "right")
+    ]
+    sees_padding, sees_real_tokens = (any(each) for each in zip(*seen, strict=True))
+    return sees_padding and not sees_real_tokens

@@ -301,12 +301,7 @@ def _add_filler(
     real = groups[argument.groups[0]].real.to(value.device)
     if kind == "mask":
         flat = value.reshape(real.shape)
-        mark = (
-            flat[real].mode().values
-            if value.dtype != torch.bool
-            else flat[real].float().mean() > 0.5
-        )
-        mark = mark.to(value.dtype)
+        mark = flat[real].double().mode().values.to(value.dtype)
         others = flat[flat != mark]
         if len(others):
             hidden = others[0]

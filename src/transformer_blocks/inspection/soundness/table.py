@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -10,7 +11,7 @@ from torch import nn
 
 from transformer_blocks._contracts import Factory, Flag, Function, Integer, checked
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.checks import SHOWN, Report
+from transformer_blocks.inspection.checks import Report, list_first
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
 from transformer_blocks.inspection.soundness.copies import (
@@ -72,11 +73,10 @@ class Soundness:
         return not self.violated
 
     def __getitem__(self, title: str) -> Report:
-        for report in self.reports:
-            if report.title == title:
-                return report
-        known = ", ".join(report.title for report in self.reports)
-        raise KeyError(f"title must be one of {known}, got {title!r}")
+        reports = {report.title: report for report in self.reports}
+        if title not in reports:
+            raise KeyError(f"title must be one of {', '.join(reports)}, got {title!r}")
+        return reports[title]
 
     def __repr__(self) -> str:
         """Format the reports as a table."""
@@ -87,11 +87,9 @@ class Soundness:
             elif not report.problems:
                 rows.append((report.title, "holds", ""))
             else:
-                shown = report.problems[:SHOWN]
-                count = len(report.problems) - len(shown)
-                rows.append((report.title, "VIOLATED", shown[0]))
-                rows += [("", "", problem) for problem in shown[1:]]
-                rows += [("", "", f"and {count} more")] if count else []
+                first, *others = list_first(report.problems)
+                rows.append((report.title, "VIOLATED", first))
+                rows += [("", "", problem) for problem in others]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         lines = []
         for title, result, details in rows:
@@ -261,11 +259,9 @@ def find_positions(subject: Subject) -> None:
         tokens = int(group.real[row].sum())
         if tokens < 2:
             continue
+        layouts = [example.alone(row, row, without=without) for without in (None, number)]
         try:
-            shapes = [
-                subject(example.alone(row, row, without=without)).shape
-                for without in (None, number)
-            ]
+            shapes = [subject(layout).shape for layout in layouts]
         except Exception:
             fixed.add(number)
             continue
@@ -285,16 +281,10 @@ def is_resampled(subject: Subject, number: int, row: int) -> bool:
     """Return whether the number of outputs depends on the length of the row."""
     example = subject.example
     length = subject(example.alone(row)).shape[1]
-    for extra in (FAR, int(example.groups[number].real[row].sum()), 1, -1):
-        try:
-            if extra < 0:
-                other = subject(example.alone(row, without=number))
-            else:
-                other = subject(example.padded(number, extra, "right", [row]))
-        except Exception:  # such as that of a model with a largest length
-            continue
-        if other.shape[1] != length:
-            return True
+    for extra in (FAR, 1):
+        with suppress(Exception):  # such as that of a model with a largest length
+            if subject(example.padded(number, extra, "right", [row])).shape[1] != length:
+                return True
     return False
 
 
