@@ -14,15 +14,6 @@ from transformer_blocks.inspection.comparison import describe, epsilon, measure_
 from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
 
 SEED = 0
-SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "whether gradients are recorded": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "whether algorithms are deterministic": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
-    ),
-}
-"""What a model must not leave changed: functions that read and that restore the setting."""
 
 
 @dataclass
@@ -108,22 +99,8 @@ class Subject:
 def call(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: int
 ) -> Tensor:
-    """Call a model, and return its main output.
-
-    Raises:
-        ValueError: If the model leaves a setting of torch changed; it is restored.
-    """
-    before = {name: read() for name, (read, _) in SETTINGS.items()}
-    changed = []
-    try:
-        output = find_output(model(*args, **kwargs))
-    finally:
-        for name, (read, restore) in SETTINGS.items():
-            if read() != before[name]:
-                restore(before[name])
-                changed.append(name)
-    if changed:
-        raise ValueError(f"model must not change {changed[0]} for what follows its call")
+    """Call a model, and return its main output."""
+    output = find_output(model(*args, **kwargs))
     if output is None:
         raise NotTriedError("the model returned no floating-point tensor of one dimension or more")
     if output.dim() < 1 or output.shape[0] != rows:
@@ -171,16 +148,9 @@ def first_line(error: Exception) -> str:
 @contextmanager
 def evaluation(model: Callable[..., Any]) -> Iterator[None]:
     """Set a model to evaluation mode; restore modes, values and random state afterwards."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    buffers = [
-        (module, name, buffer)
-        for module in modules
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    values = [buffer for _, _, buffer in buffers]
-    values += list(model.parameters()) if isinstance(model, nn.Module) else []
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    parts = [(part, part.training, dict(part._buffers)) for part in module.modules()]
+    values = [*module.buffers(), *module.parameters()]
     saved = [value.detach().clone() for value in values]
     cuda = {value.device for value in values if value.is_cuda}
     with (
@@ -190,14 +160,12 @@ def evaluation(model: Callable[..., Any]) -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")  # about inputs that only the checks pass
         try:
-            if isinstance(model, nn.Module):
-                model.eval()
+            module.eval()
             yield
         finally:
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
-            for module, name, buffer in buffers:
-                module._buffers[name] = buffer
+            for part, mode, buffers in parts:
+                part.training = mode
+                part._buffers.update(buffers)
             for value, before in zip(values, saved, strict=True):
                 if not value.is_meta and not torch.equal(value, before):
                     value.detach().copy_(before)

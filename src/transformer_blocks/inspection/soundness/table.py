@@ -169,8 +169,8 @@ def check_soundness(
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
-            model returns no tensor with one entry for each row, or leaves a setting of torch
-            changed, or if either is on the meta device, whose tensors have no values.
+            model returns no tensor with one entry for each row, or if either is on the meta device,
+            whose tensors have no values.
         Exception: What the model raises if it is called with the example.
 
     Example:
