@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Flag, Integer, Rule, check, checked
+from transformer_blocks._contracts import Rule, check, checked
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
@@ -40,7 +40,7 @@ def _test_heads(name: str, heads: object) -> None:
         if isinstance(numbers, str) or not isinstance(numbers, Collection):
             raise TypeError(f"{name}[{layer!r}] must be a collection, got {numbers!r}")
         for number in numbers:
-            check(Integer, **{f"{name}[{layer!r}]": number})
+            check(int, **{f"{name}[{layer!r}]": number})
 
 
 Names = Annotated[Collection[str], Rule("module names", _test_names)]
@@ -55,8 +55,8 @@ def ablate(
     heads: Heads | None = None,
     modules: Names = (),
     residuals: Names = (),
-    positions: Flag = False,
-    scale: Flag = False,
+    positions: bool = False,
+    scale: bool = False,
 ) -> Iterator[None]:
     """Remove parts of a model inside the ``with`` block.
 

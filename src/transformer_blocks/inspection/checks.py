@@ -18,7 +18,6 @@ from transformer_blocks._contracts import (
     Factory,
     Function,
     Ids,
-    Integer,
     Rule,
     Size,
     check_tensor,
@@ -155,7 +154,7 @@ def check_padding(
     function: Function[Callable[[Tensor], Tensor]],
     sequences: Sequence[Tensor],
     *,
-    padding_id: Integer = 0,
+    padding_id: int = 0,
     extra_padding: Size = 3,
     tolerance: Tolerance | None = None,
 ) -> Report:

@@ -18,7 +18,6 @@ from torch import Tensor
 from transformer_blocks._contracts import (
     Function,
     Ids,
-    Integer,
     Vectors,
     checked,
     raise_type_error,
@@ -42,7 +41,7 @@ def check_labels(
     step: Function[Callable[[Tensor], tuple[Tensor, Tensor]]],
     tokens: Annotated[Tensor, Ids("B L")],
     *,
-    padding_id: Integer | None = None,
+    padding_id: int | None = None,
     tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that a training step does not show the model the tokens that it must predict.
@@ -144,7 +143,7 @@ def check_loss(
     logits: Annotated[Tensor, Vectors("B L V")],
     target: Annotated[Tensor, Ids("B L", torch.int64)],
     *,
-    padding_id: Integer,
+    padding_id: int,
     tolerance: Tolerance | None = None,
 ) -> Report:
     """Check that padding does not count in a loss, however its batch is divided.

@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Flag, Mask, Vectors, checked, raise_type_error
+from transformer_blocks._contracts import Mask, Vectors, checked, raise_type_error
 
 END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
 FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a correlation
@@ -71,7 +71,7 @@ def head_patterns(
     *,
     keys: Sequence[str] | None = None,
     mask: Mask | None = None,
-    self_attention: Flag = True,
+    self_attention: bool = True,
 ) -> list[HeadPattern]:
     """Name the heads of a layer whose attention weights follow a simple rule.
 
@@ -130,7 +130,7 @@ def head_patterns(
         {'previous token': 0.4, 'itself': 0.6, 'next token': 0.0, 'first token': 0.2, 'broad': 0.42}
     """
     size = tuple(weights.shape[1:])
-    if isinstance(keys, str) or not isinstance(keys, Sequence | None):
+    if isinstance(keys, str):
         raise_type_error("keys", "a sequence of strings", keys)
     if keys is not None and len(keys) != size[1]:
         raise ValueError(f"keys must be the S = {size[1]} tokens of the keys, got {len(keys)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from transformer_blocks._contracts import Factory, Flag, Function, Integer, checked
+from transformer_blocks._contracts import Factory, Function, checked
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import Report, list_first
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
@@ -106,8 +106,8 @@ def check_soundness(
     model: Function[Callable[..., Any]],
     example: Any,
     *,
-    causal: Flag | None = None,
-    padding_id: Integer | None = None,
+    causal: bool | None = None,
+    padding_id: int | None = None,
     new_step_model: Factory[Callable[[], StepModel]] | None = None,
     tolerance: Tolerance | None = None,
 ) -> Soundness:
