@@ -601,10 +601,6 @@ def make_shared(share: str) -> nn.Module:
         second.self_attention = first.self_attention
     elif share == "weight":
         second.self_attention.key_projection.weight = first.cross_attention.key_projection.weight
-    elif share == "projections":
-        first.self_attention.key_projection = first.self_attention.query_projection
-    elif share == "norm":
-        second.feed_forward_residual.norm = first.feed_forward_residual.norm
     elif share == "encoder and decoder":
         encoder = build_encoder(**SIZES)
         encoder.layers[1].self_attention = first.self_attention
@@ -621,11 +617,6 @@ def make_shared(share: str) -> nn.Module:
             r"'layers\.1\.self_attention\.query_projection\.weight'",
         ),
         ("weight", r"'layers\.0\.cross_attention\.key_.*' and 'layers\.1\.self_attention\.key_.*'"),
-        (
-            "projections",
-            r"'layers\.0\..*\.query_projection\.weight' and '.*\.key_projection\.weight'",
-        ),
-        ("norm", r"'layers\.0\.feed_forward_residual\.norm\.weight' and 'layers\.1\..*"),
         ("encoder and decoder", r"'encoder\.layers\.1\.self_.*' and 'decoder\.layers\.0\.self_.*'"),
     ],
 )

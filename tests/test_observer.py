@@ -87,18 +87,6 @@ def test_recorded_weights_are_those_that_the_model_returns_itself(
         torch.testing.assert_close(real_rows(weights, inputs), real_rows(own, inputs), **TOLERANCE)
 
 
-@each_family
-def test_weights_of_an_explicit_softmax_are_exactly_those_that_are_returned(
-    family: Family,
-) -> None:
-    model = family.eager(family.build().eval())
-    with torch.no_grad(), record_attention(model) as maps:
-        result = model(**family.inputs(padded=True), output_attentions=True)
-    recorded = [weights for (weights,) in maps.values()]
-    assert all(map(torch.equal, recorded, own_weights(result)))
-    assert len(recorded) == len(own_weights(result)) >= 2
-
-
 @pytest.mark.parametrize(
     "family",
     [family for family in FAMILIES.values() if family.kind in ("decoder", "both")],
