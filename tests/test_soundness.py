@@ -560,6 +560,20 @@ def test_a_model_with_computed_weights_is_copied() -> None:
     assert not {"dtype", "device", "loading"} & {*soundness.not_tried, *soundness.violated}
 
 
+def test_a_module_that_holds_a_function_over_its_parameters_is_not_copied() -> None:
+    class Model(Tied):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = lambda x: x @ self.embedding.weight.T  # of the original in every copy
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.project(self.lstm(self.embedding(tokens))[0])
+
+    soundness = check_soundness(Model(), FULL)
+    assert {"dtype", "device", "loading"} <= set(soundness.not_tried)
+    assert soundness["dtype"].not_tried.startswith("a copy of the model still computes")
+
+
 def test_the_table_says_what_was_not_tried_and_why() -> None:
     torch.manual_seed(0)
     soundness = check_soundness(
