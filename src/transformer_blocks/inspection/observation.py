@@ -63,10 +63,18 @@ class Observation:
         """Return whether the attention of a module is recorded."""
         return self._record is not None and self.only(name)
 
-    def compute(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Compute what is recorded of a module; if an error is raised, note it and return None."""
+    def compute(
+        self,
+        name: str,
+        find_weights: Callable[..., Any],
+        find_projections: Callable[..., Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Compute what is recorded of a module, or None; if an error is raised, note it."""
+        find = find_projections if self.of_projections else find_weights
         try:
-            return function(*args, **kwargs)
+            return find(*args, **kwargs) if self.is_recorded(name) else None
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return None

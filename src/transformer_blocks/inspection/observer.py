@@ -84,13 +84,8 @@ class AttentionMode(TorchFunctionMode):
                 observation.partly_seen.add(name)
                 continue
             groups = count_folded_heads(module, *args, **kwargs)
-            recorded: Tensor | Projections | None = None
-            if observation.is_recorded(name):
-                of_projections = observation.of_projections
-                compute: Callable[..., Any] = (
-                    scaled_dot_product_projections if of_projections else scaled_dot_product_weights
-                )
-                recorded = observation.compute(name, compute, *args, **kwargs)
+            find = scaled_dot_product_weights, scaled_dot_product_projections
+            recorded = observation.compute(name, *find, *args, **kwargs)
             recorded, separate = (unpack_heads(each, groups) for each in (recorded, output))
             observed = self._observe(observation, name, recorded, separate)
             output = output if observed is separate else observed.view(output.shape)
@@ -100,10 +95,8 @@ class AttentionMode(TorchFunctionMode):
         """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
         kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
         for observation, name, _ in self._find_observations():
-            if observation.is_recorded(name):
-                of_projections = observation.of_projections
-                compute = torch_layer_projections if of_projections else torch_layer_weights
-                observation.record(name, observation.compute(name, compute, func, kwargs))
+            find = torch_layer_weights, torch_layer_projections
+            observation.record(name, observation.compute(name, *find, func, kwargs))
             # The output projection reads the concatenated heads. If the columns of its weight that
             # multiply a head are zero, that head does not contribute.
             if name in observation.heads:

@@ -120,12 +120,10 @@ def scaled_dot_product_projections(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
+    *_: Any,
     scale: float | None = None,
     enable_gqa: bool = False,
+    **__: Any,
 ) -> Projections:
     """Copy the queries, keys and values of a call of ``F.scaled_dot_product_attention``."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1

@@ -106,7 +106,7 @@ def record_attention(
         >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
-    with _recording(model, _find_weights, only=only, device=device) as (maps, observation):
+    with _recording(model, only=only, device=device) as (maps, observation):
         yield maps
     for message in _describe_missing(model, observation, has_weights=bool(maps)):
         warnings.warn(message, stacklevel=3)
@@ -153,14 +153,13 @@ def record_projections(
         >>> torch.allclose(weights, maps["layers.0.self_attention"][0], atol=1e-6)
         True
     """
-    with _recording(model, _find_projections, only=only, of_projections=True) as (recorded, _):
+    with _recording(model, only=only, of_projections=True) as (recorded, _):
         yield recorded
 
 
 @contextmanager
 def _recording(
     model: nn.Module,
-    find: Callable[..., Any],
     *,
     only: Callable[[str], bool],
     device: torch.device | str | None = None,
@@ -169,7 +168,7 @@ def _recording(
     """Record what every attention computes inside the ``with`` block.
 
     The attention functions of the layers of this package are replaced by functions that report
-    their calls, of which ``find`` returns the weights or the projections. All others are observed.
+    their calls, whose weights or projections are recorded. All others are observed.
     """
     kinds = SingleHeadAttention, MultiHeadAttention
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
@@ -189,7 +188,9 @@ def _recording(
 
     @without_gradients()
     def report(name: str, *call: Any, **options: Any) -> None:
-        observation.compute(name, lambda: record(name, find(*call, **options)))
+        observation.record(
+            name, observation.compute(name, _find_weights, _find_projections, *call, **options)
+        )
 
     observation = Observation(
         model, ignored=own.values(), record=record, of_projections=of_projections, only=only
