@@ -22,7 +22,7 @@ from transformer_blocks.interop.parts import (
     copy_linear,
 )
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import PostNorm, PreNorm, Residual
+from transformer_blocks.residual import PostNorm, PreNorm
 
 
 @overload
@@ -114,8 +114,11 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     return theirs
 
 
-def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residual]) -> Any:
-    """Build a layer of torch and copy all its weights except those of its cross-attention."""
+def _layer(ours: EncoderLayer | DecoderLayer, kind: Any) -> Any:
+    """Build a layer of torch and copy all weights; its norms and dropouts are numbered."""
+    residuals = [ours.self_attention_residual, ours.feed_forward_residual]
+    if isinstance(ours, DecoderLayer):
+        residuals.insert(1, ours.cross_attention_residual)
     feed_forward: Any = ours.feed_forward
     check_class("feed_forward", feed_forward, FeedForward)
     up, down = feed_forward.up_projection, feed_forward.down_projection
@@ -137,6 +140,8 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
     copy_linear(theirs.linear2, down.weight, down.bias)
     theirs.dropout.p = feed_forward.dropout.p
     theirs.self_attn = _attention(ours.self_attention)
+    if isinstance(ours, DecoderLayer):
+        theirs.multihead_attn = _attention(ours.cross_attention)
     for number, residual in enumerate(residuals, start=1):
         check_class("norm", residual.norm, nn.LayerNorm)
         check_class("dropout", residual.dropout, Dropout, nn.Dropout)
@@ -145,22 +150,6 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any, residuals: list[Residua
     biases = up.bias, *(residual.norm.bias for residual in residuals)
     if feed_forward.activation not in (F.relu, F.gelu) or any(bias is None for bias in biases):
         theirs.activation_relu_or_gelu = 0  # disables torch's fast path, which lacks these
-    return theirs
-
-
-def _encoder_layer(ours: EncoderLayer) -> Any:
-    residuals = [ours.self_attention_residual, ours.feed_forward_residual]
-    return _layer(ours, nn.TransformerEncoderLayer, residuals)
-
-
-def _decoder_layer(ours: DecoderLayer) -> Any:
-    residuals = [
-        ours.self_attention_residual,
-        ours.cross_attention_residual,
-        ours.feed_forward_residual,
-    ]
-    theirs = _layer(ours, nn.TransformerDecoderLayer, residuals)
-    theirs.multihead_attn = _attention(ours.cross_attention)
     return theirs
 
 
@@ -195,8 +184,8 @@ def _transformer(ours: EncoderDecoder) -> nn.Transformer:
 
 _BUILDS: dict[type[nn.Module], Any] = {
     MultiHeadAttention: _attention,
-    EncoderLayer: _encoder_layer,
-    DecoderLayer: _decoder_layer,
+    EncoderLayer: partial(_layer, kind=nn.TransformerEncoderLayer),
+    DecoderLayer: partial(_layer, kind=nn.TransformerDecoderLayer),
     Encoder: partial(_stack, kind=partial(nn.TransformerEncoder, enable_nested_tensor=False)),
     Decoder: partial(_stack, kind=nn.TransformerDecoder),
     EncoderDecoder: _transformer,
