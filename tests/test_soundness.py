@@ -564,7 +564,8 @@ def test_a_module_that_holds_a_function_over_its_parameters_is_not_copied() -> N
     class Model(Tied):
         def __init__(self) -> None:
             super().__init__()
-            self.project = lambda x: x @ self.embedding.weight.T  # of the original in every copy
+            embedding = self.embedding.weight  # of the original in every copy
+            self.project: Callable[[Tensor], Tensor] = lambda x: x @ embedding.T
 
         def forward(self, tokens: Tensor) -> Tensor:
             return self.project(self.lstm(self.embedding(tokens))[0])
