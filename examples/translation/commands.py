@@ -32,13 +32,13 @@ from translation.comparison import (
     format_results,
     names_of,
 )
-from translation.corpus import Corpus, load_test_pairs, seen_targets
+from translation.corpus import Corpus, seen_targets
 from translation.decoding import translate, translate_n_best
 from translation.encoding import corpus_of
 from translation.exploring import explore
 from translation.exporting import check_new, export
 from translation.familiarity import warn_of_unfamiliar
-from translation.pairs import SMALL_PARALLEL_ENJA, clean
+from translation.pairs import SMALL_PARALLEL_ENJA, Languages, clean, read_pairs
 from translation.pictures import draw_attention, plot_comparison, plot_side_by_side
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, load_translator, page_of
@@ -165,12 +165,7 @@ def evaluated_corpus(
     if source is None or target is None:
         return corpus_of(run, config)
     languages = config.source_language, config.target_language
-    test = load_test_pairs(
-        (source, target),
-        source_language=config.source_language,
-        target_language=config.target_language,
-        corpus=config.corpus,
-    )
+    test = Languages(*languages, config.corpus).clean_all(read_pairs(source, target))
     return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 

@@ -10,6 +10,7 @@ Next: ``download.py`` fetches the real corpus.
 """
 
 import hashlib
+import heapq
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from translation.pairs import (
     Pair,
     is_tokenised,
     read_pairs,
+    report,
 )
 from translation.toy import toy_corpus
 
@@ -44,8 +46,9 @@ SHA256 = {
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
 }
 HELD_OUT = 500
-"""Maximum number of different source sentences that are held out for a split: at most 5 % of all.
-So 20 * ``HELD_OUT`` different sentences, chosen by their hash, decide which ones are held out."""
+"""Maximum number of source sentences that are held out for a split: at most 5 % of all."""
+CANDIDATES = 20 * HELD_OUT
+"""Number of different sentences, chosen by their hash, that decide which ones are held out."""
 
 _log = logging.getLogger(__name__)
 
@@ -152,14 +155,8 @@ def load_corpus(
     Raises:
         UserError: If arguments contradict each other, a file is unreadable, or the network fails.
     """
-    if name not in ("toy", SMALL_PARALLEL_ENJA, "files"):
-        raise UserError(f"the corpus must be toy, {SMALL_PARALLEL_ENJA} or files, got {name!r}")
     if data_dir is not None and name != SMALL_PARALLEL_ENJA:
         raise UserError(f"a data folder belongs to {SMALL_PARALLEL_ENJA}, not to the corpus {name}")
-    if (files is not None) != (name == "files"):
-        raise UserError("the corpus 'files', and no other, needs a source file and a target file")
-    if (validation_files or test_files) and name != "files":
-        raise UserError(f"validation and test files belong to the corpus files, not to {name}")
     languages = (source_language, target_language)
     if name != "files" and set(languages) != {"ja", "en"}:
         raise UserError(
@@ -189,8 +186,8 @@ def load_corpus(
         )
     else:
         if data_dir is None:
-            download_small_parallel_enja(DATA_DIR)
             data_dir = DATA_DIR
+            fetch(SHA256, data_dir, base_url=BASE_URL)
         else:
             verify(SHA256, data_dir)
         found = {}
@@ -211,23 +208,6 @@ def load_corpus(
     )
 
 
-def load_test_pairs(
-    files: Files, *, source_language: str, target_language: str, corpus: str
-) -> list[Pair]:
-    """Load and clean the pairs of two files, to score a trained model on.
-
-    Args:
-        files: The sentences and their translations.
-        source_language: Language code of the sentences.
-        target_language: Language code of their translations.
-        corpus: The name of the corpus that the model was trained on.
-
-    Raises:
-        UserError: If a file cannot be read, the files differ in length, or no pair is left.
-    """
-    return Languages(source_language, target_language, corpus).clean_all(read_pairs(*files))
-
-
 def seen_targets(corpus: Corpus) -> list[int]:
     """Find the test pairs whose translation occurs in the training pairs.
 
@@ -241,31 +221,21 @@ def seen_targets(corpus: Corpus) -> list[int]:
     return [i for i, pair in enumerate(corpus.test) if pair.target in known]
 
 
-def download_small_parallel_enja(data_dir: Path, *, base_url: str = BASE_URL) -> None:
-    """Download those of the six files of small_parallel_enja (4.5 MB) that are missing.
-
-    50,000 pairs of everyday sentences, prepared by Yusuke Oda from the Tanaka Corpus.
-
-    Raises:
-        UserError: If the network or the disk fails, or a file has another checksum.
-    """
-    fetch(SHA256, data_dir, base_url=base_url)
-
-
 def _split_files(
     everything: FilePairs, given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int
 ) -> dict[str, Collection[Pair]]:
     """Hold the named splits out from training files, and leave their source sentences in there."""
     known = frozenset(pair.source for pairs in given.values() for pair in pairs)
-    smallest = _Smallest(seed)
-    counts, total, of_known = Counts(), 0, 0
-    for survey, more in everything.map(_Survey(known, _Smallest(seed) if names else None)):
+    counts, total, of_known, candidates = Counts(), 0, 0, list[Pair]()
+    for pairs, more in everything.map(list):
         counts += more
-        total, of_known = total + survey[0], of_known + survey[1]
-        smallest.select(survey[2])
-    counts.report(everything.files)
+        total += len(pairs)
+        of_known += sum(pair.source in known for pair in pairs)
+        if names:
+            candidates = smallest_hashes(candidates + pairs, CANDIDATES, seed=seed)
+    report(counts, everything.files)
     where = f"{everything.files[0]} and {everything.files[1]}"
-    held_out = _hold_out(smallest.pairs, names, seed=seed, where=where)
+    held_out = _hold_out(candidates, names, seed=seed, where=where)
     splits = _disjoint({**given, **held_out})
     moved = [pair.source for pairs in held_out.values() for pair in pairs]
     moved_known = sum(source in known for source in moved)
@@ -273,59 +243,17 @@ def _split_files(
     train = replace(
         everything,
         left_out=known.union(moved),
-        lines=counts.lines,
+        lines=counts["lines"],
         pairs=total - len(moved) - (of_known - moved_known),
     )
     return {**splits, "train": train}
 
 
-class _Smallest:
-    """The pairs of the source sentences that have the smallest hashes, in bounded memory.
-
-    Args:
-        seed: Seed of the hash.
-
-    Attributes:
-        pairs: The pairs, in the order in which they were added.
-    """
-
-    most = 20 * HELD_OUT
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.pairs: list[Pair] = []
-        self._hashes: set[bytes] = set()
-        self._largest = b"\xff" * 33
-
-    def select(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Add pairs, and return those whose hashes may be among the smallest of all."""
-        found = [(pair, hash_of(pair.source, self.seed)) for pair in pairs]
-        added = [pair for pair, each in found if each <= self._largest]
-        self.pairs += added
-        self._hashes.update(each for _, each in found if each <= self._largest)
-        if len(self._hashes) > 2 * self.most:
-            self._drop()
-        return added
-
-    def _drop(self) -> None:
-        """Drop all but the smallest."""
-        self._hashes = set(sorted(self._hashes)[: self.most])
-        self._largest = max(self._hashes)
-        self.pairs = [
-            pair for pair in self.pairs if hash_of(pair.source, self.seed) <= self._largest
-        ]
-
-
-@dataclass(frozen=True)
-class _Survey:
-    """Counts the pairs of a part of the training files, and selects what may be held out."""
-
-    known: frozenset[str]
-    smallest: _Smallest | None
-
-    def __call__(self, pairs: list[Pair]) -> tuple[int, int, list[Pair]]:
-        of_known = sum(pair.source in self.known for pair in pairs)
-        return len(pairs), of_known, self.smallest.select(pairs) if self.smallest else []
+def smallest_hashes(pairs: Sequence[Pair], most: int, *, seed: int) -> list[Pair]:
+    """Return the pairs of the ``most`` source sentences that have the smallest hashes."""
+    sources = {pair.source for pair in pairs}
+    found = set(heapq.nsmallest(most, sources, key=lambda source: hash_of(source, seed)))
+    return [pair for pair in pairs if pair.source in found]
 
 
 def hash_of(text: str, seed: int) -> bytes:
@@ -348,16 +276,8 @@ def _hold_out(
         )
     size = min(HELD_OUT, max(1, len(sources) // 20))
     order = sorted(sources, key=lambda text: hash_of(text, seed))
-    split_of = {
-        source: name
-        for number, name in enumerate(names)
-        for source in order[number * size : (number + 1) * size]
-    }
-    splits: dict[str, list[Pair]] = {name: [] for name in names}
-    for pair in pairs:
-        if pair.source in split_of:
-            splits[split_of[pair.source]].append(pair)
-    return splits
+    parts = {name: set(order[i * size : (i + 1) * size]) for i, name in enumerate(names)}
+    return {name: [pair for pair in pairs if pair.source in part] for name, part in parts.items()}
 
 
 def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, Collection[Pair]]:

@@ -121,7 +121,7 @@ def encode_files(
         for part, counts in train.map(encoder, workers=workers):
             written.append(part.tokens, part.lengths)
             digest.update(part.text)
-            bar.update(counts.lines)
+            bar.update(counts["lines"])
         count = written.sequences // 2
         check_lengths(count, len(train), config.max_length)
         fingerprint = corpus.complete_fingerprint(digest)

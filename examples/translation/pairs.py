@@ -13,6 +13,7 @@ Next: ``corpus.py`` splits the pairs.
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
         found, more = decode_pairs(lines, files)
         pairs += found
         counts += more
-    counts.report(files)
+    report(counts, files)
     return pairs
 
 
@@ -142,51 +143,37 @@ class Lines(NamedTuple):
 
     Attributes:
         first: Number of the first line, from 1.
-        step: Distance of the lines; 1 if none is left out.
         sources: Lines of the source file.
         targets: Lines of the target file.
     """
 
     first: int
-    step: int
     sources: list[bytes]
     targets: list[bytes]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Number of lines that were read, and of pairs that were left out."""
-
-    lines: int = 0
-    blank: int = 0
-    long: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        """Add the counts of other lines."""
-        return Counts(self.lines + other.lines, self.blank + other.blank, self.long + other.long)
-
-    def report(self, files: Files) -> None:
-        """Log how many pairs were left out.
-
-        Raises:
-            UserError: If none is left.
-        """
-        where = f"{files[0]} and {files[1]}"
-        if self.blank or self.long:
-            _log.warning(
-                f"{where}: left out {self.blank:,} of {self.lines:,} pairs with a blank side and "
-                f"{self.long:,} longer than {MAX_CHARACTERS:,} characters"
-            )
-        if self.blank + self.long == self.lines:
-            raise UserError(f"{where} hold no sentence pair")
+Counts = Counter[str]
+"""Number of lines that were read, and of pairs that were left out: "lines", "blank", "long"."""
 
 
-def read_aligned(files: Files, *, step: int = 1) -> Iterator[Lines]:
+def report(counts: Counts, files: Files) -> None:
+    """Log how many pairs were left out.
+
+    Raises:
+        UserError: If none is left.
+    """
+    where = f"{files[0]} and {files[1]}"
+    if counts["blank"] or counts["long"]:
+        _log.warning(
+            f"{where}: left out {counts['blank']:,} of {counts['lines']:,} pairs with a blank side "
+            f"and {counts['long']:,} longer than {MAX_CHARACTERS:,} characters"
+        )
+    if counts["blank"] + counts["long"] == counts["lines"]:
+        raise UserError(f"{where} hold no sentence pair")
+
+
+def read_aligned(files: Files) -> Iterator[Lines]:
     """Read two aligned files part by part.
-
-    Args:
-        files: The files.
-        step: Read every ``step``-th line only, from the first.
 
     Raises:
         UserError: If a file cannot be read, or the files differ in length.
@@ -207,8 +194,7 @@ def read_aligned(files: Files, *, step: int = 1) -> Iterator[Lines]:
                 )
             if not lines:
                 return
-            skipped = -done % step
-            yield Lines(done + skipped + 1, step, *(part[skipped::step] for part in parts))
+            yield Lines(done + 1, *parts)
             done += lines
 
 
@@ -227,20 +213,20 @@ def decode_pairs(lines: Lines, files: Files) -> tuple[list[tuple[str, str]], Cou
     Raises:
         UserError: If a line is something else than UTF-8 text.
     """
-    pairs, blank, long = [], 0, 0
-    numbers = range(lines.first, lines.first + lines.step * len(lines.sources), lines.step)
-    for number, *sides in zip(numbers, lines.sources, lines.targets, strict=True):
+    pairs, counts = [], Counter(lines=len(lines.sources))
+    both = zip(lines.sources, lines.targets, strict=True)
+    for number, sides in enumerate(both, start=lines.first):
         source, target = (
             decode_line(line, where=f"{path}:{number}")
             for line, path in zip(sides, files, strict=True)
         )
         if max(len(source), len(target)) > MAX_CHARACTERS:
-            long += 1
+            counts["long"] += 1
         elif not (normalize(source) and normalize(target)):
-            blank += 1
+            counts["blank"] += 1
         else:
             pairs.append((source, target))
-    return pairs, Counts(len(lines.sources), blank, long)
+    return pairs, counts
 
 
 @dataclass(frozen=True)
@@ -277,13 +263,12 @@ class FilePairs(Collection[Pair]):
         return any(each == pair for each in self)
 
     def map(
-        self, function: Callable[[list[Pair]], Result], *, step: int = 1, workers: int | None = None
+        self, function: Callable[[list[Pair]], Result], *, workers: int | None = None
     ) -> Iterator[tuple[Result, Counts]]:
         """Apply a function to the pairs of each part of the files, in several processes.
 
         Args:
             function: The function, which must be picklable.
-            step: Read every ``step``-th line only.
             workers: Number of processes; by default one for each CPU.
 
         Yields:
@@ -293,13 +278,11 @@ class FilePairs(Collection[Pair]):
             UserError: If a file cannot be read or is not UTF-8, or the files differ in length.
         """
         reader = _Reader(self.files, self.languages, self.left_out, function)
-        parts = read_aligned(self.files, step=step)
-        return map_in_order(reader, parts, workers=workers or cpu_count())
+        return map_in_order(reader, read_aligned(self.files), workers=workers or cpu_count())
 
     def sample(self, most: int) -> list[Pair]:
-        """Return all pairs, or those of every n-th line if the files have more than ``most``."""
-        step = max(1, math.ceil(self.lines / most))
-        return [pair for pairs, _ in self.map(list, step=step) for pair in pairs]
+        """Return all pairs, or every n-th if there are more than ``most``."""
+        return list(islice(self, 0, None, max(1, math.ceil(self.pairs / most))))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from common.text_files import read_lines
 from translation import corpus as corpus_module
-from translation.corpus import Corpus, download_small_parallel_enja, load_corpus, seen_targets
+from translation.corpus import Corpus, load_corpus, seen_targets
 from translation.pairs import MAX_CHARACTERS, SMALL_PARALLEL_ENJA, Pair, clean, read_pairs
 
 # Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
@@ -380,14 +380,6 @@ def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
     assert calls == [(corpus_module.SHA256, tiny, {"base_url": corpus_module.BASE_URL})]
 
 
-def test_the_download_requests_the_six_known_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:9/dev\.en .* dev\.en, dev\.ja, test\.en"):
-        download_small_parallel_enja(tmp_path, base_url="http://127.0.0.1:9")
-
-
 @pytest.mark.parametrize(
     ("name", "target_language", "tokenizer"),
     [
@@ -406,14 +398,7 @@ def test_scores_cut_words_as_the_target_language_does(
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    files = (tmp_path / "a", tmp_path / "b")
-    with pytest.raises(UserError, match="toy, small_parallel_enja or files, got 'wmt'"):
-        load_corpus("wmt")
     with pytest.raises(UserError, match="belongs to small_parallel_enja, not to the corpus toy"):
         load_corpus("toy", data_dir=tmp_path)
-    with pytest.raises(UserError, match="needs a source file and a target file"):
-        load_corpus("files")
-    with pytest.raises(UserError, match="needs a source file and a target file"):
-        load_corpus("toy", files=files)
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
         load_corpus("toy", target_language="de")
