@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -41,13 +41,9 @@ import style  # noqa: E402
 from common import plots  # noqa: E402
 from pretrain_encoder import draw as draw_pretraining  # noqa: E402
 from transformer_blocks.explorer import plot_heads  # noqa: E402
-from transformer_blocks.explorer.panels import Panel  # noqa: E402
+from transformer_blocks.explorer.panels import Panel, draw_panels  # noqa: E402
 from transformer_blocks.explorer.plots import new_figure  # noqa: E402
-from translation.pictures import (  # noqa: E402
-    comparison_figure,
-    loss_figure,
-    side_by_side_figure,
-)
+from translation.pictures import comparison_figure, loss_figure  # noqa: E402
 from vision_transformer import draw as draw_vision  # noqa: E402
 
 IMAGES = HERE.parent / "images"
@@ -188,22 +184,12 @@ def attention_compared(data: Any) -> Figure:
         [Panel(each["title"], torch.tensor(each["weights"]), *tokens) for each in row]
         for row in data["rows"]
     ]
-    return side_by_side_figure(rows, title=data["title"])
-
-
-class ComparedRun(NamedTuple):
-    """What is recorded of a run that is compared; see ``translation.comparison.Result``."""
-
-    name: str
-    metrics: list[dict[str, Any]]
-    bleu_by_length: list[float]
-    decoding_speed: float
-    decoding_speeds: list[float]
+    return draw_panels(rows, title=data["title"], axis_names=("target", "source"), theme="light")
 
 
 def compare(data: Any) -> Figure:
     """Draw learning curves, BLEU and speed of several models."""
-    return comparison_figure(data["groups"], [ComparedRun(**each) for each in data["results"]])
+    return comparison_figure(data["groups"], data["results"])
 
 
 def loss(data: Any) -> Figure:

@@ -221,7 +221,7 @@ def add_training_options(
     sizes: Iterable[tuple[str, str]],
     *,
     dropout: str,
-    peak_rate: float,
+    peak_rate: float | str,
 ) -> None:
     """Add the options of every training.
 

@@ -1,7 +1,6 @@
 """Commands: what each command of ``translate.py`` but ``train`` does."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
+from common.plots import save
 from common.program import finishing_unread
 from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
@@ -36,10 +36,10 @@ from translation.corpus import Corpus, seen_targets
 from translation.decoding import translate, translate_n_best
 from translation.encoding import corpus_of
 from translation.exploring import explore
-from translation.exporting import check_new, export
+from translation.exporting import export, write_json
 from translation.familiarity import warn_of_unfamiliar
 from translation.pairs import SMALL_PARALLEL_ENJA, Languages, clean, read_pairs
-from translation.pictures import draw_attention, plot_comparison, plot_side_by_side
+from translation.pictures import comparison_figure, draw_attention, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, load_translator, page_of
 from translation.scoring import Scores, score
@@ -201,14 +201,14 @@ def compare_command(options: argparse.Namespace) -> None:
         batch_tokens=options.batch_tokens,
     )
     is_again = figures.exists()
-    content = {"groups": groups, "results": [asdict(result) for result in results]}
-    write_atomically(figures, (json.dumps(content, indent=1) + "\n").encode())
-    plot_comparison(groups, results, picture)
+    rows = [asdict(result) for result in results]
+    write_json(figures, {"groups": groups, "results": rows})
+    save(comparison_figure(groups, rows), picture)
     written = [figures, picture]
     middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
     if records := attention_along(compared, pair):
-        plot_side_by_side(records, attention, title=f"{pair.source} → {pair.target}")
+        save(side_by_side_figure(records, title=f"{pair.source} → {pair.target}"), attention)
         written.append(attention)
     elif is_again:
         attention.unlink(missing_ok=True)  # of the earlier comparison
@@ -258,7 +258,6 @@ def export_command(options: argparse.Namespace) -> None:
     """Write a trained Transformer for another engine, and compare translations of both."""
     run = chosen_run(options)
     output = options.output or run.folder / options.to
-    check_new(output)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     sentences = checked_sentences(run, trained.config, options.check)
     agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)

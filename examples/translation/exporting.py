@@ -8,11 +8,8 @@ checked.
 
 import json
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +18,11 @@ from torch import Tensor
 
 from common.batching import group_by_length, pad
 from common.errors import UserError
-from common.files import check_output, disk_errors, write_atomically
+from common.files import check_output, write_atomically, write_folder
 from common.run import Run
 from common.searches import Beam, Greedy
 from common.tokenizer import BOS, EOS, PAD, UNK
+from transformer_blocks import __version__
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import StepModel
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
@@ -102,34 +100,37 @@ def export(
             f"({config.model})"
         )
     check_new(output)
-    with new_folder(output) as folder:
+    content: dict[str, Any] = {
+        "format": kind,
+        "int8": int8,
+        "source_language": config.source_language,
+        "target_language": config.target_language,
+        "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
+        "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
+        "max_length": model.max_length,
+        "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
+    }
+    content["versions"] = {"transformer-blocks": __version__} | {
+        package: version(package) for package in ("torch", *PACKAGES[kind])
+    }
+    with write_folder(output) as folder:
+        for name in content["tokenizers"]:
+            write_atomically(folder / name, (run.folder / name).read_bytes())
         if kind == "onnx":
-            from translation.onnx_export import describe, export_onnx
+            from translation.onnx_export import export_onnx
+            from translation.onnx_steps import OnnxModel
 
-            export_onnx(model, folder)
-            description = describe(folder)
+            content |= export_onnx(model, folder)
+            write_json(folder / "export.json", content)
+            exported = OnnxModel(folder, threads=torch.get_num_threads())
+            decode = decoder_of(exported.begin, exported.max_length)
         else:
-            from translation.ctranslate2_export import export_ctranslate2
+            from translation.ctranslate2_export import export_ctranslate2, load_ctranslate2
 
             export_ctranslate2(model, source, target, folder, int8=int8)
-            description = {}
-        for name in set(config.tokenizer_names):
-            path = run.tokenizer_file(name)
-            write_atomically(folder / path.name, path.read_bytes())
-        content = {
-            "format": kind,
-            "int8": int8,
-            "source_language": config.source_language,
-            "target_language": config.target_language,
-            "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
-            "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
-            "max_length": model.max_length,
-            "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
-            **description,
-            "versions": versions("transformer-blocks", "torch", *PACKAGES[kind]),
-        }
-        write_atomically(folder / "export.json", (json.dumps(content, indent=1) + "\n").encode())
-        agreements = compare(trained, exported_decoder(trained, kind, folder), sentences)
+            write_json(folder / "export.json", content)
+            decode = load_ctranslate2(trained, folder)
+        agreements = compare(trained, decode, sentences)
         if not int8 and any(each.identical == 0 for each in agreements):
             raise UserError(
                 f"nothing was written: none of {len(sentences)} sentences is translated by the "
@@ -138,16 +139,9 @@ def export(
         return agreements
 
 
-def exported_decoder(trained: TrainedTranslator, kind: str, folder: Path) -> Decoder:
-    """Load what was exported to a folder."""
-    if kind == "onnx":
-        from translation.onnx_steps import OnnxModel
-
-        exported = OnnxModel(folder, threads=torch.get_num_threads())
-        return decoder_of(exported.begin, exported.max_length)
-    from translation.ctranslate2_export import load_ctranslate2
-
-    return load_ctranslate2(trained, folder)
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file."""
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def decoder_of(begin: Callable[[Tensor], StepModel], max_length: int) -> Decoder:
@@ -203,37 +197,3 @@ def check_new(output: Path) -> None:
     check_output(output)
     if not output.parent.is_dir():
         raise UserError(f"cannot write {output}: the folder {output.parent} does not exist")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Create a folder whose name appears when the ``with`` block has filled it.
-
-    Yields:
-        The folder under a random name beside ``path``; it is removed if the block raises.
-
-    Raises:
-        UserError: If the disk fails.
-    """
-    partial = path.parent / f".{secrets.token_hex(8)}.part"
-    with disk_errors(f"cannot write {path}"):
-        partial.mkdir()
-        try:
-            yield partial
-            for file in partial.iterdir():
-                with file.open("rb+") as opened:
-                    os.fsync(opened.fileno())
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Return the version of each package that is installed."""
-    found: dict[str, Any] = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -112,12 +112,15 @@ def _layers(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
 
 
 @torch.no_grad()
-def export_onnx(model: Transformer, folder: Path) -> None:
+def export_onnx(model: Transformer, folder: Path) -> dict[str, Any]:
     """Write the encoder and the decoding step of a model to a folder.
 
     Args:
         model: The model, on the CPU, in evaluation mode.
         folder: The folder, which exists.
+
+    Returns:
+        The inputs and outputs of each file, with their types and shapes.
     """
     # The sizes of the examples differ, because equal sizes would be exported as one; none of
     # them is 1, which would be exported as a constant.
@@ -150,10 +153,6 @@ def export_onnx(model: Transformer, folder: Path) -> None:
         ["logits", *(f"new_{name}" for name in names)],
         folder / STEP,
     )
-
-
-def describe(folder: Path) -> dict[str, Any]:
-    """Return the inputs and outputs of each file, with their types and shapes."""
     files = {}
     for name in (ENCODER, STEP):
         session = onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from common.plots import MUTED, plot_line, save, style
 from common.searches import Search
@@ -16,7 +15,6 @@ from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES
-from translation.comparison import Result
 from translation.decoding import AttentionRecord, translate_with_attention
 from translation.run import TrainedTranslator
 
@@ -55,47 +53,31 @@ def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def draw_attention(
     trained: TrainedTranslator, sentence: str, path: Path, *, search: Search
 ) -> None:
-    """Translate a sentence and draw the attention weights of the last cross-attention layer."""
+    """Translate a sentence and draw the attention weights of the last cross-attention layer.
+
+    The figure has a row for each target token, and a column for each source token.
+    """
     _, model, source, target = trained
     record = translate_with_attention(model, source, target, sentence, search=search)
-    plot_cross_attention(
+    figure = plot_heads(
         record.weights[model.cross_attentions[-1]],
-        source=record.source,
-        target=record.target,
-        path=path,
+        record.target,
+        record.source,
         title=f"{sentence} → {record.translation}",
+        axis_names=("target", "source"),
     )
-
-
-def plot_cross_attention(
-    weights: Tensor, *, source: Sequence[str], target: Sequence[str], path: Path, title: str = ""
-) -> None:
-    """Draw cross-attention weights: a row for each target token, a column for each source token.
-
-    Args:
-        weights: The attention weights of one sentence, of shape (H, L, S).
-        source: The S source tokens.
-        target: The L target tokens.
-        path: The PNG file to write.
-        title: The title above the figure.
-
-    Raises:
-        ValueError: If labels and weights do not fit.
-    """
-    figure = plot_heads(weights, target, source, title=title, axis_names=("target", "source"))
     save(figure, path)
 
 
-def plot_side_by_side(
-    records: Sequence[tuple[str, AttentionRecord, Sequence[str]]], path: Path, *, title: str
-) -> None:
+def side_by_side_figure(
+    records: Sequence[tuple[str, AttentionRecord, Sequence[str]]], *, title: str
+) -> Figure:
     """Draw the attention of several models over one sentence: a row for each layer.
 
     Models with a single layer of one head share the first rows, side by side.
 
     Args:
         records: For each model, its name, its recorded attention, and the layers to draw.
-        path: The PNG file to write.
         title: The title above the figure.
     """
     single: list[Panel] = []
@@ -115,52 +97,18 @@ def plot_side_by_side(
                 )
     columns = max(map(len, rows), default=min(4, len(single)))
     shared = [single[i : i + columns] for i in range(0, len(single), columns)]
-    save(side_by_side_figure(shared + rows, title=title), path)
+    return draw_panels(shared + rows, title=title, axis_names=("target", "source"), theme="light")
 
 
-def side_by_side_figure(rows: Sequence[Sequence[Panel]], *, title: str) -> Figure:
-    """Draw maps of cross-attention in a grid."""
-    return draw_panels(rows, title=title, axis_names=("target", "source"), theme="light")
-
-
-def plot_comparison(groups: Sequence[str], results: Sequence[Result], path: Path) -> None:
+def comparison_figure(groups: Sequence[str], results: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw learning curves, BLEU and decoding speed of several runs.
 
     Args:
         groups: The titles of the length groups.
-        results: The results of each run.
-        path: The PNG file to write.
+        results: The fields of the :class:`~translation.comparison.Result` of each run.
     """
-    save(comparison_figure(groups, results), path)
-
-
-class Compared(Protocol):
-    """What the figure of a comparison shows of a run; see ``translation.comparison.Result``."""
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-
-    @property
-    def metrics(self) -> Sequence[Mapping[str, Any]]:
-        """The metrics of each epoch."""
-
-    @property
-    def bleu_by_length(self) -> Sequence[float]:
-        """BLEU of each length group."""
-
-    @property
-    def decoding_speed(self) -> float:
-        """Sentences per second, the median over the rounds."""
-
-    @property
-    def decoding_speeds(self) -> Sequence[float]:
-        """Sentences per second of each round; empty if they are not known."""
-
-
-def comparison_figure(groups: Sequence[str], results: Sequence[Compared]) -> Figure:
-    """Draw learning curves, BLEU and decoding speed of several runs."""
-    font = font_for("".join(result.name for result in results))
+    names = [result["name"] for result in results]
+    font = font_for("".join(names))
     figure = new_figure(8.8, 6.6)
     loss, bleu, lengths, speed = figure.subplots(2, 2).flat
     for axes, x, y in (
@@ -171,23 +119,18 @@ def comparison_figure(groups: Sequence[str], results: Sequence[Compared]) -> Fig
     ):
         style(axes, x, y)
     for number, result in enumerate(results):
-        minutes = [row["minutes"] for row in result.metrics]
+        minutes = [row["minutes"] for row in result["metrics"]]
         for axes, key in ((loss, "validation_loss"), (bleu, "validation_bleu")):
-            plot_line(axes, minutes, [row[key] for row in result.metrics], number)
-        plot_line(lengths, range(len(groups)), result.bleu_by_length, number)
-        plot_speed(speed, number, result.decoding_speed, result.decoding_speeds)
-    speed.set_yticks(
-        range(len(results)),
-        [result.name for result in results],
-        fontproperties=font,
-        parse_math=False,
-    )
+            plot_line(axes, minutes, [row[key] for row in result["metrics"]], number)
+        plot_line(lengths, range(len(groups)), result["bleu_by_length"], number)
+        plot_speed(speed, number, result["decoding_speed"], result["decoding_speeds"])
+    speed.set_yticks(range(len(results)), names, fontproperties=font, parse_math=False)
     speed.invert_yaxis()
     speed.grid(visible=False, axis="y")
     speed.margins(x=0.12)
-    if any(len(result.decoding_speeds) > 1 for result in results):
+    if any(len(result["decoding_speeds"]) > 1 for result in results):
         speed.set_xlabel("test sentences per second\n(line: slowest and fastest round)")
-    legend = loss.legend(loss.lines, [result.name for result in results], prop=font, frameon=False)
+    legend = loss.legend(loss.lines, names, prop=font, frameon=False)
     for name in legend.get_texts():
         name.set_parse_math(False)
     lengths.set_xticks(range(len(groups)), groups, fontsize=8.5)

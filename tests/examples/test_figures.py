@@ -10,9 +10,11 @@ from matplotlib import font_manager
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
+from common.plots import save
+from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES
-from translation.pictures import plot_cross_attention, plot_loss
+from translation.pictures import plot_loss
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -41,16 +43,14 @@ def test_a_letter_without_a_glyph_is_named_with_what_to_install(
 def test_drawing_changes_no_global_setting(tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
     weights = torch.rand(2, 3, 4).softmax(-1)
-    plot_cross_attention(
-        weights, source=list("猫は▁x"), target=["a", "b", "c"], path=tmp_path / "a.png", title="猫"
-    )
+    save(plot_heads(weights, ["a", "b", "c"], list("猫は▁x"), title="猫"), tmp_path / "a.png")
     assert dict(mpl.rcParams) == before
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_half_of_the_cells_have_the_colour_of_the_largest_weight(tmp_path: Path) -> None:
     weights = torch.tensor([[[0.7, 0.0], [0.0, 0.7]]])
-    plot_cross_attention(weights, source=["a", "b"], target=["c", "d"], path=tmp_path / "a.png")
+    save(plot_heads(weights, ["c", "d"], ["a", "b"]), tmp_path / "a.png")
     picture = imread(tmp_path / "a.png")[..., :3]
     first, last = (
         np.isclose(picture, to_rgb(PALETTES["light"].weights[end]), atol=0.01).all(-1)
@@ -64,13 +64,6 @@ def test_half_of_the_cells_have_the_colour_of_the_largest_weight(tmp_path: Path)
     assert 0.2 < cells.mean() < 0.5  # of two panels with a space between them
 
 
-def test_labels_must_fit_the_weights(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"\(L, S\) = \(1, 2\) tokens, got \(1, 3, 2\)"):
-        plot_cross_attention(
-            torch.zeros(1, 3, 2), source=["a", "b"], target=["c"], path=tmp_path / "a.png"
-        )
-
-
 def test_the_loss_picture_needs_one_epoch_only(tmp_path: Path) -> None:
     row = {"minutes": 1.0, "train_loss": 2.0, "validation_loss": 3.0, "validation_bleu": 4.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
@@ -79,11 +72,7 @@ def test_the_loss_picture_needs_one_epoch_only(tmp_path: Path) -> None:
 
 
 def test_a_dollar_is_a_letter_not_a_formula(tmp_path: Path) -> None:
-    plot_cross_attention(
-        torch.ones(1, 1, 2) / 2,
-        source=["$\\foo$", "$5"],
-        target=["$x^$"],
-        path=tmp_path / "a.png",
-        title="$\\foo$ と $5^$",
-    )
+    weights = torch.ones(1, 1, 2) / 2
+    figure = plot_heads(weights, ["$x^$"], ["$\\foo$", "$5"], title="$\\foo$ と $5^$")
+    save(figure, tmp_path / "a.png")
     assert imread(tmp_path / "a.png").ndim == 3

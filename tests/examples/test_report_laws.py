@@ -204,8 +204,8 @@ def compared(
     proof: Proof, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str
 ) -> dict[str, object]:
     """Compare both runs; return what ``compare.json`` holds."""
-    monkeypatch.setattr(translate_commands, "plot_comparison", lambda *_: None)
-    monkeypatch.setattr(translate_commands, "plot_side_by_side", lambda *_, **__: None)
+    monkeypatch.setattr(translate_commands, "comparison_figure", lambda *_: None)
+    monkeypatch.setattr(translate_commands, "side_by_side_figure", lambda *_, **__: None)
     runs = [str(proof.paired.folder), str(proof.single.folder)]
     assert translate.main(["compare", *runs, "--output", str(folder), *options]) == 0
     content: dict[str, object] = json.loads((folder / "compare.json").read_text(encoding="utf-8"))

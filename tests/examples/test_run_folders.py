@@ -606,8 +606,7 @@ def test_files_are_written_whatever_becomes_of_standard_output(
         (path,) = (each for each in arguments if isinstance(each, Path))
         path.write_bytes(b"drawn")
 
-    for name in ("draw_attention", "plot_comparison", "plot_side_by_side"):
-        monkeypatch.setattr(translate_commands, name, draw)
+    monkeypatch.setattr(translate_commands, "draw_attention", draw)
     monkeypatch.setattr(classify_commands, "plot_confusion", draw)
     run, other = str(runs[translate]), copy(runs[classify], tmp_path / "classify")
     commands: list[tuple[ModuleType, list[str], Path]] = [
@@ -673,7 +672,7 @@ def test_no_output_is_written_over_a_file_of_a_run(
 def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     tmp_path: Path, runs: dict[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("plot_comparison", "plot_side_by_side"):
+    for name in ("comparison_figure", "side_by_side_figure"):
         monkeypatch.setattr(translate_commands, name, lambda *arguments, **options: None)
     theirs = tmp_path / "attention.png"
     theirs.write_bytes(b"theirs")
@@ -689,7 +688,7 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(translate_commands, "plot_side_by_side", interrupted)
+    monkeypatch.setattr(translate_commands, "side_by_side_figure", interrupted)
     assert translate.main(command) == 130
     assert theirs.read_bytes() == b"of the comparison before"
 

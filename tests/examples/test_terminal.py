@@ -316,7 +316,7 @@ def test_the_help_names_the_defaults_of_the_presets() -> None:
     checked = 0
     for action in PARSERS["translate train"]._actions:
         for preset, config in PRESETS.items():
-            if found := re.search(rf"default by preset:.*?{preset} ([\d.]+)", action.help or ""):
+            if found := re.search(rf"default:? by preset:.*?{preset} ([\d.]+)", action.help or ""):
                 assert float(found[1]) == getattr(config, action.dest), action.dest
                 checked += 1
     assert checked == 14  # the learning rate of base is the schedule of the paper
