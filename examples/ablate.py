@@ -7,9 +7,9 @@
 
 Each run translates the same validation sentences several times, each time with another part
 ablated: a single head, all cross-attention, the residual connections, the positional encodings, the
-scale. The table and the figure show the remaining BLEU of each run, because models
-of different seeds rely on different parts. No model is trained again: the table shows what a
-trained model relies on, not what a model without the part could reach.
+scale. The table shows the remaining BLEU of each run, because models of different seeds rely on
+different parts. No model is trained again: the table shows what a trained model relies on, not what
+a model without the part could reach.
 """
 
 import argparse
@@ -33,12 +33,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=Number(int, "above 0"),
         default=200,
         help="number of validation sentences (default: 200)",
-    )
-    parser.add_argument(
-        "--picture",
-        type=Path,
-        default=Path("runs/ablation.png"),
-        help="PNG file to write (default: runs/ablation.png)",
     )
     return parser.parse_args(arguments)
 

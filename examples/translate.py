@@ -25,9 +25,7 @@ from collections.abc import Sequence
 
 from common.folders import check_runs
 from common.program import run_program
-from translation.arguments import parse
-
-TRAIN = "python examples/translate.py train"
+from translation.arguments import TRAIN, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,8 @@ from common.options import (
     run_options,
 )
 
+TRAIN = "python examples/translate.py train"
+"""The command that trains a run."""
 CORPORA = ("toy", "small_parallel_enja", "files")
 MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
 PRESETS = ("tiny", "small", "base")
@@ -268,7 +270,7 @@ def check_search_options(options: argparse.Namespace) -> None:
     Raises:
         UserError: If they are, or if ``--n-best`` is larger than the beam.
     """
-    excluded = ("beam", "length_penalty")
+    excluded: tuple[str, ...] = ("beam", "length_penalty")
     if not options.sample:
         excluded = ("temperature", "top_k", "top_p", "seed")
     for name in excluded:

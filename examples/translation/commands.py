@@ -23,7 +23,7 @@ from common.searches import Beam, Sample, Search
 from common.terminal import colour, counted, fit, limit
 from common.text_files import decode_line
 from transformer_blocks.inference import prepare
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, TRAIN
 from translation.comparison import (
     ComparedRun,
     attention_along,
@@ -62,15 +62,18 @@ def check_folder(file: Path) -> None:
         raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
 
 
-def chosen_run(options: argparse.Namespace) -> Run[Config]:
-    """Return the run that ``--run`` names, or the latest."""
-    return choose_run(options.run, Config, train="python examples/translate.py train")
+def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, Search]:
+    """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
-
-def check_int8(options: argparse.Namespace, device: torch.device) -> None:
-    """Raise unless the device supports ``--int8``, if it is given."""
-    if options.int8 and device.type != "cpu":
+    Raises:
+        UserError: If there is none, or the device does not support ``--int8``.
+    """
+    run = choose_run(options.run, Config, train=TRAIN)
+    device = choose_device(options.device)
+    if getattr(options, "int8", False) and device.type != "cpu":
         raise UserError(f"--int8 requires --device cpu, got {device}")
+    trained = load_translator(run, device, last=getattr(options, "average_last", None))
+    return run, trained, make_search(options, trained.target.vocab_size)
 
 
 def translate_command(options: argparse.Namespace) -> None:
@@ -78,29 +81,24 @@ def translate_command(options: argparse.Namespace) -> None:
     picture: Path | None = options.picture
     if picture:
         check_folder(picture)
-    run, device = chosen_run(options), choose_device(options.device)
-    check_int8(options, device)
-    config, model, source, target = load_translator(run, device, last=options.average_last)
-    search = make_search(options, target.vocab_size)
+    run, (config, model, source, target), search = load(options)
     if picture and not model.cross_attentions:
         raise UserError(f"--picture: {run.folder} holds a model without attention")
     programs = run.folder / "programs" if options.compile else None
     prepared = prepare(model, compiled=options.compile, int8=options.int8, programs=programs)
-    trained = TrainedTranslator(config, prepared, source, target)
-    number, is_drawn = 0, False
+    number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         warn_of_unfamiliar(source, sentences, languages=config.languages, first=number + 1)
-        if picture and not is_drawn and any(sentences):
-            first = next(filter(None, sentences))
-            draw_attention(trained, first, picture, search=search)
-            is_drawn = True
-        found = translate_n_best(
-            *(trained.model, source, target, sentences),
+        if picture and any(sentences):
+            trained = TrainedTranslator(config, prepared, source, target)
+            draw_attention(trained, next(filter(None, sentences)), picture, search=search)
+            picture = None  # of the first sentence only
+        for translations in translate_n_best(
+            *(prepared, source, target, sentences),
             search=search,
             batch_tokens=options.batch_tokens,
-        )
-        for translations in found:
+        ):
             number += 1
             for text, log_probability in translations:
                 note = f"{number}\t{log_probability:.4f}\t" if options.n_best > 1 else ""
@@ -111,10 +109,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
     if options.output:
         check_folder(options.output)
-    run, device = chosen_run(options), choose_device(options.device)
-    check_int8(options, device)
-    config, model, source, target = load_translator(run, device, last=options.average_last)
-    search = make_search(options, target.vocab_size)
+    run, (config, model, source, target), search = load(options)
     corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
     sentences = [pair.source for pair in corpus.test]
     warn_of_unfamiliar(source, sentences, languages=config.languages)
@@ -220,14 +215,12 @@ def explore_command(options: argparse.Namespace) -> None:
     """Write a page with all attention weights of the translation of one sentence."""
     if options.output:
         check_folder(options.output)
-    run = chosen_run(options)
-    config, model, source, target = load_translator(run, choose_device(options.device))
+    run, (config, model, source, target), search = load(options)
     page = options.output or page_of(run)
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, config)
     warn_of_unfamiliar(source, [sentence], languages=config.languages)
-    search = make_search(options, target.vocab_size)
     title = explore(model, source, target, sentence, page, search=search)
     address = file_address(page)
     is_missed = options.open and not open_in_browser(address)
@@ -256,7 +249,7 @@ def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Con
 
 def export_command(options: argparse.Namespace) -> None:
     """Write a trained Transformer for another engine, and compare translations of both."""
-    run = chosen_run(options)
+    run = choose_run(options.run, Config, train=TRAIN)
     output = options.output or run.folder / options.to
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     sentences = checked_sentences(run, trained.config, options.check)

@@ -5,6 +5,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,25 +160,24 @@ def compare(
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
-    prepared = [prepare(compared.model) for compared in runs]
-
-    def decode(number: int, chosen: Sequence[Pair]) -> list[str]:
-        compared = runs[number]
-        return translate(
-            prepared[number],
+    decoders = [
+        partial(
+            translate,
+            prepare(compared.model),
             compared.source,
             compared.target,
-            [pair.source for pair in chosen],
             search=search,
             batch_tokens=batch_tokens,
         )
-
-    outputs = [decode(number, pairs) for number in range(len(runs))]
+        for compared in runs
+    ]
+    sources = [pair.source for pair in pairs]
+    outputs = [decode(sources) for decode in decoders]
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):  # in turns, so that a slow phase of the machine affects all runs
-        for number, times in enumerate(seconds):
+        for decode, times in zip(decoders, seconds, strict=True):
             begun = time.perf_counter()
-            decode(number, pairs[:TIMED])
+            decode(sources[:TIMED])
             times.append(time.perf_counter() - begun)
     references = [pair.reference for pair in pairs]
     p_values = [None, *bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)]
@@ -245,56 +245,39 @@ def format_results(
     groups: Sequence[str], results: Sequence[Result], *, width: int | None = None
 ) -> str:
     """Format the results as tables, no wider than ``width`` if it is given."""
-    first = format_table(
+    table = partial(format_table, words=2, width=width)
+    names = [(each.name, each.model) for each in results]
+    header = (
+        *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
+        *("BLEU", "p", "chrF", "sentences/s"),
+    )
+    rows = [
         (
-            *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
-            *("BLEU", "p", "chrF", "sentences/s"),
-        ),
-        [
-            (
-                *(each.name, each.model, f"{each.parameters:,}", f"{each.minutes:.1f}"),
-                *(f"{each.epochs}", f"{each.training_speed:,.0f}", f"{each.validation_loss:.3f}"),
-                *(f"{each.bleu:.1f}", "-" if each.p_value is None else f"{each.p_value:.3f}"),
-                *(f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
-            )
-            for each in results
-        ],
-        words=2,
-        width=width,
-    )
-    second = format_table(
-        ("run", "model", *groups),
-        [
-            (each.name, each.model, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))
-            for each in results
-        ],
-        words=2,
-        width=width,
-    )
+            *(*name, f"{each.parameters:,}", f"{each.minutes:.1f}", f"{each.epochs}"),
+            *(f"{each.training_speed:,.0f}", f"{each.validation_loss:.3f}", f"{each.bleu:.1f}"),
+            "-" if each.p_value is None else f"{each.p_value:.3f}",
+            *(f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
+        )
+        for name, each in zip(names, results, strict=True)
+    ]
+    by_length = [
+        (*name, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))
+        for name, each in zip(names, results, strict=True)
+    ]
+    second = table(("run", "model", *groups), by_length)
     parts = [
-        first,
+        table(header, rows),
         f"p: of the difference in BLEU from {results[0].name}, by paired bootstrap",
         f"\nBLEU by characters of the source (number of sentences):\n{second}",
     ]
-    seeds = [
-        [each for each in results if each.setting == setting]
-        for setting in sorted({each.setting for each in results})
-    ]
-    if len(seeds) < len(results):
-        third = format_table(
-            ("runs", "model", "BLEU, mean", "lowest", "highest"),
-            [
-                (
-                    *(", ".join(each.name for each in group), group[0].model),
-                    *(
-                        f"{choose(each.bleu for each in group):.1f}"
-                        for choose in (statistics.mean, min, max)
-                    ),
-                )
-                for group in seeds
-            ],
-            words=2,
-            width=width,
-        )
+    settings = sorted({each.setting for each in results})
+    if len(settings) < len(results):
+        of_seeds = []
+        for setting in settings:
+            group = [each for each in results if each.setting == setting]
+            scores = [each.bleu for each in group]
+            cells = (f"{bleu:.1f}" for bleu in (statistics.mean(scores), min(scores), max(scores)))
+            of_seeds.append((", ".join(each.name for each in group), group[0].model, *cells))
+        third = table(("runs", "model", "BLEU, mean", "lowest", "highest"), of_seeds)
         parts.append(f"\nRuns that differ in their seed only:\n{third}")
     return "\n".join(parts)

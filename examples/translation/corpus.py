@@ -132,7 +132,6 @@ def load_corpus(
     files: Files | None = None,
     validation_files: Files | None = None,
     test_files: Files | None = None,
-    seed: int = 0,
 ) -> Corpus:
     """Load, clean and split a corpus.
 
@@ -147,7 +146,6 @@ def load_corpus(
         validation_files: With "files", the validation sentences and their translations. Without,
             5 % of the different sentences of ``files``, at most 500, are held out.
         test_files: With "files", the same for the test sentences.
-        seed: Seed of the sentences of "toy", and of the choice of held-out sentences of "files".
 
     Returns:
         The same corpus for the same arguments, always.
@@ -174,14 +172,14 @@ def load_corpus(
             if paths is not None
         }
         held_out = [split for split in ("validation", "test") if split not in given]
-        splits = _split_files(FilePairs(files, how), given, held_out, seed=seed)
+        splits = _split_files(FilePairs(files, how), given, held_out)
     elif name == "toy":
         splits = _disjoint(
             {
                 split: how.clean_all(
                     (ja, en) if source_language == "ja" else (en, ja) for ja, en in pairs
                 )
-                for split, pairs in toy_corpus(seed=seed).items()
+                for split, pairs in toy_corpus().items()
             }
         )
     else:
@@ -222,7 +220,7 @@ def seen_targets(corpus: Corpus) -> list[int]:
 
 
 def _split_files(
-    everything: FilePairs, given: Mapping[str, list[Pair]], names: Sequence[str], *, seed: int
+    everything: FilePairs, given: Mapping[str, list[Pair]], names: Sequence[str]
 ) -> dict[str, Collection[Pair]]:
     """Hold the named splits out from training files, and leave their source sentences in there."""
     known = frozenset(pair.source for pairs in given.values() for pair in pairs)
@@ -232,10 +230,10 @@ def _split_files(
         total += len(pairs)
         of_known += sum(pair.source in known for pair in pairs)
         if names:
-            candidates = smallest_hashes(candidates + pairs, CANDIDATES, seed=seed)
+            candidates = smallest_hashes(candidates + pairs, CANDIDATES)
     report(counts, everything.files)
     where = f"{everything.files[0]} and {everything.files[1]}"
-    held_out = _hold_out(candidates, names, seed=seed, where=where)
+    held_out = _hold_out(candidates, names, where=where)
     splits = _disjoint({**given, **held_out})
     moved = [pair.source for pairs in held_out.values() for pair in pairs]
     moved_known = sum(source in known for source in moved)
@@ -249,21 +247,19 @@ def _split_files(
     return {**splits, "train": train}
 
 
-def smallest_hashes(pairs: Sequence[Pair], most: int, *, seed: int) -> list[Pair]:
+def smallest_hashes(pairs: Sequence[Pair], most: int) -> list[Pair]:
     """Return the pairs of the ``most`` source sentences that have the smallest hashes."""
     sources = {pair.source for pair in pairs}
-    found = set(heapq.nsmallest(most, sources, key=lambda source: hash_of(source, seed)))
+    found = set(heapq.nsmallest(most, sources, key=hash_of))
     return [pair for pair in pairs if pair.source in found]
 
 
-def hash_of(text: str, seed: int) -> bytes:
+def hash_of(text: str) -> bytes:
     """Return the SHA-256 of a sentence, which decides whether it is held out."""
-    return hashlib.sha256(f"{seed} {text}".encode()).digest()
+    return hashlib.sha256(f"0 {text}".encode()).digest()
 
 
-def _hold_out(
-    pairs: Sequence[Pair], names: Sequence[str], *, seed: int, where: str
-) -> dict[str, list[Pair]]:
+def _hold_out(pairs: Sequence[Pair], names: Sequence[str], *, where: str) -> dict[str, list[Pair]]:
     """Choose 5 % of the source sentences, at most ``HELD_OUT``, for each named split.
 
     Sentences are chosen by their hash, so that neither their order nor duplicates matter.
@@ -275,7 +271,7 @@ def _hold_out(
             f"sentences, got {len(sources)}: {where}"
         )
     size = min(HELD_OUT, max(1, len(sources) // 20))
-    order = sorted(sources, key=lambda text: hash_of(text, seed))
+    order = sorted(sources, key=hash_of)
     parts = {name: set(order[i * size : (i + 1) * size]) for i, name in enumerate(names)}
     return {name: [pair for pair in pairs if pair.source in part] for name, part in parts.items()}
 

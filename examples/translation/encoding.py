@@ -52,9 +52,9 @@ def corpus_of(run: Run[Config], config: Config) -> Corpus:
         source_language=config.source_language,
         target_language=config.target_language,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
-        files=_both(config.source_file, config.target_file),
-        validation_files=_both(config.valid_source, config.valid_target),
-        test_files=_both(config.test_source, config.test_target),
+        files=_files(config.source_file, config.target_file),
+        validation_files=_files(config.valid_source, config.valid_target),
+        test_files=_files(config.test_source, config.test_target),
     )
     if config.data_hash:
         _check_unchanged(config, corpus.fingerprint)
@@ -158,21 +158,14 @@ def _read_splits(files: TokenFiles, config: Config) -> Corpus:
     """Read the splits of a run whose files have not changed."""
     found = json.loads((files.folder / _SPLITS).read_text(encoding="utf-8"))
     validation, test = ([Pair(*pair) for pair in found[name]] for name in ("validation", "test"))
-    paths = _both(config.source_file, config.target_file)
+    paths = _files(config.source_file, config.target_file)
     assert paths is not None
-    names = config.source_language, config.target_language
+    languages = config.source_language, config.target_language
     left_out = frozenset(pair.source for pair in [*validation, *test])
-    train = FilePairs(
-        *(paths, Languages(*names, config.corpus), left_out, found["lines"], found["pairs"])
-    )
-    return Corpus(
-        config.corpus,
-        *names,
-        train=train,
-        validation=validation,
-        test=test,
-        held_out=tuple(found["held_out"]),
-    )
+    how = Languages(*languages, config.corpus)
+    train = FilePairs(paths, how, left_out, found["lines"], found["pairs"])
+    held_out = tuple(found["held_out"])
+    return Corpus(config.corpus, *languages, train, validation, test, held_out)
 
 
 def _made_from(config: Config, fingerprint: str) -> dict[str, Any]:
@@ -207,6 +200,6 @@ def _check_unchanged(config: Config, fingerprint: str) -> None:
         )
 
 
-def _both(source: str | None, target: str | None) -> Files | None:
+def _files(source: str | None, target: str | None) -> Files | None:
     """Return a pair of paths, if there is one."""
     return None if source is None or target is None else (Path(source), Path(target))

@@ -26,7 +26,7 @@ class Config(TrainingConfig):
     the states.
 
     Attributes:
-        model: The kind of model, one of :data:`MODELS`.
+        model: The kind of model, "transformer" or one of :data:`ATTENTIONS`.
         max_length: Maximum number of tokens of a sentence.
         pre_norm: Whether a Transformer normalises before each sublayer; the paper's does after it.
         tie_embeddings: Whether target embeddings and output layer share their weights.
@@ -89,56 +89,36 @@ class Config(TrainingConfig):
         Raises:
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
-        return build_model(lambda: MODELS[self.model](self, source_vocabulary, target_vocabulary))
+        return build_model(lambda: build(self, source_vocabulary, target_vocabulary))
 
 
-def build_transformer(config: Config, *vocabularies: int) -> Transformer:
-    """Build the Transformer."""
-    return Transformer(
-        *vocabularies,
-        num_layers=config.num_layers,
-        d_model=config.d_model,
-        num_heads=config.num_heads,
-        d_ff=config.d_ff,
-        dropout=config.dropout,
-        max_length=config.max_length,
-        residual=PreNorm if config.pre_norm else PostNorm,
-        tie_embeddings=config.tie_embeddings,
-        share_embeddings=config.shared_vocabulary,
-    )
-
-
-def build_recurrent(
-    attention: Callable[[int], MultiHeadAttention | None],
-) -> Callable[..., RecurrentTranslator]:
-    """Make a builder of recurrent translators from one of their attention, given the state size."""
-
-    def build(config: Config, *vocabularies: int) -> RecurrentTranslator:
-        d_state = config.d_ff // 2
-        return RecurrentTranslator(
-            *vocabularies,
-            num_layers=config.num_layers,
-            d_model=config.d_model,
-            d_state=d_state,
-            dropout=config.dropout,
-            max_length=config.max_length,
-            attention=attention(d_state),
-            tie_embeddings=config.tie_embeddings,
-            share_embeddings=config.shared_vocabulary,
-        )
-
-    return build
-
-
-MODELS: dict[str, Callable[..., Translator]] = {
-    "transformer": build_transformer,
-    "rnn": build_recurrent(lambda size: MultiHeadAttention(size, 1)),
-    "rnn-additive": build_recurrent(
-        lambda size: MultiHeadAttention(size, 1, attention_function=AdditiveAttention(size))
+ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
+    "rnn": lambda size: MultiHeadAttention(size, 1),
+    "rnn-additive": lambda size: MultiHeadAttention(
+        size, 1, attention_function=AdditiveAttention(size)
     ),
-    "rnn-fixed": build_recurrent(lambda size: None),
+    "rnn-fixed": lambda size: None,
 }
-"""The models; a recurrent one has dot-product attention, additive attention or none."""
+"""The attention of each recurrent model, given the size of its states."""
+
+
+def build(config: Config, *vocabularies: int) -> Translator:
+    """Build the model of a configuration: the Transformer, or a recurrent one."""
+    sizes: dict[str, Any] = {
+        "num_layers": config.num_layers,
+        "d_model": config.d_model,
+        "dropout": config.dropout,
+        "max_length": config.max_length,
+        "tie_embeddings": config.tie_embeddings,
+        "share_embeddings": config.shared_vocabulary,
+    }
+    if config.model == "transformer":
+        residual = PreNorm if config.pre_norm else PostNorm
+        heads, d_ff = config.num_heads, config.d_ff
+        return Transformer(*vocabularies, num_heads=heads, d_ff=d_ff, residual=residual, **sizes)
+    d_state = config.d_ff // 2
+    attention = ATTENTIONS[config.model](d_state)
+    return RecurrentTranslator(*vocabularies, d_state=d_state, attention=attention, **sizes)
 
 
 SMALL = Config(
@@ -281,17 +261,13 @@ def fit_to_corpus(
     """
     preset = config.preset
     if "preset" not in chosen:
-        preset = choose_preset(pairs, min(_count_words(side) for side in sides))
+        words = (set().union(*(sentence.split() for sentence in side)) for side in sides)
+        preset = choose_preset(pairs, min(map(len, words)))
     defaults = preset_config(preset, config.model)
     if preset == "small":
         defaults = replace(defaults, epochs=min(40, max(4, round(READ_PAIRS / max(pairs, 1)))))
-    kept = {name: getattr(config, name) for name in {*chosen, "corpus"}}
-    fitted = replace(defaults, **kept)
+    fitted = replace(defaults, **{name: getattr(config, name) for name in {*chosen, "corpus"}})
     texts = [[*sides[0], *sides[1]]] if fitted.shared_vocabulary else sides
     characters = max(len(set().union(*side)) for side in texts)
     vocabulary = max(fitted.vocabulary, 2 * characters)
     return fitted if "vocabulary" in chosen else replace(fitted, vocabulary=vocabulary)
-
-
-def _count_words(sentences: Sequence[str]) -> int:
-    return len(set().union(*(sentence.split() for sentence in sentences)))

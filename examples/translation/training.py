@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from common.display import OUTPUT, Sample
-from common.distributed import Processes, choose_device
+from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
@@ -196,12 +196,8 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         run: The run.
         config: The run's configuration.
         corpus: The sentence pairs.
-        device: The device to compute on.
-        processes: The processes that train together; this one alone by default.
-        save_steps: Number of updates after which a checkpoint is saved within an epoch.
-        keep: Number of checkpoints that are kept.
         compiled: Whether ``torch.compile`` compiles the model.
-        sharded: Whether each process holds only its shard of the model.
+        options: The options of :class:`common.training.Training`, such as ``device``.
     """
 
     task: TranslationTask
@@ -212,12 +208,8 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         config: Config,
         corpus: Corpus,
         *,
-        device: torch.device,
-        processes: Processes | None = None,
-        save_steps: int = 1000,
-        keep: int = 2,
         compiled: bool = False,
-        sharded: bool = False,
+        **options: Any,
     ) -> None:
         source, target = run.load_tokenizers(config)
         train_set = training_examples(run, config, corpus, (source, target))
@@ -227,13 +219,9 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
             config,
             lambda: config.build(source.vocab_size, target.vocab_size),
             task,
-            device=device,
-            processes=processes,
-            sharded=sharded,
-            save_steps=save_steps,
-            keep=keep,
             on_report=lambda: plot_loss(run.metrics, run.folder / "loss.png"),
             sample=task.sample,
+            **options,
         )
 
 

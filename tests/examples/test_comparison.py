@@ -16,6 +16,7 @@ from common.run import Run
 from common.searches import Greedy
 from common.tables import format_table
 from common.tokenizer import EOS
+from translation.arguments import MODELS
 from translation.comparison import (
     ComparedRun,
     attention_along,
@@ -26,7 +27,7 @@ from translation.comparison import (
     names_of,
 )
 from translation.decoding import translate as write
-from translation.presets import MODELS, Config
+from translation.presets import Config
 from translation.run import FIGURES, load_translator
 from translation.scoring import bootstrap, score
 

@@ -14,9 +14,9 @@ from common.run import Run
 from common.searches import Beam
 from common.tokenizer import Tokenizer
 from transformer_blocks.inference import prepare
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, MODELS
 from translation.decoding import translate as translate_sentences
-from translation.presets import BASE, MODELS, Config, new_config
+from translation.presets import BASE, Config, new_config
 from translation.run import load_translator
 from translation.transformer import Transformer
 

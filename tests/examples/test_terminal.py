@@ -32,7 +32,7 @@ from text.commands import new_config as new_text
 from text.models import STYLES
 from translation import arguments
 from translation.pairs import SMALL_PARALLEL_ENJA
-from translation.presets import MODELS, PRESETS
+from translation.presets import ATTENTIONS, PRESETS
 from translation.presets import new_config as new_translator
 from translation.training import TranslationTraining
 
@@ -324,7 +324,7 @@ def test_the_help_names_the_defaults_of_the_presets() -> None:
 
 
 def test_the_names_on_the_command_line_are_those_of_the_code() -> None:
-    assert tuple(MODELS) == arguments.MODELS
+    assert ("transformer", *ATTENTIONS) == arguments.MODELS
     assert tuple(PRESETS) == arguments.PRESETS
     assert SMALL_PARALLEL_ENJA in arguments.CORPORA
     assert tuple(STYLES) == importlib.import_module("text.arguments").STYLES

@@ -13,8 +13,9 @@ from common.searches import Beam, Greedy
 from common.tokenizer import BOS
 from transformer_blocks import record_attention
 from transformer_blocks.inference import prepare
+from translation.arguments import MODELS
 from translation.decoding import translate, translate_with_attention
-from translation.presets import MODELS, PRESETS, preset_config
+from translation.presets import PRESETS, preset_config
 from translation.rnn_attention import RecurrentTranslator
 from translation.run import load_translator
 from translation.translator import Translator
