@@ -38,7 +38,7 @@ from translation.encoding import corpus_of
 from translation.exploring import explore
 from translation.exporting import export, write_json
 from translation.familiarity import warn_of_unfamiliar
-from translation.pairs import SMALL_PARALLEL_ENJA, Languages, clean, read_pairs
+from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
 from translation.pictures import comparison_figure, draw_attention, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, load_translator, page_of
@@ -160,7 +160,7 @@ def evaluated_corpus(
     if source is None or target is None:
         return corpus_of(run, config)
     languages = config.source_language, config.target_language
-    test = Languages(*languages, config.corpus).clean_all(read_pairs(source, target))
+    test = FilePairs((source, target), Languages(*languages, config.corpus)).load()
     return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 

@@ -29,7 +29,6 @@ from translation.pairs import (
     Languages,
     Pair,
     is_tokenised,
-    read_pairs,
     report,
 )
 from translation.toy import toy_corpus
@@ -167,7 +166,7 @@ def load_corpus(
     held_out: list[str] = []
     if files is not None:
         given = {
-            split: how.clean_all(read_pairs(*paths))
+            split: FilePairs(paths, how).load()
             for split, paths in (("validation", validation_files), ("test", test_files))
             if paths is not None
         }
@@ -176,9 +175,10 @@ def load_corpus(
     elif name == "toy":
         splits = _disjoint(
             {
-                split: how.clean_all(
-                    (ja, en) if source_language == "ja" else (en, ja) for ja, en in pairs
-                )
+                split: [
+                    how.clean(*((ja, en) if source_language == "ja" else (en, ja)))
+                    for ja, en in pairs
+                ]
                 for split, pairs in toy_corpus().items()
             }
         )
@@ -191,7 +191,7 @@ def load_corpus(
         found = {}
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
             source, target = (data_dir / f"{stem}.{code}" for code in languages)
-            found[split] = how.clean_all(read_pairs(source, target))
+            found[split] = FilePairs((source, target), how).load()
         splits = _disjoint(found)
     for split, pairs in splits.items():
         if not pairs:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,29 +91,22 @@ def translate_n_best(
 
 def translate(
     model: Translator,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+    source: Tokenizer,
+    target: Tokenizer,
     sentences: Sequence[str],
-    *,
-    search: Search,
-    batch_tokens: int = 1024,
-    progress: Callable[[int], object] = lambda done: None,
+    **options: Any,
 ) -> list[str]:
-    """Translate sentences; the arguments are those of :func:`translate_n_best`.
+    """Return the best translation of each sentence; see :func:`translate_n_best`.
 
-    Returns:
-        The best translation of each sentence.
+    Args:
+        model: The trained model.
+        source: Tokenizer of the source language.
+        target: Tokenizer of the target language.
+        sentences: Cleaned source sentences.
+        options: The other arguments of :func:`translate_n_best`.
     """
-    found = translate_n_best(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        sentences,
-        search=search,
-        batch_tokens=batch_tokens,
-        progress=progress,
-    )
-    return [translations[0].text for translations in found]
+    found = translate_n_best(model, source, target, sentences, **options)
+    return [best.text for best, *_ in found]
 
 
 Candidates = list[list[tuple[str, float]]]
@@ -202,10 +195,10 @@ def attention_with_teacher_forcing(
     device = next(model.parameters()).device
     source = _source_ids(model, source_tokenizer, sentence)
     given = [BOS, *target[:-1]]
+    maps: dict[str, list[Tensor]] = {}
+    projections: dict[str, list[Projections]] = {}
+    lens: list[list[Tensor]] = []
     with ExitStack() as stack:
-        maps: dict[str, list[Tensor]] = {}
-        projections: dict[str, list[Projections]] = {}
-        lens: list[list[Tensor]] = []
         if model.attentions:  # not if the context is one fixed vector
             maps = stack.enter_context(record_attention(model, device="cpu"))
             projections = stack.enter_context(record_projections(model))

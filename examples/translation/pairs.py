@@ -14,7 +14,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -88,10 +88,6 @@ class Languages:
             reference=target,
         )
 
-    def clean_all(self, pairs: Iterable[tuple[str, str]]) -> list[Pair]:
-        """Clean many pairs."""
-        return [self.clean(*pair) for pair in pairs]
-
 
 def clean(text: str, language: str, *, corpus: str) -> str:
     """Normalise a sentence to the one spelling that models are trained on.
@@ -117,25 +113,6 @@ def clean(text: str, language: str, *, corpus: str) -> str:
     if is_tokenised(corpus, language):
         return " ".join(_ENGLISH_TOKEN.findall(text.lower().replace('"', "''")))
     return text
-
-
-def read_pairs(source_path: Path, target_path: Path) -> list[tuple[str, str]]:
-    """Read two files of which each line translates the same line of the other.
-
-    A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out and counted in a
-    warning; its neighbours stay aligned.
-
-    Raises:
-        UserError: If a file cannot be read, the files differ in length, or no pair is left.
-    """
-    files = source_path, target_path
-    pairs, counts = [], Counts()
-    for lines in read_aligned(files):
-        found, more = decode_pairs(lines, files)
-        pairs += found
-        counts += more
-    report(counts, files)
-    return pairs
 
 
 class Lines(NamedTuple):
@@ -207,28 +184,6 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def decode_pairs(lines: Lines, files: Files) -> tuple[list[tuple[str, str]], Counts]:
-    """Decode lines, leaving out pairs with a blank side or a side beyond ``MAX_CHARACTERS``.
-
-    Raises:
-        UserError: If a line is something else than UTF-8 text.
-    """
-    pairs, counts = [], Counter(lines=len(lines.sources))
-    both = zip(lines.sources, lines.targets, strict=True)
-    for number, sides in enumerate(both, start=lines.first):
-        source, target = (
-            decode_line(line, where=f"{path}:{number}")
-            for line, path in zip(sides, files, strict=True)
-        )
-        if max(len(source), len(target)) > MAX_CHARACTERS:
-            counts["long"] += 1
-        elif not (normalize(source) and normalize(target)):
-            counts["blank"] += 1
-        else:
-            pairs.append((source, target))
-    return pairs, counts
-
-
 @dataclass(frozen=True)
 class FilePairs(Collection[Pair]):
     """The clean pairs of two aligned files, which are read each time they are iterated over.
@@ -280,6 +235,19 @@ class FilePairs(Collection[Pair]):
         reader = _Reader(self.files, self.languages, self.left_out, function)
         return map_in_order(reader, read_aligned(self.files), workers=workers or cpu_count())
 
+    def load(self) -> list[Pair]:
+        """Read all pairs into memory, and log how many were left out.
+
+        Raises:
+            UserError: If a file cannot be read, the files differ in length, or no pair is left.
+        """
+        pairs, counts = [], Counter[str]()
+        for found, more in self.map(list, workers=1):
+            pairs += found
+            counts += more
+        report(counts, self.files)
+        return pairs
+
     def sample(self, most: int) -> list[Pair]:
         """Return all pairs, or every n-th if there are more than ``most``."""
         return list(islice(self, 0, None, max(1, math.ceil(self.pairs / most))))
@@ -287,7 +255,10 @@ class FilePairs(Collection[Pair]):
 
 @dataclass(frozen=True)
 class _Reader(Generic[Result]):
-    """Decodes and cleans the lines of a part, and applies a function to the pairs."""
+    """Decodes and cleans the lines of a part, and applies a function to the pairs.
+
+    A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out.
+    """
 
     files: Files
     languages: Languages
@@ -295,9 +266,20 @@ class _Reader(Generic[Result]):
     function: Callable[[list[Pair]], Result]
 
     def __call__(self, lines: Lines) -> tuple[Result, Counts]:
-        pairs, counts = decode_pairs(lines, self.files)
-        cleaned = self.languages.clean_all(pairs)
-        return self.function([each for each in cleaned if each.source not in self.left_out]), counts
+        pairs, counts = [], Counter(lines=len(lines.sources))
+        both = zip(lines.sources, lines.targets, strict=True)
+        for number, sides in enumerate(both, start=lines.first):
+            source, target = (
+                decode_line(line, where=f"{path}:{number}")
+                for line, path in zip(sides, self.files, strict=True)
+            )
+            if max(len(source), len(target)) > MAX_CHARACTERS:
+                counts["long"] += 1
+            elif not (normalize(source) and normalize(target)):
+                counts["blank"] += 1
+            else:
+                pairs.append(self.languages.clean(source, target))
+        return self.function([each for each in pairs if each.source not in self.left_out]), counts
 
 
 def is_tokenised(corpus: str, language: str) -> bool:

@@ -392,10 +392,10 @@ def order(rng: Random) -> Pair:
 
 # ------------------------------------------------------------------ being: です, いる, ある
 
-TENSES = "present present past"  # as often as they are chosen
 
-
-def be(rng: Random, who: Person, predicate: str, english: str, tenses: str = TENSES) -> Pair:
+def be(
+    rng: Random, who: Person, predicate: str, english: str, tenses: str = "present present past"
+) -> Pair:
     """Say that someone or something is so, is not so, was so; or ask whether."""
     tense = rng.choice(tenses.split())
     asks = rng.random() < {"speaker": 0, "family": 0, "listener": 1}.get(who.circle, 0.25)
@@ -404,18 +404,6 @@ def be(rng: Random, who: Person, predicate: str, english: str, tenses: str = TEN
         predicate = predicate.replace("とても", "あまり")  # "very", and "not very"
     japanese = f"{who.japanese}は{predicate}"
     return sentence(japanese, who, f"be {english}", tense, negative=negative, asks=asks)
-
-
-def describe(adjective: Adjective, tense: str, negative: bool) -> str:
-    """Inflect an adjective as a predicate.
-
-    Example:
-        >>> describe(Adjective("静かな", "quiet", "quieter", ""), "past", False)
-        '静かでした'
-        >>> describe(Adjective("いい", "good", "better", ""), "past", False)
-        'よかったです'
-    """
-    return inflect(adjective.predicate, tense, negative)
 
 
 def topic(rng: Random, noun: Noun, bare: float = 0.3) -> Person:

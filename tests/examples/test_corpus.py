@@ -12,7 +12,14 @@ from common.errors import UserError
 from common.text_files import read_lines
 from translation import corpus as corpus_module
 from translation.corpus import Corpus, load_corpus, seen_targets
-from translation.pairs import MAX_CHARACTERS, SMALL_PARALLEL_ENJA, Pair, clean, read_pairs
+from translation.pairs import (
+    MAX_CHARACTERS,
+    SMALL_PARALLEL_ENJA,
+    FilePairs,
+    Languages,
+    Pair,
+    clean,
+)
 
 # Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
 NASTY = (
@@ -100,6 +107,12 @@ def test_english_of_other_corpora_is_not_lowercased() -> None:
 # ------------------------------------------------------------------ reading
 
 
+def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
+    """Read pairs, each as its clean source and its reference, which is as it is in the file."""
+    pairs = FilePairs((source, target), Languages("en", "ja", "files")).load()
+    return [(pair.source, pair.reference) for pair in pairs]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -116,9 +129,9 @@ def test_the_way_a_file_was_saved_makes_no_difference(tmp_path: Path, content: s
 
 @pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\r"])
 def test_only_a_newline_ends_a_line(tmp_path: Path, inside: str) -> None:
-    source = write(tmp_path / "source", f"猫{inside}猫\n犬\n")
-    target = write(tmp_path / "target", "a cat\na dog\n")
-    assert read_pairs(source, target) == [(f"猫{inside}猫", "a cat"), ("犬", "a dog")]
+    source = write(tmp_path / "source", "a cat\na dog\n")
+    target = write(tmp_path / "target", f"猫{inside}猫\n犬\n")
+    assert read_pairs(source, target) == [("a cat", f"猫{inside}猫"), ("a dog", "犬")]
 
 
 @pytest.mark.parametrize(

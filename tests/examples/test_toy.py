@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from translation import toy
-from translation.toy import GRAMMAR, HELD_OUT, describe, toy_corpus
-from translation.toy_words import ADJECTIVES, VERBS, stems
+from translation.toy import GRAMMAR, HELD_OUT, toy_corpus
+from translation.toy_words import ADJECTIVES, VERBS, inflect, stems
 
 EXAMPLES = Path(toy.__file__).parent.parent
 
@@ -234,8 +234,8 @@ def test_verbs_inflect(dictionary: str, before_nai: str, before_masu: str, te: s
     ],
 )
 def test_adjectives_inflect(dictionary: str, forms: str) -> None:
-    adjective = next(each for each in ADJECTIVES if each.japanese == dictionary)
-    said = [describe(adjective, tense, no) for tense in ("present", "past") for no in (False, True)]
+    end = next(each for each in ADJECTIVES if each.japanese == dictionary).predicate
+    said = [inflect(end, tense, no) for tense in ("present", "past") for no in (False, True)]
     assert said == forms.split()
 
 
