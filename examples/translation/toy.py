@@ -534,19 +534,16 @@ def joined(japanese: str) -> Pair | None:
     return next((pair for pair in HELD_OUT if pair[0] in japanese and pair[1] in japanese), None)
 
 
-def toy_corpus(*, seed: int = 0) -> dict[str, list[Pair]]:
-    """Generate 27,500 different sentences, and split them.
+def toy_corpus() -> dict[str, list[Pair]]:
+    """Generate 27,500 different sentences, the same ones on every machine, and split them.
 
     No sentence is in two splits, in either language. A third of the test set (333 pairs) joins two
     words of ``HELD_OUT``, each pair of words up to 15 times; training and validation have none.
 
-    Args:
-        seed: Seed of the random numbers. The same seed gives the same corpus on every machine.
-
     Returns:
         (Japanese, English) pairs: "train" 26,000, "validation" 500, "test" 1,000.
     """
-    rng = Random(seed)
+    rng = Random(0)
     familiar: dict[str, str] = {}
     novel: dict[str, str] = {}
     meetings: Counter[Pair] = Counter()

@@ -1,13 +1,15 @@
 """A trained run and a corpus in files, which the tests of this folder share."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from tests.examples.proof_run import Proof, make_proof
-from tests.examples.tiny_run import begin, make_corpus
+from tests.examples.tiny_run import PLAN, begin, write_files
 
+import translate
 from common import plots
 from translation.training import TranslationTraining
 
@@ -48,14 +50,24 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Proof:
     return make_proof(tmp_path_factory.mktemp("proof"))
 
 
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Train a model with the program, once for each model; tests leave the run as it is."""
+    folder = tmp_path_factory.mktemp("small")
+    files = write_files(folder)
+
+    @cache
+    def train(model: str) -> Path:
+        options = ["--run", str(folder / model), "--model", model, *files, *PLAN]
+        assert translate.main(["train", *options]) == 0
+        return folder / model
+
+    return train
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     """Two files of thirty aligned lines, in a folder with a comma and a space in its name."""
-    corpus = make_corpus()
     folder = tmp_path / "my, files"
     folder.mkdir()
-    pairs = [*corpus.train, *corpus.validation, *corpus.test]
-    source, target = folder / "ja.txt", folder / "en.txt"
-    source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
-    target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
-    return ["--source-file", str(source), "--target-file", str(target)]
+    return write_files(folder)

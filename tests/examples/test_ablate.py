@@ -1,6 +1,7 @@
 """What is lost without each part: the program, on two little trained seeds."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.test_translate import TINY, one_error_line
+from tests.examples.test_translate import one_error_line
+from tests.examples.tiny_run import PLAN
 
 import ablate
 import translate
@@ -47,7 +49,7 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     english.write_text(english.read_text("utf-8").replace(".", ". \u200b"), encoding="utf-8")
     folders = [str(tmp_path / f"seed{seed}") for seed in (0, 1)]
     for seed, folder in enumerate(folders):
-        options = ["--seed", str(seed), "--run", folder, *files, *TINY, "--epochs", "8"]
+        options = ["--seed", str(seed), "--run", folder, *files, *PLAN, "--epochs", "8"]
         assert translate.main(["train", *options]) == 0
     capsys.readouterr()
     assert ablate.main(folders) == 0
@@ -100,10 +102,9 @@ def test_the_first_validation_sentences_are_translated_for_each_ablation(
 
 
 def test_a_recurrent_translator_is_refused_in_one_line(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+    small_run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(tmp_path / "run")
-    assert translate.main(["train", "--model", "rnn", "--run", folder, *files, *TINY]) == 0
+    folder = str(small_run("rnn"))
     capsys.readouterr()
     assert ablate.main([folder]) == 2
     assert "holds no Transformer but rnn" in one_error_line(capsys)

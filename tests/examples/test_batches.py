@@ -1,4 +1,3 @@
-from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -16,23 +15,6 @@ from translation.training import TranslationTraining
 
 sentences = st.lists(st.integers(4, 9), max_size=12)
 examples = st.lists(st.builds(Example, sentences, sentences), min_size=1, max_size=60)
-
-
-@given(examples, st.integers(1, 80), st.integers(0, 3))
-def test_an_epoch_has_every_example_once(examples: list[Example], budget: int, epoch: int) -> None:
-    batches = make_batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
-    count = Counter(str(example) for batch in batches for example in batch)
-    assert count == Counter(map(str, examples))
-
-
-@given(examples, st.integers(1, 80))
-def test_no_batch_passes_the_budget_unless_it_is_one_sentence(
-    examples: list[Example], budget: int
-) -> None:
-    for batch in make_batches(examples, batch_tokens=budget, seed=0, epoch=1):
-        collated = collate(batch)
-        size = max(collated.source.numel(), collated.target.numel())
-        assert size <= budget or len(batch) == 1
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 40))

@@ -25,32 +25,6 @@ from translation.training import TranslationTraining
 from translation.translator import Translator
 
 
-def test_a_step_scores_as_the_whole_model_does(trained: TranslationTraining) -> None:
-    model = trained.model.eval()
-    source = torch.randint(4, 20, (3, 5))
-    target = torch.cat((torch.full((3, 1), BOS), torch.randint(4, 20, (3, 4))), dim=1)
-    with torch.no_grad():
-        whole = model(source, target)
-        steps = model.begin(source)
-        for position in range(5):
-            scores = steps.step(target[:, position])
-            torch.testing.assert_close(scores, whole[:, position], rtol=0, atol=1e-5)
-
-
-def test_reordered_rows_continue_as_if_alone(trained: TranslationTraining) -> None:
-    model = trained.model.eval()
-    source = pad([[5, 6, 7], [8, 9], [10, 11, 12]])
-    first, second = torch.tensor([BOS, BOS, BOS]), torch.tensor([7, 8])
-    with torch.no_grad():
-        steps = model.begin(source)
-        steps.step(first)
-        steps.reorder(torch.tensor([2, 1]))
-        kept = steps.step(second)
-        alone = model.begin(source[[2, 1]])
-        alone.step(first[:2])
-        torch.testing.assert_close(kept, alone.step(second))
-
-
 @pytest.mark.parametrize("search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None)])
 def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
     trained: TranslationTraining, search: Search
@@ -183,20 +157,6 @@ def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> N
             ValueError, match=f"^positions must stay below max_length, got offset={most}"
         ):
             search(model.begin(source), start, end_id=None, max_length=[most + 1])
-
-
-def test_a_blank_line_stays_blank(trained: TranslationTraining) -> None:
-    out = translate(
-        trained.model, *trained.task.tokenizers, ["", "犬が走る。", ""], search=Greedy()
-    )
-    assert out[0] == out[2] == "" != out[1]
-
-
-def test_a_sentence_that_never_ends_stops(trained: TranslationTraining) -> None:
-    long = "犬" * 500
-    assert len(trained.task.tokenizers[0].encode(long)) > trained.model.max_length
-    (translation,) = translate(trained.model, *trained.task.tokenizers, [long], search=Greedy())
-    assert len(trained.task.tokenizers[1].encode(translation)) <= trained.model.max_length
 
 
 def test_recording_attention_of_a_cut_sentence_logs_a_warning(

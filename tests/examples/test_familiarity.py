@@ -58,19 +58,12 @@ def test_the_warning_names_the_first_sentence_and_counts_the_others(
     assert "from ja to en" in record.getMessage()
 
 
-@pytest.mark.parametrize("command", ["translate", "explore"])
 def test_the_program_translates_all_the_same_and_warns_on_standard_error(
-    command: str,
-    trained: TranslationTraining,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = {
-        "translate": ["I like dogs.", next(iter(make_corpus().train)).source],
-        "explore": ["--sentence", "I like dogs.", "--output", str(tmp_path / "page.html")],
-    }
+    known = next(iter(make_corpus().train)).source
     options = ["--run", str(trained.run.folder), "--beam", "1", "--device", "cpu"]
-    assert translate.main([command, *given[command], *options]) == 0
+    assert translate.main(["translate", "I like dogs.", known, *options]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("warning: most letters of sentence 1 are") == 1
-    assert len(printed.out.splitlines()) >= 2
+    assert len(printed.out.splitlines()) == 2

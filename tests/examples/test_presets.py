@@ -3,6 +3,7 @@
 import string
 from itertools import islice, product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from translation.presets import (
     fit_to_corpus,
     new_config,
 )
-from translation.toy import toy_corpus
+from translation.toy import GRAMMAR
 from translation.training import begin
 
 
@@ -51,9 +52,9 @@ def test_the_language_with_fewer_different_words_counts() -> None:
 
 
 def test_the_toy_corpus_gets_the_tiny_preset() -> None:
-    train = toy_corpus()["train"]
-    sides = [[pair[0] for pair in train], [pair[1] for pair in train]]
-    assert fitted(len(train), *sides) == TINY
+    rng = Random(0)
+    japanese, english = zip(*(rng.choice(GRAMMAR)(rng) for _ in range(2000)), strict=True)
+    assert fitted(26_000, [*japanese], [*english]) == TINY
 
 
 def test_the_smaller_the_corpus_the_more_epochs() -> None:

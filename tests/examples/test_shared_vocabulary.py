@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.examples.test_training import fingerprint, kill_at_save
-from tests.examples.tiny_run import SETTINGS, begin
+from tests.examples.tiny_run import PLAN, SETTINGS, begin
 
 import translate
 from common.run import Run
@@ -21,7 +20,6 @@ from translation.run import load_translator
 from translation.transformer import Transformer
 
 SHARED = replace(SETTINGS, shared_vocabulary=True, epochs=2)
-TINY = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,7 +60,7 @@ def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
 ) -> None:
     folder = tmp_path / "run"
     options = ["--run", str(folder)]
-    assert translate.main(["train", *options, *files, *TINY, "--shared-vocabulary"]) == 0
+    assert translate.main(["train", *options, *files, *PLAN, "--shared-vocabulary"]) == 0
     assert {path.name for path in folder.glob("*.model")} == {"shared.model"}
     content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert content["shared_vocabulary"] is True
@@ -98,20 +96,6 @@ def test_the_shared_tokenizer_is_trained_on_both_languages(tmp_path: Path) -> No
     assert source.vocab_size == target.vocab_size == Tokenizer.load(path).vocab_size
     pairs = training.task.corpus.train
     assert not any(1 in source.encode(text) for pair in pairs for text in pair[:2])  # 1 is unknown
-
-
-def test_a_stopped_training_ends_with_the_bits_of_one_that_never_stopped(tmp_path: Path) -> None:
-    whole = begin(tmp_path / "whole", SHARED)
-    whole.fit()
-    stopped = begin(tmp_path / "stopped", SHARED)
-    kill_at_save(stopped, 2, after=True)
-    resumed = begin(tmp_path / "stopped", SHARED)
-    assert resumed.resume()
-    resumed.fit()
-    assert fingerprint(resumed) == fingerprint(whole)
-    assert resumed.learner.model.output.weight.data_ptr() == (
-        resumed.learner.model.state_dict()["source_embedding.weight"].data_ptr()
-    )
 
 
 def test_only_the_preset_of_the_paper_shares_its_vocabulary() -> None:

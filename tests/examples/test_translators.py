@@ -36,10 +36,9 @@ def test_a_translation_never_sees_its_own_future(model: Translator) -> None:
     torch.testing.assert_close(model(source, target)[:, :4], before[:, :4], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("amount", [1, 7])
-def test_padding_changes_nothing(model: Translator, amount: int) -> None:
+def test_padding_changes_nothing(model: Translator) -> None:
     source, target = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 6))
-    padding = torch.zeros(2, amount, dtype=torch.int64)
+    padding = torch.zeros(2, 3, dtype=torch.int64)
     padded = model(torch.cat((source, padding), 1), torch.cat((target, padding), 1))
     torch.testing.assert_close(padded[:, :6], model(source, target), rtol=0, atol=1e-12)
 

@@ -30,6 +30,8 @@ SETTINGS = replace(
     epochs=6,
     max_length=32,
 )
+PLAN = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
+"""Options of a training of two short epochs."""
 
 
 def make_corpus() -> Corpus:
@@ -67,3 +69,13 @@ def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> Translatio
         run.write_config(config)
     options = {"device": torch.device("cpu")} | options
     return TranslationTraining(run, config, corpus, **options)
+
+
+def write_files(folder: Path) -> list[str]:
+    """Write all sentences to two aligned files; return the options that name them."""
+    corpus = make_corpus()
+    pairs = [*corpus.train, *corpus.validation, *corpus.test]
+    source, target = folder / "ja.txt", folder / "en.txt"
+    source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
+    target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return ["--source-file", str(source), "--target-file", str(target)]
