@@ -136,7 +136,7 @@ def write(folder: Path, results: Path, workers: int) -> None:
     """Encode the corpus with some processes; the first call trains the tokenizers."""
     from common.files import file_hash
     from common.tokenizer import Tokenizer
-    from translation.encoding import corpus_of, encode_files
+    from translation.run import corpus_of, encode_files
 
     run, config = settings(folder)
     started = clock()
@@ -178,13 +178,13 @@ def make_training(folder: Path) -> Any:
     """Prepare the training as the program does."""
     import torch
 
-    from translation.encoding import corpus_of, ensure_encoded
+    from common.files import write_folder
+    from translation.run import corpus_of
     from translation.training import TranslationTraining
 
     run, _ = settings(folder)
     config = run.read_config()
-    corpus = corpus_of(run, config)
-    ensure_encoded(run, config, corpus)
+    corpus = corpus_of(run, config, write=write_folder)
     torch.set_num_threads(1)
     return TranslationTraining(run, config, corpus, device=torch.device("cpu"))
 

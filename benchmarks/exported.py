@@ -64,9 +64,8 @@ def make(name: str, threads: int, folder: Path) -> SetUp:
     from common.tokenizer import BOS, EOS
     from transformer_blocks.inference import prepare
     from translation.decoding import length_limit
-    from translation.encoding import corpus_of
     from translation.presets import Config
-    from translation.run import load_translator
+    from translation.run import corpus_of, load_translator
 
     torch.set_num_threads(threads)
     run = Run(folder, Config)

@@ -182,14 +182,7 @@ def add_translate(translate: argparse.ArgumentParser) -> None:
         type=UP_TO_1000,
         default=1,
     )
-    add_paths(
-        translate,
-        {
-            "--file": "a file of sentences, one per line (default: none)",
-            "--picture": "draw the cross-attention of the first sentence, as a PNG file (default: "
-            "none)",
-        },
-    )
+    add_paths(translate, {"--file": "a file of sentences, one per line (default: none)"})
     text = (
         "compile the decoding steps, on a CPU, which takes some minutes the first time; they are "
         "kept in the run's folder. Afterwards each sentence takes 20 to 65 %% less time"
@@ -281,8 +274,6 @@ def check_search_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--sample is an option of translate and evaluate, not of {options.command}"
         )
-    if options.sample and getattr(options, "picture", None):
-        raise UserError("--picture cannot be combined with --sample")
     n_best = getattr(options, "n_best", 1)
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if n_best > beam_size and not options.sample:

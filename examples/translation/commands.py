@@ -34,14 +34,13 @@ from translation.comparison import (
 )
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import translate, translate_n_best
-from translation.encoding import corpus_of
 from translation.exploring import explore
 from translation.exporting import export, write_json
 from translation.familiarity import warn_of_unfamiliar
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
-from translation.pictures import comparison_figure, draw_attention, side_by_side_figure
+from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
-from translation.run import FIGURES, TrainedTranslator, load_translator, page_of
+from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import Scores, score
 from translation.summary import (
     example_sentence,
@@ -78,22 +77,13 @@ def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, S
 
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
-    picture: Path | None = options.picture
-    if picture:
-        check_folder(picture)
     run, (config, model, source, target), search = load(options)
-    if picture and not model.cross_attentions:
-        raise UserError(f"--picture: {run.folder} holds a model without attention")
     programs = run.folder / "programs" if options.compile else None
     prepared = prepare(model, compiled=options.compile, int8=options.int8, programs=programs)
     number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         warn_of_unfamiliar(source, sentences, languages=config.languages, first=number + 1)
-        if picture and any(sentences):
-            trained = TrainedTranslator(config, prepared, source, target)
-            draw_attention(trained, next(filter(None, sentences)), picture, search=search)
-            picture = None  # of the first sentence only
         for translations in translate_n_best(
             *(prepared, source, target, sentences),
             search=search,

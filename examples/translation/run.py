@@ -1,17 +1,216 @@
-"""A translator's run: loading the model with its tokenizers."""
+"""A translator's run: its corpus, encoded once, and its trained model with the tokenizers.
 
+A training encodes the training pairs of files when it begins, in several processes, and memory-maps
+the result, so that corpora larger than the memory can be trained on and a resumed training starts
+at once::
+
+    runs/NAME/corpus/
+        tokens.bin ...    the training pairs: source and target in turn (:mod:`common.token_files`)
+        splits.json       the validation and test pairs, and the number of training pairs
+
+The manifest holds size, inode and times of change of each file of the corpus. As long as these are
+the same, the files are not read again. Otherwise they are, and the SHA-256 of all pairs, which is
+in the run's configuration, decides whether they have changed.
+"""
+
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from tqdm import tqdm
 
+from common.errors import UserError
+from common.files import identity, write_folder
 from common.run import Run
+from common.terminal import counted
+from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
 from common.tokenizer import Tokenizer
+from translation.corpus import Corpus, load_corpus
+from translation.examples import Encoder, Examples, check_lengths, encode_pairs
+from translation.pairs import FilePairs, Files, Languages, Pair
 from translation.presets import Config
 from translation.translator import Translator
 
 FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
 """The metrics of a translator, besides those of every training."""
+
+_log = logging.getLogger(__name__)
+_SPLITS = "splits.json"
+
+FolderWriter = Callable[[Path], AbstractContextManager[Path]]
+
+
+def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = None) -> Corpus:
+    """Load the corpus of a run, and check that it is unchanged.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        write: Function that writes a folder: the token files, if the training pairs are in files
+            and are not encoded yet. By default, nothing is written.
+
+    Raises:
+        UserError: If the corpus has changed since the run began.
+    """
+    is_encoded = config.data_hash and config.source_file is not None
+    if is_encoded:
+        try:
+            return _read_splits(_open(run, config), config)
+        except StaleError as reason:
+            if write is not None:
+                _log.info(f"{reason}: encoding the corpus again")
+    corpus = load_corpus(
+        config.corpus,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        files=_files(config.source_file, config.target_file),
+        validation_files=_files(config.valid_source, config.valid_target),
+        test_files=_files(config.test_source, config.test_target),
+    )
+    if is_encoded and write is not None:
+        encode_files(run, config, corpus, write=write)
+    elif config.data_hash:
+        _check_unchanged(config, corpus.fingerprint)
+    return corpus
+
+
+def training_examples(
+    run: Run[Config], config: Config, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]
+) -> Examples:
+    """Return the training pairs as token ids: memory-mapped if they are in files."""
+    if isinstance(corpus.train, FilePairs):
+        return Examples.from_files(_open(run, config))
+    return encode_pairs(corpus.train, *tokenizers, max_length=config.max_length)
+
+
+def encode_files(
+    run: Run[Config],
+    config: Config,
+    corpus: Corpus,
+    *,
+    write: FolderWriter = write_folder,
+    workers: int | None = None,
+) -> str:
+    """Write the token files of a corpus, and compute its fingerprint on the way.
+
+    Args:
+        run: The run.
+        config: Its configuration, tokenizers included.
+        corpus: The corpus, whose training pairs are in files.
+        write: Function that writes a folder.
+        workers: Number of processes; by default one for each CPU. The files are the same for any
+            number.
+
+    Returns:
+        The SHA-256 of all pairs, for ``Config.data_hash``.
+
+    Raises:
+        UserError: If the corpus has changed, holds no pair that is short enough, or the disk fails.
+    """
+    train = corpus.train
+    assert isinstance(train, FilePairs)
+    source, target = run.load_tokenizers(config)
+    before, digest = _identities(config), hashlib.sha256()
+    dtype = token_type(max(source.vocab_size, target.vocab_size))
+    is_shown = sys.stderr.isatty()
+    with (
+        write(_folder(run)) as folder,
+        TokenWriter(folder, dtype) as written,
+        tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
+    ):
+        encoder = Encoder(source, target, config.max_length, dtype)
+        for part, counts in train.map(encoder, workers=workers):
+            written.append(part.tokens, part.lengths)
+            digest.update(part.text)
+            bar.update(counts["lines"])
+        count = written.sequences // 2
+        check_lengths(count, len(train), config.max_length)
+        fingerprint = corpus.complete_fingerprint(digest)
+        _check_unchanged(config, fingerprint)
+        if _identities(config) != before:
+            raise UserError("a file of the corpus was changed while it was read; begin again")
+        splits = {
+            "lines": train.lines,
+            "pairs": train.pairs,
+            "validation": corpus.validation,
+            "test": corpus.test,
+            "held_out": corpus.held_out,
+        }
+        (folder / _SPLITS).write_text(json.dumps(splits, ensure_ascii=False), encoding="utf-8")
+        written.finish(_made_from(config, fingerprint), others=[_SPLITS])
+    _log.info(f"{_folder(run)}: {counted(count, 'training pair')} of {written.tokens:,} tokens")
+    return fingerprint
+
+
+def _folder(run: Run[Config]) -> Path:
+    return run.folder / "corpus"
+
+
+def _open(run: Run[Config], config: Config) -> TokenFiles:
+    """Open the token files of a run.
+
+    Raises:
+        StaleError: If there are none, or they were made from something else.
+    """
+    return TokenFiles(_folder(run), _made_from(config, config.data_hash))
+
+
+def _read_splits(files: TokenFiles, config: Config) -> Corpus:
+    """Read the splits of a run whose files have not changed."""
+    found = json.loads((files.folder / _SPLITS).read_text(encoding="utf-8"))
+    validation, test = ([Pair(*pair) for pair in found[name]] for name in ("validation", "test"))
+    paths = _files(config.source_file, config.target_file)
+    assert paths is not None
+    languages = config.source_language, config.target_language
+    left_out = frozenset(pair.source for pair in [*validation, *test])
+    how = Languages(*languages, config.corpus)
+    train = FilePairs(paths, how, left_out, found["lines"], found["pairs"])
+    held_out = tuple(found["held_out"])
+    return Corpus(config.corpus, *languages, train, validation, test, held_out)
+
+
+def _made_from(config: Config, fingerprint: str) -> dict[str, Any]:
+    """Describe what token files are made from."""
+    return {
+        "files": _identities(config),
+        "data_hash": fingerprint,
+        "tokenizers": config.tokenizers,
+        "max_length": config.max_length,
+    }
+
+
+def _identities(config: Config) -> list[list[int]]:
+    """Return size, inode and times of each file, without the number of the disk.
+
+    Raises:
+        StaleError: If a file is missing.
+    """
+    fields = ("source_file", "target_file", "valid_source", "valid_target")
+    paths = [getattr(config, name) for name in (*fields, "test_source", "test_target")]
+    try:
+        return [[*identity(Path(path).resolve())[1:]] for path in paths if path is not None]
+    except OSError as error:
+        raise StaleError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _check_unchanged(config: Config, fingerprint: str) -> None:
+    if config.data_hash and config.data_hash != fingerprint:
+        raise UserError(
+            f"the corpus {config.corpus} has changed since the run began, so that its test "
+            "sentences may have been trained on; begin another --run"
+        )
+
+
+def _files(source: str | None, target: str | None) -> Files | None:
+    """Return a pair of paths, if there is one."""
+    return None if source is None or target is None else (Path(source), Path(target))
 
 
 class TrainedTranslator(NamedTuple):

@@ -38,13 +38,12 @@ from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.batches import Batch, Batches, batches_of, collate, make_batches
 from translation.corpus import Corpus
 from translation.decoding import translate
-from translation.encoding import corpus_of, encode_files, ensure_encoded, training_examples
 from translation.examples import Example, Examples, encode_pairs
 from translation.exploring import explore
 from translation.pairs import FilePairs
 from translation.pictures import draw_attention, plot_loss
 from translation.presets import Config, fit_to_corpus, new_config
-from translation.run import load_translator, page_of
+from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
 from translation.summary import example_sentence, shown_pairs
 from translation.translator import Translator
@@ -280,9 +279,7 @@ def prepare_run(
     trained = run.begin_or_resume(
         chosen, lambda: begin(run, config, chosen, lock), resume=resume, lock=lock
     )
-    corpus = corpus_of(run, trained)
-    ensure_encoded(run, trained, corpus, write=lock.write_folder)
-    return trained, corpus
+    return trained, corpus_of(run, trained, write=lock.write_folder)
 
 
 def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:

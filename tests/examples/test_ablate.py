@@ -21,9 +21,8 @@ from transformer_blocks.inspection import ablate as without
 from translation import ablation
 from translation.ablation import ablations
 from translation.decoding import translate as write
-from translation.encoding import corpus_of
 from translation.presets import Config
-from translation.run import TrainedTranslator, load_translator
+from translation.run import TrainedTranslator, corpus_of, load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining
 from translation.transformer import Transformer

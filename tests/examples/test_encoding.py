@@ -29,10 +29,10 @@ from common.tokenizer import Tokenizer
 from translation import batches, corpus, pairs
 from translation.batches import collate, make_batches
 from translation.corpus import Corpus, load_corpus
-from translation.encoding import corpus_of, encode_files, ensure_encoded, training_examples
 from translation.examples import Example, Examples, encode_pairs
 from translation.pairs import Pair
 from translation.presets import Config
+from translation.run import corpus_of, encode_files, training_examples
 
 LINES = 97
 ROOT = Path(__file__).parents[2]
@@ -84,8 +84,7 @@ def encode(run: Run[Config], config: Config) -> Config:
 
 def opened(run: Run[Config], config: Config) -> tuple[Corpus, Examples]:
     """Return what a training that starts finds."""
-    found = corpus_of(run, config)
-    ensure_encoded(run, config, found)
+    found = corpus_of(run, config, write=write_folder)
     source, target = run.load_tokenizers(config)
     return found, training_examples(run, config, found, (source, target))
 

@@ -108,12 +108,11 @@ WRITERS = {
     **dict.fromkeys(
         (
             *("examples/common/checkpoint.py", "examples/common/sharded_files.py"),
-            *("examples/common/token_files.py", "examples/translation/encoding.py"),
+            *("examples/common/token_files.py", "examples/translation/run.py"),
             "examples/pretrained/pickles.py",
         ),
         "in a new folder, which is then renamed",
     ),
-    "examples/translation/download.py": "what has come of a file, to be resumed",
     "benchmarks/blocks.py": "a switch of the kernel",
     "benchmarks/corpus.py": "a corpus to measure with, in its own folder",
     "benchmarks/lengths.py": "a switch of the kernel",

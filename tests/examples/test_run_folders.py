@@ -606,12 +606,10 @@ def test_files_are_written_whatever_becomes_of_standard_output(
         (path,) = (each for each in arguments if isinstance(each, Path))
         path.write_bytes(b"drawn")
 
-    monkeypatch.setattr(translate_commands, "draw_attention", draw)
     monkeypatch.setattr(classify_commands, "plot_confusion", draw)
     run, other = str(runs[translate]), copy(runs[classify], tmp_path / "classify")
     commands: list[tuple[ModuleType, list[str], Path]] = [
         (translate, ["evaluate", "--run", run, "--output"], tmp_path / "out.txt"),
-        (translate, ["translate", "--run", run, "犬", "--picture"], tmp_path / "picture.png"),
         (translate, ["explore", "--run", run, "--sentence", "犬", "--output"], tmp_path / "a.html"),
         (translate, ["compare", run, "--output"], tmp_path / "compare"),
         (classify, ["evaluate", "--run", str(other)], other / "confusion.png"),
@@ -655,7 +653,6 @@ def test_no_output_is_written_over_a_file_of_a_run(
     ]
     commands = [
         ["evaluate", "--output"],
-        ["translate", "犬", "--picture"],
         ["explore", "--sentence", "犬", "--output"],
     ]
     for command in commands:
@@ -713,7 +710,6 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(
     (tmp_path / "dangling").symlink_to("nothing")
     for command in (
         ["evaluate", "--output"],
-        ["translate", "犬", "--picture"],
         ["explore", "--sentence", "犬", "--output"],
     ):
         assert translate.main([*command, output]) == 2

@@ -131,9 +131,6 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
         assert imread(out / name).ndim == 3
     content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [result["model"] for result in content["results"]] == models
-    picture = ["--picture", str(out / "a.png")]
-    assert translate.main(["translate", "--run", folders[2], *picture, "犬が走る。"]) == 2
-    assert "holds a model without attention" in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
     message = "--sentence must be a number from 1 to 1, the number of test sentences, got 2"
     assert message in one_error_line(capsys)
@@ -373,14 +370,6 @@ def test_more_beams_than_words_are_refused(
             "--n-best 9 requires a beam of at least that size, got --beam 5",
         ),
         (["translate", "--n-best", "9" * 20, "--sample", "犬"], "a whole number from 1 to 1000"),
-        (
-            ["translate", "--sample", "--picture", "p.png", "犬"],
-            "--picture cannot be combined with --sample",
-        ),
-        (
-            ["translate", "--picture", "no/p.png", "犬"],
-            "cannot write no/p.png: the folder no does not exist",
-        ),
         ([], "required"),
     ],
 )
