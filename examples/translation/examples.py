@@ -151,20 +151,6 @@ def check_lengths(count: int, pairs: int, max_length: int) -> None:
         log.warning(f"left out {pairs - count:,} of {pairs:,} pairs: {max_length} tokens or longer")
 
 
-class EncodedPart(NamedTuple):
-    """The encoded pairs of some lines.
-
-    Attributes:
-        tokens: The token ids of source, target, source, target ...
-        lengths: The length of each.
-        text: The text of which the fingerprint is computed, also of pairs that are too long.
-    """
-
-    tokens: Tokens
-    lengths: Offsets
-    text: bytes
-
-
 @dataclass(frozen=True)
 class Encoder:
     """Encodes the pairs of some lines, in a process of its own."""
@@ -174,8 +160,13 @@ class Encoder:
     max_length: int
     dtype: np.dtype[Any]
 
-    def __call__(self, pairs: list[Pair]) -> EncodedPart:
-        """Encode the pairs."""
+    def __call__(self, pairs: list[Pair]) -> tuple[Tokens, Offsets, bytes]:
+        """Encode the pairs.
+
+        Returns:
+            The token ids of source, target, source, target ..., the length of each, and the text of
+            which the fingerprint is computed, also of pairs that are too long.
+        """
         examples = Examples.of(encode_part(pairs, self.source, self.target, self.max_length))
         tokens = examples.tokens.astype(self.dtype)
-        return EncodedPart(tokens, examples.lengths.ravel(), hashed_text(pairs))
+        return tokens, examples.lengths.ravel(), hashed_text(pairs)

@@ -132,58 +132,45 @@ def export_onnx(model: Transformer, folder: Path) -> dict[str, Any]:
     of_memory, of_cache = {0: batch, 2: source_length}, {0: batch, 2: length}
     names = [f"{kind}_{i}" for i in range(len(memory) // 2) for kind in ("keys", "values")]
     memory_names = [f"memory_{name}" for name in names]
-    _export(
-        Encoding(model),
-        {"source": source},
-        {"source": {0: batch, 1: source_length}},
-        ["source"],
-        ["mask", *memory_names],
-        folder / ENCODER,
-    )
-    _export(
-        Step(model),
-        {"tokens": source[:, 0], "mask": mask, "memory": memory, "cache": cache},
-        {
-            "tokens": {0: batch},
-            "mask": {0: batch, 3: source_length},
-            "memory": [of_memory] * len(memory),
-            "cache": [of_cache] * len(cache),
-        },
-        ["tokens", "mask", *memory_names, *names],
-        ["logits", *(f"new_{name}" for name in names)],
-        folder / STEP,
-    )
+    inputs: dict[str, Any] = {"source": (source, {0: batch, 1: source_length})}
+    _export(Encoding(model), inputs, ["source"], ["mask", *memory_names], folder / ENCODER)
+    inputs = {
+        "tokens": (source[:, 0], {0: batch}),
+        "mask": (mask, {0: batch, 3: source_length}),
+        "memory": (memory, [of_memory] * len(memory)),
+        "cache": (cache, [of_cache] * len(cache)),
+    }
+    input_names = ["tokens", "mask", *memory_names, *names]
+    outputs = ["logits", *(f"new_{name}" for name in names)]
+    _export(Step(model), inputs, input_names, outputs, folder / STEP)
     files = {}
     for name in (ENCODER, STEP):
         session = onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
+        sides = {"inputs": session.get_inputs(), "outputs": session.get_outputs()}
         files[name] = {
             side: {each.name: [each.type, each.shape] for each in listed}
-            for side, listed in (
-                ("inputs", session.get_inputs()),
-                ("outputs", session.get_outputs()),
-            )
+            for side, listed in sides.items()
         }
     return {"opset": OPSET, "files": files}
 
 
 def _export(
     module: nn.Module,
-    examples: dict[str, Any],
-    dynamic_shapes: dict[str, Any],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    inputs: dict[str, Any],
+    input_names: Sequence[str],
+    output_names: Sequence[str],
     path: Path,
 ) -> None:
-    """Export a module with named inputs and outputs."""
+    """Export a module; each input is an example with the names of its dynamic sizes."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses packages not needed here
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own deprecated functions
         program = torch.onnx.export(
             module.eval(),
-            kwargs=examples,
-            dynamic_shapes=dynamic_shapes,
-            input_names=inputs,
-            output_names=outputs,
+            kwargs={name: example for name, (example, _) in inputs.items()},
+            dynamic_shapes={name: sizes for name, (_, sizes) in inputs.items()},
+            input_names=input_names,
+            output_names=output_names,
             opset_version=OPSET,
             dynamo=True,
             verbose=False,

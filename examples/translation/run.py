@@ -126,9 +126,9 @@ def encode_files(
         tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
     ):
         encoder = Encoder(source, target, config.max_length, dtype)
-        for part, counts in train.map(encoder, workers=workers):
-            written.append(part.tokens, part.lengths)
-            digest.update(part.text)
+        for (tokens, lengths, text), counts in train.map(encoder, workers=workers):
+            written.append(tokens, lengths)
+            digest.update(text)
             bar.update(counts["lines"])
         count = written.sequences // 2
         check_lengths(count, len(train), config.max_length)
