@@ -29,29 +29,30 @@ OPSET = 20
 class FunctionalCache(KeyValueCache):
     """The keys and values of one layer, appended to without changing the given tensors."""
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, *tensors: Tensor) -> None:
         super().__init__()
-        self.keys, self.values = keys, values
+        self.tensors = [*tensors]  # the keys and the values; a view (``hold``) shares the list
 
     @property
     def length(self) -> int:
         """The number of cached positions."""
-        return self.keys.shape[2]
+        return self.tensors[0].shape[2]
 
     @property
-    def rows(self) -> int:
-        """N, the batch size."""
-        return self.keys.shape[0]
+    def buffer(self) -> Tensor:
+        """Keys and values in one tensor, of shape (N, 2, H, S, d_k)."""
+        return torch.stack(self.tensors, dim=1)
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new positions."""
-        self.keys = torch.cat((self.keys, keys), dim=2)
-        self.values = torch.cat((self.values, values), dim=2)
+        new = zip(self.tensors, (keys, values), strict=True)
+        self.tensors[:] = [torch.cat(pair, dim=2) for pair in new]
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Return all cached keys, and all cached values."""
-        return self.keys, self.values
+        keys, values = self.tensors
+        return keys, values
 
 
 class Encoding(nn.Module):
