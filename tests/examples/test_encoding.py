@@ -259,9 +259,12 @@ def test_tokens_of_another_tokenizer_or_another_length_are_not_used(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "name", ["tokens.bin", "offsets.bin", "checksums.bin", "splits.json", "manifest.json"]
+    ("name", "damage"),
+    [
+        *(("tokens.bin", "truncated"), ("offsets.bin", "truncated"), ("checksums.bin", "empty")),
+        *(("splits.json", "missing"), ("manifest.json", "empty"), ("tokens.bin", "missing")),
+    ],
 )
-@pytest.mark.parametrize("damage", ["missing", "truncated", "empty"])
 def test_an_incomplete_folder_is_written_again(tmp_path: Path, name: str, damage: str) -> None:
     run, config = prepare(tmp_path)
     config = encode(run, config)
