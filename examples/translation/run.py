@@ -58,13 +58,12 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
     Raises:
         UserError: If the corpus has changed since the run began.
     """
-    is_encoded = config.data_hash and config.source_file is not None
-    if is_encoded:
+    stale = ""
+    if config.data_hash and config.source_file is not None:
         try:
             return _read_splits(_open(run, config), config)
         except StaleError as reason:
-            if write is not None:
-                _log.info(f"{reason}: encoding the corpus again")
+            stale = str(reason)
     corpus = load_corpus(
         config.corpus,
         source_language=config.source_language,
@@ -74,8 +73,9 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
         validation_files=_files(config.valid_source, config.valid_target),
         test_files=_files(config.test_source, config.test_target),
     )
-    if is_encoded and write is not None:
+    if stale and write is not None:
         encode_files(run, config, corpus, write=write)
+        _log.info(f"{stale}: encoded the corpus again")
     elif config.data_hash:
         _check_unchanged(config, corpus.fingerprint)
     return corpus

@@ -239,7 +239,7 @@ def test_files_that_were_only_copied_are_encoded_again_and_accepted(
     path.write_bytes(content)
     caplog.set_level(logging.INFO)
     assert opened(run, config)[1] == before
-    assert "was made from other files or tokenizers: encoding the corpus again" in caplog.text
+    assert "was made from other files or tokenizers: encoded the corpus again" in caplog.text
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
