@@ -122,7 +122,6 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
             Sizes(
                 vocabulary_size=QWEN3,
                 d_model=1024,
-                num_layers=28,
                 num_heads=16,
                 num_key_value_heads=8,
                 d_k=128,
@@ -130,13 +129,10 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
                 max_length=40960,
                 activation=torch.nn.functional.silu,
                 eps=1e-6,
-                bias=False,
-                feed_forward_bias=False,
+                windows=[None] * 28,
+                rotary=partial(RotaryPositionalEncoding, 128, base=1e6),
                 tied=True,
             ),
-            rotary=partial(RotaryPositionalEncoding, 128, base=1e6),
-            windows=[None] * 28,
-            end_ids=(),
         ),
         "translate": partial(
             Marian,

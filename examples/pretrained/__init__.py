@@ -5,6 +5,7 @@ translation, and other tasks from text to text) and ``generate`` (decoders: text
 programs, each of which can be read on its own with the file that does its work: ``bert_sentences``,
 ``marian_translator``, ``text_to_text`` or ``generator``. ``loading`` and ``weights`` read the files
 in which all models are published; ``convert`` converts older files, which ``pickles`` reads.
+``arguments`` and ``batches`` hold what the programs have in common.
 ``wordpiece``, ``sentence_tokenizer``, ``sentence_pieces``, ``unigram``, ``byte_pairs`` and
 ``text_tokenizer`` are the tokenizers.
 """

@@ -23,14 +23,14 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Number, Parser
+from common.options import Number
 from common.program import run_program
+from pretrained.arguments import model_parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser = model_parser(__doc__)
     parser.add_argument("query", help="the text to compare the lines with")
     parser.add_argument("--file", type=Path, required=True, help="file of sentences, one per line")
     parser.add_argument(
@@ -39,7 +39,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=5,
         help="number of lines to print (default: 5)",
     )
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     return parser.parse_args(arguments)
 
 

@@ -8,16 +8,15 @@ of a pair (here, every sequence is a first one); and the activation function is 
 Next: ``distilbert_model.py``, half of its layers.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import Config
-from pretrained.weights import Origin, load_model
+from pretrained.loading import ACTIVATIONS, Config
+from pretrained.weights import Origin, PublishedModel, rename
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -28,30 +27,8 @@ from transformer_blocks import (
     padding_mask,
 )
 
-EMBEDDINGS = {
-    "token_embedding": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "norm": "embeddings.LayerNorm",
-}
-LAYER = {
-    "self_attention.query_projection": "attention.self.query",
-    "self_attention.key_projection": "attention.self.key",
-    "self_attention.value_projection": "attention.self.value",
-    "self_attention.output_projection": "attention.output.dense",
-    "self_attention_residual.norm": "attention.output.LayerNorm",
-    "feed_forward.up_projection": "intermediate.dense",
-    "feed_forward.down_projection": "output.dense",
-    "feed_forward_residual.norm": "output.LayerNorm",
-}
-"""Published names of our modules: of those before the layers, and of those of each layer."""
 
-LEFT_OUT = r"(bert\.)?(embeddings\.position_ids|pooler\..*)|(cls|classifier|qa_outputs)\..*"
-"""Position numbers, the pooler over [CLS] and the heads, which are not needed for sentence
-vectors."""
-
-
-class Bert(nn.Module):
+class Bert(PublishedModel):
     """BERT's encoder.
 
     Args:
@@ -66,6 +43,43 @@ class Bert(nn.Module):
         eps: Constant that the layer normalisations add to the variance.
         padding_id: Id of the padding token.
     """
+
+    model_type = "bert"
+    expected: ClassVar[dict[str, Any]] = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }
+    sizes: ClassVar[dict[str, str]] = {
+        "vocabulary_size": "vocab_size",
+        "d_model": "hidden_size",
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+        "max_length": "max_position_embeddings",
+    }
+    names: ClassVar[dict[str, str]] = {
+        "token_embedding": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "segment_embedding": "embeddings.token_type_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "encoder.layers": "encoder.layer",
+        "self_attention.query_projection": "attention.self.query",
+        "self_attention.key_projection": "attention.self.key",
+        "self_attention.value_projection": "attention.self.value",
+        "self_attention.output_projection": "attention.output.dense",
+        "self_attention_residual.norm": "attention.output.LayerNorm",
+        "feed_forward.up_projection": "intermediate.dense",
+        "feed_forward.down_projection": "output.dense",
+        "feed_forward_residual.norm": "output.LayerNorm",
+    }
+    old_names: ClassVar[dict[str, str]] = {
+        "LayerNorm.weight": "LayerNorm.gamma",
+        "LayerNorm.bias": "LayerNorm.beta",
+    }
+    prefixes = ("", "bert.")  # one that was saved with its masked-language-model head has a prefix
+    # Position numbers, the pooler over [CLS] and the heads, which sentence vectors do not need.
+    left_out = r"(bert\.)?(embeddings\.position_ids|pooler\..*)|(cls|classifier|qa_outputs)\..*"
 
     def __init__(
         self,
@@ -118,54 +132,18 @@ class Bert(nn.Module):
         return self.encoder(self.norm(x), mask=padding_mask(tokens, self.padding_id))
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Bert":
-        """Load a published BERT.
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
+        return {
+            **config.sizes(**cls.sizes),
+            "num_segments": config.size("type_vocab_size", 2),
+            "activation": config.choice("hidden_act", ACTIVATIONS),
+            "eps": config.number("layer_norm_eps", 1e-12),
+            "padding_id": config.size("pad_token_id", 0, least=0),
+        }
 
-        Args:
-            folder: Folder that holds ``config.json`` and ``model.safetensors``.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "bert")
-        config.expect(
-            position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
-        )
-        d_model, num_layers = config.size("hidden_size"), config.size("num_hidden_layers")
-        make = partial(
-            cls,
-            vocabulary_size=config.size("vocab_size"),
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=config.heads("num_attention_heads", d_model),
-            d_ff=config.size("intermediate_size"),
-            max_length=config.size("max_position_embeddings"),
-            num_segments=config.size("type_vocab_size", 2),
-            activation=config.activation("hidden_act"),
-            eps=config.number("layer_norm_eps", 1e-12),
-            padding_id=config.size("pad_token_id", 0, least=0),
-        )
-        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
-
-
-def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    for ours, theirs in _modules(num_layers):
-        is_embedding = theirs.endswith("_embeddings")  # has no bias
-        for name, old_name in (("weight", "gamma"), ("bias", "beta"))[: 1 if is_embedding else 2]:
-            names = [f"{theirs}.{name}"]
-            if theirs.endswith("LayerNorm"):
-                names.append(f"{theirs}.{old_name}")
-            # A BERT that was saved with its masked-language-model head has a prefix.
-            yield f"{ours}.{name}", Origin((*names, *(f"bert.{each}" for each in names)))
-
-
-def _modules(num_layers: int) -> Iterator[tuple[str, str]]:
-    yield from EMBEDDINGS.items()
-    for layer in range(num_layers):
-        for ours, theirs in LAYER.items():
-            yield f"encoder.layers.{layer}.{ours}", f"encoder.layer.{layer}.{theirs}"
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from; older files have other names."""
+        names = super().origin(name).names
+        old = (rename(each, self.old_names) for each in names if self.old_names)
+        return Origin(tuple(dict.fromkeys((*names, *old))))

@@ -15,14 +15,13 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from common.batching import group_by_length
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
+from pretrained.batches import check_ids, make_batches
 from pretrained.bert_model import Bert
 from pretrained.distilbert_model import DistilBert
-from pretrained.loading import Config, find_family, find_folder, shown
+from pretrained.loading import Config, find_folder, shown
 from pretrained.pooling import Pooling, read_modules
 from pretrained.roberta_model import Roberta
 from pretrained.sentence_tokenizer import SentenceTokenizer
@@ -83,23 +82,16 @@ class SentenceEncoder:
             UserError: If a file is missing or damaged, or a setting is not implemented here.
         """
         encoder = folder / read_modules(folder)[0][1]
-        model_class, tokenizer_class = find_family(encoder / "config.json", FAMILIES)
+        config = Config(encoder / "config.json")
+        model_class, tokenizer_class = config.choice("model_type", FAMILIES)
         tokenizer, model = tokenizer_class.load(encoder), model_class.load(encoder, dtype=dtype)
-        vocabulary_size, d_model = model.token_embedding.weight.shape
-        if max(tokenizer.vocabulary.values()) >= vocabulary_size:
-            raise UserError(
-                f"{encoder}: the ids of the vocabulary must be below the vocab_size of "
-                f"config.json, got {max(tokenizer.vocabulary.values())} and {vocabulary_size}"
-            )
-        if tokenizer.padding_id != model.padding_id:
-            raise UserError(
-                f"{encoder}: the padding token is {tokenizer.padding_id} in the vocabulary but "
-                f"{model.padding_id} in config.json"
-            )
+        embedding = model.token_embedding.weight
+        special = {"the padding token": (tokenizer.padding_id, model.padding_id)}
+        check_ids(encoder, tokenizer.vocabulary.values(), embedding, special)
         return cls(
             model,
             tokenizer,
-            Pooling.load(folder, d_model, dtype=dtype),
+            Pooling.load(folder, embedding.shape[1], dtype=dtype),
             min(model.max_length, read_max_length(encoder, default=model.max_length)),
             **read_comparison(folder),
         )
@@ -127,11 +119,11 @@ class SentenceEncoder:
             self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
         ]
         vectors = weight.new_empty(len(encoded), self.pooling.size)
-        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
-            sequences = [torch.tensor(encoded[index]) for index in chosen]
-            tokens = pad_sequence(sequences, batch_first=True, padding_value=self.model.padding_id)
-            tokens = tokens.to(weight.device)
-            vectors[chosen] = self.pooling(self.model(tokens), tokens != self.model.padding_id)
+        padding_id = self.model.padding_id
+        for chosen, tokens in make_batches(
+            encoded, batch_tokens, padding_id=padding_id, device=weight.device
+        ):
+            vectors[chosen] = self.pooling(self.model(tokens), tokens != padding_id)
         if not vectors.isfinite().all():
             raise UserError("sentence vectors must be finite: the model's weights are too large")
         return vectors
@@ -198,12 +190,8 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     config = Config(path, "SentenceTransformer")
-    similarity = config.values.get("similarity_fn_name") or "cosine"
-    if similarity not in ("cosine", "dot"):
-        raise UserError(
-            f"{path}: similarity_fn_name must be cosine or dot for this program, "
-            f"got {shown(similarity)}"
-        )
+    config.values = {name: each for name, each in config.values.items() if each is not None}
+    by_cosine = config.choice("similarity_fn_name", {"cosine": True, "dot": False}, "cosine")
     prompts = config.values.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         isinstance(each, str | None) for each in prompts.values()
@@ -216,7 +204,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     chosen = {"": prompts.get(default, "")} | {
         kind: prompts[kind] for kind in ("query", "document") if kind in prompts
     }
-    return {"prompts": chosen, "by_cosine": similarity == "cosine"}
+    return {"prompts": chosen, "by_cosine": by_cosine}
 
 
 def find_nearest(options: argparse.Namespace) -> None:

@@ -18,7 +18,6 @@ Next: ``llama_family.py``, newer decoder-only models.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -30,8 +29,7 @@ from common.text_files import read_lines
 from pretrained.loading import (
     check_tokenizer_config,
     check_vocabulary,
-    class_name,
-    expect,
+    expect_parts,
     read_json,
     read_tokenizer,
     shown,
@@ -41,6 +39,20 @@ FILES = ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json")
 END = "<|endoftext|>"
 BYTES = sorted(ByteLevel.alphabet())
 """The 256 characters that stand for bytes, in the order of their code points."""
+
+
+PARTS: dict[str, dict[str, object]] = {
+    "model": {
+        "dropout": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "ignore_merges": False,
+    },
+    "normalizer": {"type": None},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+    "decoder": {"type": "ByteLevel"},
+}
+"""The parts of GPT-2's ``tokenizer.json``."""
 
 
 class BytePairs:
@@ -118,7 +130,9 @@ class BytePairs:
         if not fast.exists():
             return tokenizer
         published = cls(read_tokenizer(fast, "BPE"))
-        check_tokenizer(published, fast)
+        expect_parts(fast, published.tokenizer, PARTS)
+        if published.tokenizer.encode("a").ids != published.encode("a"):
+            raise UserError(f"{fast}: post_processor must add no token to a text")
         if table.exists() and _model(published) != _model(tokenizer):
             raise UserError(
                 f"{folder}: {table.name} and {path.name} hold another vocabulary or other merges "
@@ -169,31 +183,6 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
             case _ if line and not line.startswith("#version"):
                 raise UserError(f"{path}:{number} must hold two tokens, got {line!r}")
     return merges
-
-
-def check_tokenizer(found: BytePairs, path: Path) -> None:
-    """Check that a ``tokenizer.json`` describes GPT-2's tokenizer.
-
-    Args:
-        found: The tokenizer that was read from the file.
-        path: The file, which errors name.
-
-    Raises:
-        UserError: If the file describes another tokenizer.
-    """
-    tokenizer, model = found.tokenizer, found.tokenizer.model
-    pre_tokenizer: Any = tokenizer.pre_tokenizer
-    expect(path, "dropout", model.dropout, None)
-    expect(path, "continuing_subword_prefix", model.continuing_subword_prefix or "", "")
-    expect(path, "end_of_word_suffix", model.end_of_word_suffix or "", "")
-    expect(path, "ignore_merges", model.ignore_merges, False)
-    expect(path, "normalizer", class_name(tokenizer.normalizer), None)
-    expect(path, "pre_tokenizer", class_name(pre_tokenizer), "ByteLevel")
-    expect(path, "add_prefix_space", pre_tokenizer.add_prefix_space, False)
-    expect(path, "use_regex", pre_tokenizer.use_regex, True)
-    expect(path, "decoder", class_name(tokenizer.decoder), "ByteLevel")
-    if tokenizer.encode("a").ids != tokenizer.encode("a", add_special_tokens=False).ids:
-        raise UserError(f"{path}: post_processor must add no token to a text")
 
 
 def _check_tokens(vocabulary: dict[str, int], tokens: Iterable[str]) -> None:

@@ -19,16 +19,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Parser
 from common.program import run_program
+from pretrained.arguments import model_parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
-    return parser.parse_args(arguments)
+    return model_parser(__doc__).parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,125 +22,69 @@ Next: ``text_tokenizer.py``, the tokenizer of these models.
 
 import math
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pretrained.llama_family import (
-    LEFT_OUT,
-    WHOLE,
-    WINDOW,
-    LlamaFamily,
-    Sizes,
-    origins,
-    read_rotary,
-    read_windows,
-)
-from pretrained.loading import Config, read_end_ids
-from pretrained.weights import load_model
-from transformer_blocks import (
-    EncoderLayer,
-    QueryKeyNorm,
-    RotaryPositionalEncoding,
-    SandwichNorm,
-)
-
-NORMS = {
-    "self_attention.transforms.0.query_norm": "self_attn.q_norm",
-    "self_attention.transforms.0.key_norm": "self_attn.k_norm",
-    "self_attention_residual.norm": "input_layernorm",
-    "self_attention_residual.output_norm": "post_attention_layernorm",
-    "feed_forward_residual.norm": "pre_feedforward_layernorm",
-    "feed_forward_residual.output_norm": "post_feedforward_layernorm",
-}
-"""Published names of the normalisations of a layer."""
+from pretrained.llama_family import WHOLE, WINDOW, Sizes, read_rotary
+from pretrained.loading import Config
+from pretrained.qwen3_model import Qwen3
+from transformer_blocks import Residual, SandwichNorm
 
 
-class Gemma3(LlamaFamily):
+class Gemma3(Qwen3):
     """Gemma 3: a language model whose layers have windows, and normalise input and output.
 
     Args:
         sizes: The settings of the model.
-        rotary: Function that makes the rotary positions of a layer without a window.
-        window_rotary: Function that makes those of a layer with a window.
-        windows: Window of each layer; None for a layer that attends to the whole text.
-        end_ids: Ids of the tokens that end a text.
-        logit_cap: Bound of the logits; none if ``None``.
     """
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        *,
-        rotary: Callable[[], RotaryPositionalEncoding],
-        window_rotary: Callable[[], RotaryPositionalEncoding],
-        windows: list[int | None],
-        end_ids: tuple[int, ...],
-        logit_cap: float | None = None,
-    ) -> None:
-        norm = partial(nn.RMSNorm, eps=sizes.eps)
-        layers = (
-            EncoderLayer(
-                sizes.attention(
-                    [
-                        QueryKeyNorm(sizes.d_k, norm=norm),
-                        rotary() if window is None else window_rotary(),
-                    ],
-                    window=window,
-                ),
-                sizes.feed_forward(),
-                residual=lambda: SandwichNorm(
-                    sizes.d_model, norm=sizes.norm(), output_norm=sizes.norm()
-                ),
-            )
-            for window in windows
-        )
-        super().__init__(
-            sizes,
-            layers,
-            end_ids=end_ids,
-            embedding_scale=math.sqrt(sizes.d_model),
-            logit_cap=logit_cap,
-        )
+    model_type = "gemma3_text"
+    expected = Qwen3.expected | {
+        "attn_logit_softcapping": None,
+        "use_bidirectional_attention": False,
+    }
+    names = Qwen3.names | {
+        "self_attention_residual.output_norm": "post_attention_layernorm",
+        "feed_forward_residual.norm": "pre_feedforward_layernorm",
+        "feed_forward_residual.output_norm": "post_feedforward_layernorm",
+    }
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.embedding_scale = math.sqrt(sizes.d_model)
+        self.logit_cap, self.query_scale = sizes.logit_cap, sizes.query_scale
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Gemma3":
-        """Load a published Gemma 3.
+    def residual(cls, sizes: Sizes) -> Callable[[], Residual]:
+        """Return a function that makes the residual connection of a sublayer."""
+        return lambda: SandwichNorm(sizes.d_model, norm=sizes.norm(), output_norm=sizes.norm())
 
-        Args:
-            folder: Folder that holds ``config.json`` and the weights.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "gemma3_text")
-        config.expect(attn_logit_softcapping=None, use_bidirectional_attention=False)
-        sizes = Sizes.read(config, activation="hidden_activation", tied=True)
-        scale = math.sqrt(sizes.d_k / config.number("query_pre_attn_scalar", 256.0))
+    @classmethod
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
         every = config.size("sliding_window_pattern", 6)  # this layer has no window
-
-        def convert_norm(name: str, published: Tensor) -> Tensor:
-            return (1.0 + published) * (scale if name == "q_norm" else 1.0)
-
-        make = partial(
-            cls,
-            sizes,
-            rotary=read_rotary(config, sizes.d_k, base=1_000_000.0, kind=WHOLE),
-            window_rotary=read_rotary(config, sizes.d_k, base=10000.0, kind=WINDOW),
-            windows=read_windows(
-                config, [bool((layer + 1) % every) for layer in range(sizes.num_layers)]
-            ),
-            end_ids=read_end_ids(folder, config),
-            logit_cap=None
-            if config.values.get("final_logit_softcapping") is None
-            else config.number("final_logit_softcapping"),
+        sizes = Sizes.read(
+            folder,
+            config,
+            activation="hidden_activation",
+            tied=True,
+            base=1_000_000.0,
+            kind=WHOLE,
+            has_window=lambda layer: bool((layer + 1) % every),
+            windows_allowed=True,
         )
-        return load_model(
-            make, folder, origins(sizes, NORMS, convert_norm), left_out=LEFT_OUT, dtype=dtype
-        )
+        cap = "final_logit_softcapping"
+        more: dict[str, Any] = {
+            "window_rotary": read_rotary(config, sizes.d_k, base=10000.0, kind=WINDOW),
+            "query_scale": math.sqrt(sizes.d_k / config.number("query_pre_attn_scalar", 256.0)),
+            "logit_cap": None if config.values.get(cap) is None else config.number(cap),
+        }
+        return {"sizes": replace(sizes, **more)}
+
+    def convert(self, name: str, published: Tensor) -> Tensor:
+        """Make a parameter of a published tensor; gains are published minus 1."""
+        gains = 1.0 + published if "norm." in name else published
+        return super().convert(name, gains * self.query_scale if "query_norm." in name else gains)

@@ -23,14 +23,14 @@ sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages w
 
 from common.commands import add_prompts, check_prompts
 from common.errors import UserError
-from common.options import Number, Parser, add_sampling_options
+from common.options import Number, add_sampling_options
 from common.program import run_program
+from pretrained.arguments import model_parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
+    parser = model_parser(__doc__)
     add_prompts(parser, "a new text begins")
     parser.add_argument(
         "--length",
@@ -42,7 +42,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--sample", action="store_true", help="sample tokens by their probabilities"
     )
     add_sampling_options(parser)
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
     check_prompts(options)
     for name in ("temperature", "top_k", "top_p", "seed"):

@@ -18,13 +18,14 @@ from common.batching import group_by_length
 from common.commands import continue_prompts, read_prompts
 from common.errors import UserError
 from common.searches import Greedy, Sample, Search
+from pretrained.batches import check_ids, unused_ids
 from pretrained.byte_pairs import END, BytePairs
 from pretrained.byte_pairs import FILES as BYTE_PAIR_FILES
 from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
 from pretrained.language_model import LanguageModel, LanguageModelSteps
 from pretrained.llama_model import Llama
-from pretrained.loading import find_family, find_folder
+from pretrained.loading import Config, find_folder
 from pretrained.qwen3_model import Qwen3
 from pretrained.text_tokenizer import FILES as TOKENIZER_FILES
 from pretrained.text_tokenizer import TextTokenizer
@@ -69,22 +70,14 @@ class TextGenerator:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        model_class, tokenizer_class = find_family(folder / "config.json", FAMILIES)
+        config = Config(folder / "config.json")
+        model_class, tokenizer_class = config.choice("model_type", FAMILIES)
         tokenizer, model = tokenizer_class.load(folder), model_class.load(folder, dtype=dtype)
-        vocabulary, vocabulary_size = tokenizer.vocabulary, len(model.token_embedding.weight)
-        if isinstance(tokenizer, BytePairs) and model.end_ids != (vocabulary[END],):
-            raise UserError(
-                f"{folder}: {END} is {vocabulary[END]} in the vocabulary but {model.end_ids[0]} in "
-                "config.json"
-            )
+        end = {END: (tokenizer.vocabulary[END], model.end_ids[0])} if model_class is Gpt2 else {}
+        check_ids(folder, tokenizer.tokens, model.token_embedding.weight, end)
         for number in model.end_ids:
             if number not in tokenizer.tokens:
                 raise UserError(f"{folder}: eos_token_id must be in the vocabulary, got {number}")
-        if max(tokenizer.tokens) >= vocabulary_size:
-            raise UserError(
-                f"{folder}: the ids of the vocabulary must be below the vocab_size of config.json, "
-                f"got {max(tokenizer.tokens)} and {vocabulary_size}"
-            )
         return cls(model, tokenizer)
 
     @torch.inference_mode()
@@ -118,7 +111,7 @@ class TextGenerator:
                     f"{shorten(prompt, 40)!r}"
                 )
         table = model.token_embedding.weight
-        unused = [number for number in range(len(table)) if number not in self.tokenizer.tokens]
+        unused = unused_ids(self.tokenizer.tokens, table)
         continuations: list[list[str]] = [[] for _ in prompts]
         for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
             tokens, lengths = left_pad([encoded[i][:-1] for i in chosen])

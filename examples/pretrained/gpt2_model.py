@@ -9,16 +9,16 @@ the token embedding.
 Next: ``byte_pairs.py``, its tokenizer.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from pretrained.language_model import LanguageModel
 from pretrained.loading import ACTIVATIONS, Config
-from pretrained.weights import Origin, load_model
+from pretrained.weights import Origin
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -27,19 +27,6 @@ from transformer_blocks import (
     MultiHeadAttention,
     PreNorm,
 )
-
-LAYER = {
-    "self_attention_residual.norm": "ln_1",
-    "feed_forward_residual.norm": "ln_2",
-    "self_attention.output_projection": "attn.c_proj",
-    "feed_forward.up_projection": "mlp.c_fc",
-    "feed_forward.down_projection": "mlp.c_proj",
-}
-"""Published names of the modules of a layer. The three input projections of the attention are
-published as one tensor."""
-
-LEFT_OUT = r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)"
-"""Causal masks, which are computed here."""
 
 
 class Gpt2(LanguageModel):
@@ -56,6 +43,32 @@ class Gpt2(LanguageModel):
         eps: Constant that the layer normalisations add to the variance.
         end_id: Id of the token that separates texts.
     """
+
+    model_type = "gpt2"
+    expected: ClassVar[dict[str, Any]] = {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+        "is_causal": True,
+    }
+    names: ClassVar[dict[str, str]] = {
+        "token_embedding": "wte",
+        "positions": "wpe",
+        "decoder.norm": "ln_f",
+        "decoder.layers": "h",
+        "self_attention_residual.norm": "ln_1",
+        "feed_forward_residual.norm": "ln_2",
+        # The three input projections of the attention are published as one tensor.
+        "self_attention.query_projection": "attn.c_attn",
+        "self_attention.key_projection": "attn.c_attn",
+        "self_attention.value_projection": "attn.c_attn",
+        "self_attention.output_projection": "attn.c_proj",
+        "feed_forward.up_projection": "mlp.c_fc",
+        "feed_forward.down_projection": "mlp.c_proj",
+    }
+    prefixes = ("", "transformer.")
+    left_out = r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)"  # causal masks
 
     def __init__(
         self,
@@ -99,67 +112,31 @@ class Gpt2(LanguageModel):
         return self.positions(self.token_embedding(tokens), offset=offset)
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Gpt2":
-        """Load a published GPT-2.
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
+        sizes = config.sizes(
+            vocabulary_size="vocab_size",
+            d_model="n_embd",
+            num_layers="n_layer",
+            num_heads="n_head",
+            max_length="n_positions",
+        )
+        config.expect(num_hidden_layers=sizes["num_layers"], num_attention_heads=sizes["num_heads"])
+        return {
+            **sizes,
+            "d_ff": config.size("n_inner", 4 * sizes["d_model"]),
+            "activation": config.choice("activation_function", ACTIVATIONS),
+            "eps": config.number("layer_norm_epsilon", 1e-5),
+            "end_id": config.size("eos_token_id", least=0),
+        }
 
-        Args:
-            folder: Folder that holds ``config.json`` and ``model.safetensors``.
-            dtype: Data type of the parameters, in which the model computes.
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from.
 
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
+        GPT-2's linear layers compute x W instead of torch's x W^T, so their weights are transposed.
         """
-        config = Config(folder / "config.json", "gpt2")
-        config.expect(
-            scale_attn_weights=True,
-            scale_attn_by_inverse_layer_idx=False,
-            add_cross_attention=False,
-            tie_word_embeddings=True,
-            is_causal=True,
-        )
-        d_model, num_layers = config.size("n_embd"), config.size("n_layer")
-        num_heads = config.heads("n_head", d_model)
-        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
-        make = partial(
-            cls,
-            vocabulary_size=config.size("vocab_size"),
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            d_ff=config.size("n_inner", 4 * d_model),
-            max_length=config.size("n_positions"),
-            activation=config.activation("activation_function"),
-            eps=config.number("layer_norm_epsilon", 1e-5),
-            end_id=config.size("eos_token_id", least=0),
-        )
-        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
-
-
-def origins(num_layers: int) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer.
-
-    GPT-2's linear layers compute x W instead of torch's x W^T, so their weights are transposed.
-    """
-
-    def origin(name: str, part: int = 0, parts: int = 1) -> Origin:
-        is_matrix = name.endswith("weight") and ".ln_" not in name
-        names = name, f"transformer.{name}"
-        return Origin(names, transposed=is_matrix, part=part, parts=parts)
-
-    table = Origin(("wte.weight", "transformer.wte.weight", "lm_head.weight"))
-    yield "token_embedding.weight", table
-    yield "output.weight", table
-    yield "positions.weight", Origin(("wpe.weight", "transformer.wpe.weight"))
-    yield "decoder.norm.weight", Origin(("ln_f.weight", "transformer.ln_f.weight"))
-    yield "decoder.norm.bias", Origin(("ln_f.bias", "transformer.ln_f.bias"))
-    for layer in range(num_layers):
-        for kind in ("weight", "bias"):
-            here, there = f"decoder.layers.{layer}", f"h.{layer}"
-            for ours, theirs in LAYER.items():
-                yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")
-            for part, ours in enumerate(("query", "key", "value")):  # side by side in one tensor
-                name = f"{here}.self_attention.{ours}_projection.{kind}"
-                yield name, origin(f"{there}.attn.c_attn.{kind}", part=part, parts=3)
+        origin = super().origin(name)
+        for part, kind in enumerate(("query", "key", "value")):  # side by side in one tensor
+            if f"{kind}_projection" in name:
+                origin = replace(origin, part=part, parts=3)
+        return replace(origin, transposed=name.endswith("projection.weight"))

@@ -11,16 +11,17 @@ Next: ``gpt2_model.py``, the first of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from pretrained.weights import Origin, PublishedModel
 from transformer_blocks import Encoder, SelfAttentionCache
 from transformer_blocks.generation import IncrementalDecoder
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(PublishedModel):
     """A decoder-only language model, which predicts the next token of a text.
 
     Args:
@@ -30,6 +31,8 @@ class LanguageModel(nn.Module):
         max_length: Maximum number of tokens of a text.
         end_ids: Ids of the tokens that end a text.
         tied: Whether the output layer shares the weights of the token embedding.
+
+    Attributes:
         embedding_scale: Factor of the token embeddings.
         logit_cap: Bound c of the logits z, which become c * tanh(z / c); none if ``None``.
 
@@ -49,6 +52,9 @@ class LanguageModel(nn.Module):
         True
     """
 
+    embedding_scale: float = 1.0
+    logit_cap: float | None = None
+
     def __init__(
         self,
         decoder: Encoder,
@@ -58,12 +64,9 @@ class LanguageModel(nn.Module):
         max_length: int,
         end_ids: Sequence[int],
         tied: bool = True,
-        embedding_scale: float = 1.0,
-        logit_cap: float | None = None,
     ) -> None:
         super().__init__()
         self.max_length, self.end_ids = max_length, tuple(end_ids)
-        self.embedding_scale, self.logit_cap = embedding_scale, logit_cap
         self.token_embedding = nn.Embedding(vocabulary_size, d_model)
         self.decoder = decoder
         self.output = nn.Linear(d_model, vocabulary_size, bias=False)
@@ -117,6 +120,30 @@ class LanguageModel(nn.Module):
         """
         return self.logits(self.hidden(tokens))
 
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from; a tied one may have several names."""
+        is_tied = self.output.weight is self.token_embedding.weight
+        names: tuple[str, ...] = ()
+        if is_tied and name in ("token_embedding.weight", "output.weight"):
+            names = super().origin("token_embedding.weight").names
+        elif name != "output.weight":
+            return super().origin(name)
+        return Origin((*names, "lm_head.weight"))
+
+
+def suppressing(
+    logits: Callable[[Tensor], Tensor], ids: Sequence[int], device: torch.device
+) -> Callable[[Tensor], Tensor]:
+    """Return a function of hidden states that gives some token ids the probability 0.
+
+    Args:
+        logits: Function from hidden states, of shape (N, d_model), to logits, of shape (N, V).
+        ids: The token ids; ``logits`` is returned if there are none.
+        device: Device of the logits.
+    """
+    indices = torch.tensor(ids, dtype=torch.int64, device=device)
+    return (lambda hidden: logits(hidden).index_fill_(1, indices, -math.inf)) if ids else logits
+
 
 class LanguageModelSteps(IncrementalDecoder):
     """Decodes texts with a language model.
@@ -142,15 +169,10 @@ class LanguageModelSteps(IncrementalDecoder):
         suppressed: Sequence[int] = (),
     ) -> None:
         device = model.token_embedding.weight.device
-        ids = torch.tensor(suppressed, dtype=torch.int64, device=device)
-
-        def suppress(hidden: Tensor) -> Tensor:
-            return model.logits(hidden).index_fill_(1, ids, -math.inf)
-
         super().__init__(
             model.decoder,
             model.decoder.new_cache(),
             embed=model.embed,
-            output=suppress if suppressed else model.logits,  # which a compiled step contains
+            output=suppressing(model.logits, suppressed, device),  # part of a compiled step
         )
         self.prefill(prompt, lengths=lengths)

@@ -1,4 +1,4 @@
-"""The Llama family: sizes, rotary settings and tensor names of Llama, Qwen3 and Gemma 3.
+"""The Llama family: sizes and rotary settings of Llama, Qwen3 and Gemma 3.
 
 Their layers consist of the same parts: grouped-query attention with rotary positions, a gated
 feed-forward network and RMSNorm. Two settings in ``config.json`` have an older and a newer form:
@@ -15,57 +15,28 @@ and key projections are reordered in each head (:func:`pair_neighbours`):
 Next: ``llama_model.py``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.language_model import LanguageModel
-from pretrained.loading import LARGEST, Config, shown
-from pretrained.weights import Origin
-from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
-    GatedFeedForward,
-    GroupedQueryAttention,
-    Llama3Scaling,
-    PositionInterpolation,
-    QueryKeyTransform,
-    RotaryPositionalEncoding,
-    SlidingWindowAttention,
-    fused_attention,
-)
+from pretrained.loading import ACTIVATIONS, LARGEST, Config, read_end_ids, shown
+from transformer_blocks import Llama3Scaling, PositionInterpolation, RotaryPositionalEncoding
 
-PROJECTIONS = {
-    "self_attention.query_projection": "self_attn.q_proj",
-    "self_attention.key_projection": "self_attn.k_proj",
-    "self_attention.value_projection": "self_attn.v_proj",
-    "self_attention.output_projection": "self_attn.o_proj",
-    "feed_forward.gate_projection": "mlp.gate_proj",
-    "feed_forward.up_projection": "mlp.up_proj",
-    "feed_forward.down_projection": "mlp.down_proj",
-}
-"""Published names of the linear layers of a layer."""
-
-ROTATED = ("q_proj", "k_proj", "q_norm", "k_norm")
-"""The published modules whose outputs are rotated."""
-
-LEFT_OUT = r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
-"""Rotary frequencies, which are computed here."""
-
-WINDOW, WHOLE = "sliding_attention", "full_attention"
+WINDOW, WHOLE, DEFAULT = "sliding_attention", "full_attention", "default"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """The settings that all models of the family have.
 
     Attributes:
         vocabulary_size: Number of token ids.
         d_model: Hidden size.
-        num_layers: Number of layers.
         num_heads: Number of query heads.
         num_key_value_heads: Number of key and value heads.
         d_k: Size of a head.
@@ -73,14 +44,19 @@ class Sizes:
         max_length: Maximum number of tokens of a text.
         activation: Activation function of the gates.
         eps: Constant that the normalisations add to the mean square.
+        windows: Window of each layer; None for a layer that attends to the whole text.
+        rotary: Function that makes the rotary positions of a layer.
+        window_rotary: Function that makes those of a layer with a window; ``rotary`` if ``None``.
         bias: Whether the projections of the attention have biases.
         feed_forward_bias: Whether the linear layers of the feed-forward networks have biases.
         tied: Whether the output layer shares the weights of the token embedding.
+        query_scale: Factor of the gains of the query normalisation.
+        logit_cap: Bound of the logits; none if ``None``.
+        end_ids: Ids of the tokens that end a text.
     """
 
     vocabulary_size: int
     d_model: int
-    num_layers: int
     num_heads: int
     num_key_value_heads: int
     d_k: int
@@ -88,24 +64,52 @@ class Sizes:
     max_length: int
     activation: Callable[[Tensor], Tensor]
     eps: float
-    bias: bool
-    feed_forward_bias: bool
-    tied: bool
+    windows: Sequence[int | None]
+    rotary: Callable[[], RotaryPositionalEncoding]
+    window_rotary: Callable[[], RotaryPositionalEncoding] | None = None
+    bias: bool = False
+    feed_forward_bias: bool = False
+    tied: bool = False
+    query_scale: float = 1.0
+    logit_cap: float | None = None
+    end_ids: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, config: Config, *, activation: str = "hidden_act", tied: bool) -> "Sizes":
+    def read(
+        cls,
+        folder: Path,
+        config: Config,
+        *,
+        activation: str = "hidden_act",
+        tied: bool = False,
+        base: float = 10000.0,
+        kind: str | None = None,
+        has_window: Callable[[int], bool] = lambda layer: False,
+        windows_allowed: bool = False,
+    ) -> Self:
         """Read the settings of a ``config.json``.
 
         Args:
+            folder: The model's folder.
             config: The file.
             activation: Name of the setting of the activation function.
             tied: Whether the output layer is tied if the file does not say it.
+            base: Base of the rotary frequencies if the file does not give one.
+            kind: As for :func:`read_rotary`.
+            has_window: Whether a layer has a window, if ``layer_types`` does not say it.
+            windows_allowed: Whether ``layer_types`` may give windows to layers.
 
         Raises:
             UserError: If a setting is missing or invalid.
         """
-        config.expect(is_causal=True)
-        d_model, num_heads = config.size("hidden_size"), config.size("num_attention_heads")
+        sizes: dict[str, Any] = config.sizes(
+            vocabulary_size="vocab_size",
+            d_model="hidden_size",
+            num_layers="num_hidden_layers",
+            d_ff="intermediate_size",
+            max_length="max_position_embeddings",
+        )
+        num_layers, num_heads = sizes.pop("num_layers"), config.size("num_attention_heads")
         groups = config.size("num_key_value_heads", num_heads)
         if num_heads % groups:
             raise UserError(
@@ -113,83 +117,29 @@ class Sizes:
                 f"got {groups} and {num_heads}"
             )
         if config.values.get("head_dim") is None:
-            config.heads("num_attention_heads", d_model)
-        d_k = config.size("head_dim", max(1, d_model // num_heads), most=LARGEST // num_heads)
+            config.check_heads("num_attention_heads", sizes["d_model"])
+        d_k = sizes["d_model"] // num_heads
+        d_k = config.size("head_dim", max(1, d_k), most=LARGEST // num_heads)
         if d_k % 2:
             raise UserError(f"{config.path}: head_dim must be even, got {d_k}")
         return cls(
-            vocabulary_size=config.size("vocab_size"),
-            d_model=d_model,
-            # Limited, because the kinds of the layers are listed before the tensors are compared.
-            num_layers=config.size("num_hidden_layers", most=2**12),
+            **sizes,
             num_heads=num_heads,
             num_key_value_heads=groups,
             d_k=d_k,
-            d_ff=config.size("intermediate_size"),
-            max_length=config.size("max_position_embeddings"),
-            activation=config.activation(activation),
+            activation=config.choice(activation, ACTIVATIONS),
             eps=config.number("rms_norm_eps", 1e-6),
+            windows=read_windows(config, map(has_window, range(num_layers)), windows_allowed),
+            rotary=read_rotary(config, d_k, base=base, kind=kind),
             bias=config.flag("attention_bias", False),
             feed_forward_bias=config.flag("mlp_bias", False),
             tied=config.flag("tie_word_embeddings", tied),
+            end_ids=read_end_ids(folder, config),
         )
 
     def norm(self) -> nn.RMSNorm:
         """Make a normalisation of the residual stream."""
         return nn.RMSNorm(self.d_model, eps=self.eps)
-
-    def attention(
-        self, transforms: Sequence[QueryKeyTransform], *, window: int | None = None
-    ) -> GroupedQueryAttention:
-        """Make the attention of a layer, with a window or without."""
-        function = fused_attention if window is None else SlidingWindowAttention(window)
-        return GroupedQueryAttention(
-            self.d_model,
-            self.num_heads,
-            self.num_key_value_heads,
-            d_k=self.d_k,
-            bias=self.bias,
-            attention_function=function,
-            transforms=transforms,
-        )
-
-    def feed_forward(self) -> GatedFeedForward:
-        """Make the feed-forward network of a layer."""
-        return GatedFeedForward(
-            self.d_model, self.d_ff, activation=self.activation, bias=self.feed_forward_bias
-        )
-
-
-class LlamaFamily(LanguageModel):
-    """A language model of this family.
-
-    Args:
-        sizes: The settings of the model.
-        layers: The layers, which differ between the members of the family.
-        end_ids: Ids of the tokens that end a text.
-        embedding_scale: Factor of the token embeddings.
-        logit_cap: Bound of the logits; none if ``None``.
-    """
-
-    def __init__(
-        self,
-        sizes: Sizes,
-        layers: Iterable[EncoderLayer],
-        *,
-        end_ids: Sequence[int],
-        embedding_scale: float = 1.0,
-        logit_cap: float | None = None,
-    ) -> None:
-        super().__init__(
-            Encoder(list(layers), norm=sizes.norm()),
-            vocabulary_size=sizes.vocabulary_size,
-            d_model=sizes.d_model,
-            max_length=sizes.max_length,
-            end_ids=end_ids,
-            tied=sizes.tied,
-            embedding_scale=embedding_scale,
-            logit_cap=logit_cap,
-        )
 
 
 def read_rotary(
@@ -222,43 +172,36 @@ def read_rotary(
         settings = config.nested("rope_scaling")
     else:
         return partial(RotaryPositionalEncoding, d_k, base=base)
-    base = settings.number("rope_theta", base)
-    kinds = [settings.values[name] for name in ("rope_type", "type") if name in settings.values]
-    found = kinds[0] if kinds else "default"
-    known = "rope_theta", "rope_type", "type"
-    if found == "default":
-        settings.expect_only(*known, partial_rotary_factor=1.0)
-        return partial(RotaryPositionalEncoding, d_k, base=base)
-    factor = settings.number("factor")
-    if factor < 1.0:
-        raise UserError(f"{settings.path}: factor must be at least 1, got {factor}")
-    scaling: PositionInterpolation | Llama3Scaling
-    if found == "linear":
-        settings.expect_only(*known, "factor", partial_rotary_factor=1.0)
-        scaling = PositionInterpolation(factor)
-    elif found == "llama3":
-        names = "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"
-        settings.expect_only(*known, "factor", *names, partial_rotary_factor=1.0)
-        low, high = (settings.number(name) for name in names[1:])
+    make = partial(RotaryPositionalEncoding, d_k, base=settings.number("rope_theta", base))
+    names: tuple[str, ...] = "rope_theta", "rope_type", "type"
+    found = next((settings.values[each] for each in names[1:] if each in settings.values), DEFAULT)
+    if found not in (DEFAULT, "linear", "llama3"):
+        raise UserError(
+            f"{settings.path}: rope_type must be default, linear or llama3 for this program, "
+            f"got {shown(found)}"
+        )
+    if found != DEFAULT:
+        names = *names, "factor"
+        factor = settings.number("factor")
+        if factor < 1.0:
+            raise UserError(f"{settings.path}: factor must be at least 1, got {factor}")
+        make = partial(make, scaling=PositionInterpolation(factor))
+    if found == "llama3":
+        own = "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"
+        names = *names, *own
+        length, low, high = settings.size(own[0]), *map(settings.number, own[1:])
         if not low < high:
             raise UserError(
                 f"{settings.path}: low_freq_factor must be below high_freq_factor, "
                 f"got {low} and {high}"
             )
-        length = settings.size(names[0])
         config.expect(original_max_position_embeddings=length)  # beside them, it would be preferred
-        scaling = Llama3Scaling(factor, length=length, low=low, high=high)
-    else:
-        raise UserError(
-            f"{settings.path}: rope_type must be default, linear or llama3 for this program, "
-            f"got {shown(found)}"
-        )
-    return partial(RotaryPositionalEncoding, d_k, base=base, scaling=scaling)
+        make = partial(make, scaling=Llama3Scaling(factor, length=length, low=low, high=high))
+    settings.expect_only(*names, partial_rotary_factor=1.0)
+    return make
 
 
-def read_windows(
-    config: Config, default: Sequence[bool], *, allowed: bool = True
-) -> list[int | None]:
+def read_windows(config: Config, default: Iterable[bool], allowed: bool) -> list[int | None]:
     """Read the window of each layer; None for a layer that attends to the whole text.
 
     Args:
@@ -270,14 +213,14 @@ def read_windows(
         UserError: If a setting is missing or invalid.
     """
     known = [WINDOW, WHOLE] if allowed else [WHOLE]
+    by_default = [WINDOW if has_window else WHOLE for has_window in default]
     kinds = config.values.get("layer_types")
-    if kinds is None:
-        kinds = [WINDOW if has_window else WHOLE for has_window in default]
-    is_list = isinstance(kinds, list) and len(kinds) == len(default)
+    kinds = by_default if kinds is None else kinds
+    is_list = isinstance(kinds, list) and len(kinds) == len(by_default)
     if not is_list or not {*map(str, kinds)} <= {*known}:
         raise UserError(
             f"{config.path}: layer_types must hold {' or '.join(map(repr, known))} for each of the "
-            f"{len(default)} layers, got {shown(kinds)}"
+            f"{len(by_default)} layers, got {shown(kinds)}"
         )
     return [config.size("sliding_window") if kind == WINDOW else None for kind in kinds]
 
@@ -296,41 +239,3 @@ def pair_neighbours(tensor: Tensor, d_k: int) -> Tensor:
         tensor([0, 4, 1, 5, 2, 6, 3, 7])
     """
     return tensor.unflatten(0, (-1, 2, d_k // 2)).transpose(1, 2).flatten(0, 2)
-
-
-def origins(
-    sizes: Sizes,
-    norms: Mapping[str, str],
-    convert_norm: Callable[[str, Tensor], Tensor] = lambda _, gains: gains,
-) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer.
-
-    Args:
-        sizes: The settings of the model.
-        norms: Published names of the normalisations of a layer.
-        convert_norm: Function from the published name of a normalisation and its tensor to gains.
-    """
-
-    def origin(name: str) -> Origin:
-        module = name.split(".")[-2]
-
-        def convert(tensor: Tensor) -> Tensor:
-            tensor = convert_norm(module, tensor) if module.endswith("norm") else tensor
-            return pair_neighbours(tensor, sizes.d_k) if module in ROTATED else tensor
-
-        return Origin((f"model.{name}", name), convert=convert)
-
-    table = origin("embed_tokens.weight")
-    if sizes.tied:
-        table = Origin((*table.names, "lm_head.weight"))
-    yield "token_embedding.weight", table
-    yield "output.weight", table if sizes.tied else Origin(("lm_head.weight",))
-    yield "decoder.norm.weight", origin("norm.weight")
-    for layer in range(sizes.num_layers):
-        here, there = f"decoder.layers.{layer}", f"layers.{layer}"
-        for ours, theirs in norms.items():
-            yield f"{here}.{ours}.weight", origin(f"{there}.{theirs}.weight")
-        for ours, theirs in PROJECTIONS.items():
-            has_bias = sizes.bias if "attention" in ours else sizes.feed_forward_bias
-            for kind in ("weight", "bias")[: 2 if has_bias else 1]:
-                yield f"{here}.{ours}.{kind}", origin(f"{there}.{theirs}.{kind}")

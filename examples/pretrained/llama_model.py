@@ -10,71 +10,109 @@ and is in all of Llama 3. Llama 3.1 also scales the rotary frequencies, for long
 Next: ``qwen3_model.py``, which normalises queries and keys.
 """
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
-import torch
+from torch import Tensor
 
-from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary, read_windows
-from pretrained.loading import Config, read_end_ids
-from pretrained.weights import load_model
-from transformer_blocks import EncoderLayer, PreNorm, RotaryPositionalEncoding
+from pretrained.language_model import LanguageModel
+from pretrained.llama_family import Sizes, pair_neighbours
+from pretrained.loading import Config
+from pretrained.weights import Origin
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    GatedFeedForward,
+    GroupedQueryAttention,
+    PreNorm,
+    QueryKeyTransform,
+    Residual,
+    SlidingWindowAttention,
+    fused_attention,
+)
 
-NORMS = {
-    "self_attention_residual.norm": "input_layernorm",
-    "feed_forward_residual.norm": "post_attention_layernorm",
-}
-"""Published names of the normalisations of a layer."""
 
-
-class Llama(LlamaFamily):
+class Llama(LanguageModel):
     """Llama: a language model with rotary positions, grouped query heads and SwiGLU.
 
     Args:
         sizes: The settings of the model.
-        rotary: Function that makes the rotary positions of a layer.
-        end_ids: Ids of the tokens that end a text.
     """
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        *,
-        rotary: Callable[[], RotaryPositionalEncoding],
-        end_ids: tuple[int, ...],
-    ) -> None:
-        layers = (
-            EncoderLayer(
-                sizes.attention([rotary()]),
-                sizes.feed_forward(),
-                residual=lambda: PreNorm(sizes.d_model, norm=sizes.norm()),
-            )
-            for _ in range(sizes.num_layers)
+    model_type = "llama"
+    expected: ClassVar[dict[str, Any]] = {"is_causal": True}
+    names: ClassVar[dict[str, str]] = {
+        "token_embedding": "embed_tokens",
+        "decoder.norm": "norm",
+        "decoder.layers": "layers",
+        "self_attention.query_projection": "self_attn.q_proj",
+        "self_attention.key_projection": "self_attn.k_proj",
+        "self_attention.value_projection": "self_attn.v_proj",
+        "self_attention.output_projection": "self_attn.o_proj",
+        "feed_forward.gate_projection": "mlp.gate_proj",
+        "feed_forward.up_projection": "mlp.up_proj",
+        "feed_forward.down_projection": "mlp.down_proj",
+        "self_attention_residual.norm": "input_layernorm",
+        "feed_forward_residual.norm": "post_attention_layernorm",
+    }
+    prefixes = ("model.", "")
+    left_out = r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # computed here
+
+    def __init__(self, sizes: Sizes) -> None:
+        layers = [self.make_layer(sizes, window) for window in sizes.windows]
+        super().__init__(
+            Encoder(layers, norm=sizes.norm()),
+            vocabulary_size=sizes.vocabulary_size,
+            d_model=sizes.d_model,
+            max_length=sizes.max_length,
+            end_ids=sizes.end_ids,
+            tied=sizes.tied,
         )
-        super().__init__(sizes, layers, end_ids=end_ids)
+        self.d_k = sizes.d_k
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Llama":
-        """Load a published Llama.
-
-        Args:
-            folder: Folder that holds ``config.json`` and the weights.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "llama")
-        sizes = Sizes.read(config, tied=False)
-        read_windows(config, [False] * sizes.num_layers, allowed=False)
-        make = partial(
-            cls,
-            sizes,
-            rotary=read_rotary(config, sizes.d_k, base=10000.0),
-            end_ids=read_end_ids(folder, config),
+    def make_layer(cls, sizes: Sizes, window: int | None) -> EncoderLayer:
+        """Make a layer, with a window or without."""
+        attention = GroupedQueryAttention(
+            sizes.d_model,
+            sizes.num_heads,
+            sizes.num_key_value_heads,
+            d_k=sizes.d_k,
+            bias=sizes.bias,
+            attention_function=fused_attention
+            if window is None
+            else SlidingWindowAttention(window),
+            transforms=cls.transforms(sizes, window),
         )
-        return load_model(make, folder, origins(sizes, NORMS), left_out=LEFT_OUT, dtype=dtype)
+        feed_forward = GatedFeedForward(
+            sizes.d_model, sizes.d_ff, activation=sizes.activation, bias=sizes.feed_forward_bias
+        )
+        return EncoderLayer(attention, feed_forward, residual=cls.residual(sizes))
+
+    @classmethod
+    def transforms(cls, sizes: Sizes, window: int | None) -> list[QueryKeyTransform]:
+        """Make what transforms the queries and keys of a layer."""
+        return [sizes.rotary() if window is None else (sizes.window_rotary or sizes.rotary)()]
+
+    @classmethod
+    def residual(cls, sizes: Sizes) -> Callable[[], Residual]:
+        """Return a function that makes the residual connection of a sublayer."""
+        return lambda: PreNorm(sizes.d_model, norm=sizes.norm())
+
+    @classmethod
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
+        return {"sizes": Sizes.read(folder, config)}
+
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from."""
+        return replace(super().origin(name), convert=partial(self.convert, name))
+
+    def convert(self, name: str, published: Tensor) -> Tensor:
+        """Make a parameter of a published tensor; reorder what is rotated in pairs."""
+        is_rotated = re.search(r"(query|key)_(projection|norm)\.", name)
+        return pair_neighbours(published, self.d_k) if is_rotated else published

@@ -34,9 +34,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Activation functions by their names in ``config.json``."""
 
-Family = TypeVar("Family")
-LARGEST = 2**28
-"""Upper limit of every size: beyond any published model; products of two still fit in torch."""
+Choice = TypeVar("Choice")
+LARGEST, MOST_LAYERS = 2**28, 2**10
+"""Upper limits of every size and of a number of layers: beyond any published model. Products of two
+sizes still fit in torch, and so many layers can be built before the weights are looked at."""
 
 
 def find_folder(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
@@ -109,31 +110,12 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Read a JSON file that holds an object, or an array if ``kind`` is ``list``.
 
     Raises:
         UserError: If the file is missing or damaged, or holds something else.
     """
-    content = _parse(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} must hold a JSON object, got a {type(content).__name__}")
-    return content
-
-
-def read_json_list(path: Path) -> list[Any]:
-    """Read a JSON file that holds an array.
-
-    Raises:
-        UserError: If the file is missing or damaged, or holds something else.
-    """
-    content = _parse(path)
-    if not isinstance(content, list):
-        raise UserError(f"{path} must hold a JSON array, got a {type(content).__name__}")
-    return content
-
-
-def _parse(path: Path) -> object:
     try:
         content = json.loads(path.read_bytes())
         json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
@@ -145,6 +127,9 @@ def _parse(path: Path) -> object:
         raise UserError(f"{path} holds a lone surrogate, which is no character") from error
     except ValueError as error:  # neither JSON nor UTF-8
         raise UserError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, kind):
+        noun = "array" if kind is list else "object"
+        raise UserError(f"{path} must hold a JSON {noun}, got a {type(content).__name__}")
     return content
 
 
@@ -272,9 +257,29 @@ def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
         raise UserError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
 
 
-def class_name(part: object) -> str | None:
-    """Return the name of the class of a tokenizer's part, or ``None`` if there is no such part."""
-    return None if part is None else type(part).__name__
+def expect_parts(
+    path: Path, tokenizer: Tokenizer, parts: Mapping[str, Mapping[str, object]]
+) -> dict[str, Any]:
+    """Check that a ``tokenizer.json`` describes the steps that are implemented here.
+
+    Args:
+        path: The file, which errors name.
+        tokenizer: The tokenizer that was read from it.
+        parts: The settings of each part, and the values that are implemented.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        UserError: If a setting has another value.
+    """
+    content: dict[str, Any] = json.loads(tokenizer.to_str())
+    for part, settings in parts.items():
+        for name, wanted in settings.items():
+            found = (content[part] or {}).get(name)
+            found = "" if found is None and wanted == "" else found
+            expect(path, part if name == "type" else name, found, wanted)
+    return content
 
 
 class Config:
@@ -393,12 +398,25 @@ class Config:
         part.path, part.values = f"{self.path}: {name}", values
         return part
 
-    def heads(self, name: str, d_model: int) -> int:
-        """Read a number of attention heads, which must divide the hidden size.
+    def sizes(self, **names: str) -> dict[str, int]:
+        """Read the sizes of a model; ``num_heads`` must divide ``d_model``.
 
         Args:
-            name: Name of the setting.
-            d_model: Hidden size.
+            names: Published name of each size, by ours.
+
+        Raises:
+            UserError: If one is missing or invalid.
+        """
+        sizes = {
+            ours: self.size(name, most=MOST_LAYERS if ours == "num_layers" else LARGEST)
+            for ours, name in names.items()
+        }
+        if "num_heads" in names:
+            self.check_heads(names["num_heads"], sizes["d_model"])
+        return sizes
+
+    def check_heads(self, name: str, d_model: int) -> None:
+        """Check that a number of attention heads divides the hidden size.
 
         Raises:
             UserError: If the number is missing or does not divide ``d_model``.
@@ -408,39 +426,27 @@ class Config:
             raise UserError(
                 f"{self.path}: {name} must divide the hidden size {d_model}, got {heads}"
             )
-        return heads
 
-    def activation(self, name: str) -> Callable[[Tensor], Tensor]:
-        """Read the name of an activation function, and return the function.
+    def choice(
+        self, name: str, choices: Mapping[str, Choice], default: str | None = None
+    ) -> Choice:
+        """Return what belongs to the name that a setting has as its value.
+
+        Args:
+            name: Name of the setting.
+            choices: What belongs to each value that is implemented.
+            default: The value if the file has none.
 
         Raises:
-            UserError: If the name is missing or unknown.
+            UserError: If the value is missing without a default, or is none of them.
         """
-        value = self.values.get(name)
-        if not isinstance(value, str) or value not in ACTIVATIONS:
+        value = self.values.get(name, default)
+        if not isinstance(value, str) or value not in choices:
             raise UserError(
-                f"{self.path}: {name} must be one of {', '.join(ACTIVATIONS)}, got {shown(value)}"
+                f"{self.path}: {name} must be one of {', '.join(choices)} for this program, "
+                f"got {shown(value)}"
             )
-        return ACTIVATIONS[value]
-
-
-def find_family(path: Path, families: Mapping[str, Family]) -> Family:
-    """Return what belongs to the ``model_type`` that a ``config.json`` names.
-
-    Args:
-        path: The file.
-        families: What a program has for each ``model_type`` that it knows.
-
-    Raises:
-        UserError: If it knows none of that name.
-    """
-    name = read_json(path).get("model_type")
-    if not isinstance(name, str) or name not in families:
-        raise UserError(
-            f"{path}: model_type must be one of {', '.join(families)} for this program, "
-            f"got {shown(name)}"
-        )
-    return families[name]
+        return choices[value]
 
 
 def read_end_ids(folder: Path, config: Config) -> tuple[int, ...]:

@@ -19,17 +19,15 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.errors import UserError
-from common.options import Number, Parser
+from common.options import Number
 from common.program import run_program
+from pretrained.arguments import add_texts, check_texts, model_parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("sentences", nargs="*", help="sentences (default: those of --file)")
-    parser.add_argument("--file", type=Path, help="file of sentences, one per line (default: none)")
+    parser = model_parser(__doc__)
+    add_texts(parser, "sentences")
     parser.add_argument(
         "--beam", type=Number(int, "above 0"), help="beam size (default: the published one)"
     )
@@ -39,10 +37,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="exponent of the length by which log-probabilities are divided (default: the "
         "published one)",
     )
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
-    if bool(options.sentences) == bool(options.file):
-        raise UserError("give either sentences or --file")
+    check_texts(options, "sentences")
     return options
 
 

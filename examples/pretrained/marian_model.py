@@ -12,18 +12,17 @@ Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian_translator.py``.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import Config
-from pretrained.weights import Origin, load_model
+from pretrained.loading import ACTIVATIONS, Config, expect
+from pretrained.weights import Origin, PublishedModel
 from transformer_blocks import (
-    DecoderCache,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_decoder,
@@ -36,28 +35,7 @@ SHARED = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight"),
     *("model.decoder.embed_tokens.weight", "lm_head.weight"),
 )
-ATTENTION = {
-    "query_projection": "q_proj",
-    "key_projection": "k_proj",
-    "value_projection": "v_proj",
-    "output_projection": "out_proj",
-}
-LAYER = {
-    **{f"self_attention.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
-    "self_attention_residual.norm": "self_attn_layer_norm",
-    "feed_forward.up_projection": "fc1",
-    "feed_forward.down_projection": "fc2",
-    "feed_forward_residual.norm": "final_layer_norm",
-}
-DECODER_LAYER = {
-    **LAYER,
-    **{f"cross_attention.{ours}": f"encoder_attn.{theirs}" for ours, theirs in ATTENTION.items()},
-    "cross_attention_residual.norm": "encoder_attn_layer_norm",
-}
-"""Published names of our modules. The names of ``SHARED`` all belong to one tensor."""
-
-LEFT_OUT = r"model\.(encoder|decoder)\.embed_positions\.weight"
-"""Positional encodings, which are computed here."""
+"""Published names of the embedding, which the output layer shares."""
 
 
 class SinesThenCosines(SinusoidalPositionalEncoding):
@@ -90,7 +68,7 @@ class SinesThenCosines(SinusoidalPositionalEncoding):
         self.table = torch.cat((self.table[:, 0::2], self.table[:, 1::2]), dim=1)
 
 
-class Marian(nn.Module):
+class Marian(PublishedModel):
     """Marian's encoder and decoder.
 
     Args:
@@ -105,6 +83,33 @@ class Marian(nn.Module):
         end_id: Id of the token that ends a sentence.
     """
 
+    model_type = "marian"
+    expected: ClassVar[dict[str, Any]] = {
+        "static_position_embeddings": True,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "is_causal": True,
+    }
+    names: ClassVar[dict[str, str]] = {
+        "self_attention.query_projection": "self_attn.q_proj",
+        "self_attention.key_projection": "self_attn.k_proj",
+        "self_attention.value_projection": "self_attn.v_proj",
+        "self_attention.output_projection": "self_attn.out_proj",
+        "self_attention_residual.norm": "self_attn_layer_norm",
+        "cross_attention.query_projection": "encoder_attn.q_proj",
+        "cross_attention.key_projection": "encoder_attn.k_proj",
+        "cross_attention.value_projection": "encoder_attn.v_proj",
+        "cross_attention.output_projection": "encoder_attn.out_proj",
+        "cross_attention_residual.norm": "encoder_attn_layer_norm",
+        "feed_forward.up_projection": "fc1",
+        "feed_forward.down_projection": "fc2",
+        "feed_forward_residual.norm": "final_layer_norm",
+    }
+    prefixes = ("model.",)
+    left_out = r"model\.(encoder|decoder)\.embed_positions\.weight"  # computed here
     final_bias: Tensor
 
     def __init__(
@@ -124,22 +129,13 @@ class Marian(nn.Module):
         self.padding_id, self.end_id, self.max_length = padding_id, end_id, max_length
         self.embedding = TokenEmbedding(vocabulary_size, d_model)
         self.positions = SinesThenCosines(d_model, max_length=max_length)
-        self.encoder = build_encoder(
-            num_layers=num_layers[0],
-            d_model=d_model,
-            num_heads=num_heads[0],
-            d_ff=d_ff[0],
-            dropout=0.0,
-            activation=activation,
+        of_encoder, of_decoder = (
+            dict[str, Any](num_layers=layers, num_heads=heads, d_ff=inner_size)
+            for layers, heads, inner_size in zip(num_layers, num_heads, d_ff, strict=True)
         )
-        self.decoder = build_decoder(
-            num_layers=num_layers[1],
-            d_model=d_model,
-            num_heads=num_heads[1],
-            d_ff=d_ff[1],
-            dropout=0.0,
-            activation=activation,
-        )
+        options: dict[str, Any] = {"d_model": d_model, "dropout": 0.0, "activation": activation}
+        self.encoder = build_encoder(**of_encoder, **options)
+        self.decoder = build_decoder(**of_decoder, **options)
         self.output = nn.Linear(d_model, vocabulary_size, bias=False)
         self.output.weight = self.embedding.weight
         self.register_buffer("final_bias", torch.zeros(1, vocabulary_size))
@@ -156,19 +152,6 @@ class Marian(nn.Module):
         mask = padding_mask(source, self.padding_id)
         return self.encoder(self.embed(source), mask=mask), mask
 
-    def decode(self, target: Tensor, cache: DecoderCache) -> Tensor:
-        """Compute the logits of the token that follows each of the newest target tokens.
-
-        Args:
-            target: Token ids, of shape (B, L).
-            cache: Keys and values of the memory and of the preceding target tokens, from
-                ``decoder.new_cache(memory)``. Those of ``target`` are appended.
-
-        Returns:
-            Logits, of shape (B, L, V).
-        """
-        return self.logits(self.decoder(self.embed(target, cache.length), cache=cache))
-
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
 
@@ -182,72 +165,45 @@ class Marian(nn.Module):
         return self.output(hidden) + self.final_bias
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Marian":
-        """Load a published translation model.
-
-        Args:
-            folder: Folder that holds ``config.json`` and ``model.safetensors``.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "marian")
-        config.values.setdefault("scale_embedding", False)  # the default of transformers
-        config.expect(
-            scale_embedding=True,
-            static_position_embeddings=True,
-            share_encoder_decoder_embeddings=True,
-            tie_word_embeddings=True,
-            normalize_before=False,
-            normalize_embedding=False,
-            add_final_layer_norm=False,
-            is_causal=True,
-        )
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
+        scaled = config.values.get("scale_embedding", False)  # the default of transformers
+        expect(config.path, "scale_embedding", scaled, True)
         # Limited, because the positional encoding is computed before the tensors are compared.
         vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model", most=2**13)
         padding_id = config.size("pad_token_id", least=0)
-        num_layers = config.size("encoder_layers"), config.size("decoder_layers")
-        num_heads = (
-            config.heads("encoder_attention_heads", d_model),
-            config.heads("decoder_attention_heads", d_model),
+        encoder, decoder = (
+            config.sizes(
+                num_layers=f"{stack}_layers",
+                num_heads=f"{stack}_attention_heads",
+                d_ff=f"{stack}_ffn_dim",
+                d_model="d_model",
+            )
+            for stack in ("encoder", "decoder")
         )
         config.expect(
             decoder_vocab_size=vocabulary_size,
             decoder_start_token_id=padding_id,
-            num_hidden_layers=num_layers[0],
-            num_attention_heads=num_heads[0],
+            num_hidden_layers=encoder["num_layers"],
+            num_attention_heads=encoder["num_heads"],
         )
-        make = partial(
-            cls,
-            vocabulary_size=vocabulary_size,
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            d_ff=(config.size("encoder_ffn_dim"), config.size("decoder_ffn_dim")),
-            max_length=config.size("max_position_embeddings", most=2**12),
-            padding_id=padding_id,
-            end_id=config.size("eos_token_id", least=0),
-            activation=config.activation("activation_function"),
-        )
-        return load_model(make, folder, origins(num_layers), left_out=LEFT_OUT, dtype=dtype)
+        return {
+            **{name: (encoder[name], decoder[name]) for name in encoder},
+            "vocabulary_size": vocabulary_size,
+            "d_model": d_model,
+            "max_length": config.size("max_position_embeddings", most=2**12),
+            "padding_id": padding_id,
+            "end_id": config.size("eos_token_id", least=0),
+            "activation": config.choice("activation_function", ACTIVATIONS),
+        }
 
-
-def origins(num_layers: tuple[int, int]) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    yield "embedding.weight", Origin(SHARED)
-    yield "output.weight", Origin(SHARED)
-    yield "final_bias", Origin(("final_logits_bias",))
-    stacks = ("encoder", num_layers[0], LAYER), ("decoder", num_layers[1], DECODER_LAYER)
-    for stack, count, modules in stacks:
-        for layer in range(count):
-            for ours, theirs in modules.items():
-                for kind in ("weight", "bias"):
-                    name = f"model.{stack}.layers.{layer}.{theirs}.{kind}"
-                    yield f"{stack}.layers.{layer}.{ours}.{kind}", Origin((name,))
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from."""
+        if name == "final_bias":
+            return Origin(("final_logits_bias",))
+        if name in ("embedding.weight", "output.weight"):
+            return Origin(SHARED)
+        return super().origin(name)
 
 
 class MarianSteps(IncrementalDecoder):

@@ -6,7 +6,6 @@ Next: ``marian.py``, the program.
 import argparse
 import json
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +15,12 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from common.batching import group_by_length
 from common.errors import UserError
 from common.terminal import counted
-from common.text_files import decode_line, read_lines
-from pretrained.loading import Config, find_family, find_folder
+from pretrained.arguments import check_beam, read_texts
+from pretrained.batches import check_ids, make_batches, unused_ids
+from pretrained.loading import Config, find_folder
 from pretrained.marian_model import Marian, MarianSteps
 from pretrained.sentence_pieces import END, PADDING, SentencePieces
 from pretrained.weights import FILES as WEIGHT_FILES
@@ -67,21 +65,13 @@ class PublishedTranslator:
         Raises:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
-        model_class = find_family(folder / "config.json", {"marian": Marian})
+        model_class = Config(folder / "config.json").choice("model_type", {"marian": Marian})
         tokenizer, model = SentencePieces.load(folder), model_class.load(folder, dtype=dtype)
-        vocabulary = tokenizer.vocabulary
-        for token, wanted in ((PADDING, model.padding_id), (END, model.end_id)):
-            if vocabulary[token] != wanted:
-                raise UserError(
-                    f"{folder}: {token} is {vocabulary[token]} in vocab.json but {wanted} in "
-                    "config.json"
-                )
-        vocabulary_size = len(model.embedding.weight)
-        if max(vocabulary.values()) >= vocabulary_size:
-            raise UserError(
-                f"{folder}: the ids of vocab.json must be below the vocab_size of config.json, "
-                f"got {max(vocabulary.values())} and {vocabulary_size}"
-            )
+        special = {
+            token: (tokenizer.vocabulary[token], wanted)
+            for token, wanted in ((PADDING, model.padding_id), (END, model.end_id))
+        }
+        check_ids(folder, tokenizer.tokens, model.embedding.weight, special)
         return cls(model, tokenizer, **read_search(folder, model))
 
     def translate(
@@ -108,8 +98,7 @@ class PublishedTranslator:
         Returns:
             A translation for each sentence, in the same order.
         """
-        model, longest = self.model, self.model.max_length
-        device = model.embedding.weight.device
+        model, longest, table = self.model, self.model.max_length, self.model.embedding.weight
         encoded = [self.tokenizer.encode(text) if text.strip() else [] for text in sentences]
         if too_long := sum(len(ids) > longest for ids in encoded):
             log.warning(
@@ -119,21 +108,20 @@ class PublishedTranslator:
                 [*ids[: longest - 1], model.end_id] if len(ids) > longest else ids
                 for ids in encoded
             ]
-        ids_of_embedding = range(len(model.embedding.weight))
-        suppressed = [number for number in ids_of_embedding if number not in self.tokenizer.tokens]
+        unused = unused_ids(self.tokenizer.tokens, table)
         translations = ["" for _ in encoded]
-        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
-            sequences = [torch.tensor(encoded[index]) for index in chosen]
-            source = pad_sequence(sequences, batch_first=True, padding_value=model.padding_id)
+        for chosen, source in make_batches(
+            encoded, batch_tokens, padding_id=model.padding_id, device=table.device
+        ):
             length = min(max_length or self.max_length or 2 * source.shape[1] + 10, longest)
             found = generate(
                 model,
-                source.to(device),
+                source,
                 beams=self.beams if beams is None else beams,
                 length_penalty=self.length_penalty if length_penalty is None else length_penalty,
                 lookahead=self.lookahead,
                 max_length=length,
-                suppressed=suppressed,
+                suppressed=unused,
             )
             for index, hypothesis in zip(chosen, found, strict=True):
                 translations[index] = self.tokenizer.decode(hypothesis.tokens)
@@ -239,20 +227,12 @@ def generate(
 
 def translate_lines(options: argparse.Namespace) -> None:
     """Print the translations of sentences from the arguments or a file, one per line."""
-    lines = (
-        read_lines(options.file)
-        if options.file
-        else [decode_line(os.fsencode(each), where="a sentence") for each in options.sentences]
-    )
+    lines = read_texts(options)
     translator = PublishedTranslator.load(
         find_folder(options.model, FILES, revision=options.revision)
     )
-    vocabulary_size = len(translator.model.embedding.weight)
     beams = options.beam or translator.beams
-    if beams > vocabulary_size:
-        raise UserError(
-            f"--beam must not exceed the {vocabulary_size} tokens of the vocabulary, got {beams}"
-        )
+    check_beam(beams, len(translator.model.embedding.weight))
     prepared = replace(translator, model=prepare(translator.model))
     for line in prepared.translate(lines, beams=beams, length_penalty=options.length_penalty):
         print(line)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import Config, read_json_list, shown
+from pretrained.loading import Config, read_json, shown
 from pretrained.weights import Origin, load_model
 
 
@@ -169,7 +169,7 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
     if not path.exists():
         return DEFAULT
     found = []
-    for index, module in enumerate(read_json_list(path)):
+    for index, module in enumerate(read_json(path, list)):
         name, part = (
             (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         )
@@ -230,16 +230,10 @@ def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.
         use_residual=False,
         **ON_SENTENCES,
     )
-    activation = config.values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(activation, str) or activation not in DENSE_ACTIVATIONS:
-        raise UserError(
-            f"{config.path}: activation_function must be one of {', '.join(DENSE_ACTIVATIONS)}, "
-            f"got {shown(activation)}"
-        )
+    default = "torch.nn.modules.activation.Tanh"
+    activation = config.choice("activation_function", DENSE_ACTIVATIONS, default)
     bias = config.flag("bias", True)
     out_features = config.size("out_features")
     make = partial(nn.Linear, in_features, out_features, bias=bias)
-    names = ("weight", "bias") if bias else ("weight",)
-    origins = [(name, Origin((f"linear.{name}",))) for name in names]
-    linear = load_model(make, folder, origins, left_out="", dtype=dtype)
-    return nn.Sequential(linear, DENSE_ACTIVATIONS[activation]()), out_features
+    linear = load_model(make, folder, lambda _, name: Origin((f"linear.{name}",)), dtype=dtype)
+    return nn.Sequential(linear, activation()), out_features

@@ -8,82 +8,46 @@ layers from ``max_window_layers`` on have a sliding window.
 Next: ``gemma3_model.py``, most of whose layers have a sliding window.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import nn
 
-from pretrained.llama_family import LEFT_OUT, LlamaFamily, Sizes, origins, read_rotary, read_windows
-from pretrained.llama_model import NORMS
-from pretrained.loading import Config, read_end_ids
-from pretrained.weights import load_model
-from transformer_blocks import EncoderLayer, PreNorm, QueryKeyNorm, RotaryPositionalEncoding
-
-QWEN3_NORMS = NORMS | {
-    "self_attention.transforms.0.query_norm": "self_attn.q_norm",
-    "self_attention.transforms.0.key_norm": "self_attn.k_norm",
-}
-"""Published names of the normalisations of a layer."""
+from pretrained.llama_family import Sizes
+from pretrained.llama_model import Llama
+from pretrained.loading import Config
+from transformer_blocks import QueryKeyNorm, QueryKeyTransform
 
 
-class Qwen3(LlamaFamily):
+class Qwen3(Llama):
     """Qwen3: a Llama that normalises queries and keys.
 
     Args:
         sizes: The settings of the model.
-        rotary: Function that makes the rotary positions of a layer.
-        windows: Window of each layer; None for a layer that attends to the whole text.
-        end_ids: Ids of the tokens that end a text.
     """
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        *,
-        rotary: Callable[[], RotaryPositionalEncoding],
-        windows: list[int | None],
-        end_ids: tuple[int, ...],
-    ) -> None:
-        norm = partial(nn.RMSNorm, eps=sizes.eps)
-        layers = (
-            EncoderLayer(
-                sizes.attention([QueryKeyNorm(sizes.d_k, norm=norm), rotary()], window=window),
-                sizes.feed_forward(),
-                residual=lambda: PreNorm(sizes.d_model, norm=sizes.norm()),
-            )
-            for window in windows
-        )
-        super().__init__(sizes, layers, end_ids=end_ids)
+    model_type = "qwen3"
+    names = Llama.names | {
+        "self_attention.transforms.0.query_norm": "self_attn.q_norm",
+        "self_attention.transforms.0.key_norm": "self_attn.k_norm",
+    }
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Qwen3":
-        """Load a published Qwen3.
+    def transforms(cls, sizes: Sizes, window: int | None) -> list[QueryKeyTransform]:
+        """Make what transforms the queries and keys of a layer."""
+        norm = QueryKeyNorm(sizes.d_k, norm=partial(nn.RMSNorm, eps=sizes.eps))
+        return [norm, *super().transforms(sizes, window)]
 
-        Args:
-            folder: Folder that holds ``config.json`` and the weights.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "qwen3")
-        sizes = Sizes.read(config, tied=False)
+    @classmethod
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
         first = config.size("max_window_layers", 28, least=0)
-        has_windows = config.flag("use_sliding_window", False)
-        make = partial(
-            cls,
-            sizes,
-            rotary=read_rotary(config, sizes.d_k, base=10000.0),
-            windows=read_windows(
-                config,
-                [has_windows and layer >= first for layer in range(sizes.num_layers)],
-                allowed=has_windows,
-            ),
-            end_ids=read_end_ids(folder, config),
+        allowed = config.flag("use_sliding_window", False)
+        sizes = Sizes.read(
+            folder,
+            config,
+            has_window=lambda layer: allowed and layer >= first,
+            windows_allowed=allowed,
         )
-        return load_model(make, folder, origins(sizes, QWEN3_NORMS), left_out=LEFT_OUT, dtype=dtype)
+        return {"sizes": sizes}

@@ -9,25 +9,27 @@ published tensor.
 Next: ``wordpiece.py``, BERT's tokenizer.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from common.errors import UserError
-from pretrained import bert_model
 from pretrained.bert_model import Bert
 from pretrained.loading import Config
-from pretrained.weights import Origin, load_model
-
-LEFT_OUT = r"(roberta\.)?(embeddings\.position_ids|pooler\..*)|(lm_head|classifier|qa_outputs)\..*"
-"""Position numbers, the pooler and the heads, which are not needed for sentence vectors."""
+from pretrained.weights import Origin
 
 
 class Roberta(Bert):
     """RoBERTa's encoder; the arguments are those of :class:`~pretrained.bert_model.Bert`."""
+
+    model_type = "roberta"
+    prefixes = ("", "roberta.")
+    # Position numbers, the pooler and the heads, which sentence vectors do not need.
+    left_out = (
+        r"(roberta\.)?(embeddings\.position_ids|pooler\..*)|(lm_head|classifier|qa_outputs)\..*"
+    )
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embed tokens; their positions count the tokens that are not padding, wherever it is."""
@@ -37,52 +39,18 @@ class Roberta(Bert):
         return x + encodings[numbers.clamp(min=0)]
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "Roberta":
-        """Load a published RoBERTa.
-
-        Args:
-            folder: Folder that holds ``config.json`` and the weights.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "roberta")
-        config.expect(
-            position_embedding_type="absolute", is_decoder=False, add_cross_attention=False
-        )
-        d_model, num_layers = config.size("hidden_size"), config.size("num_hidden_layers")
-        padding_id = config.size("pad_token_id", 1, least=0)
-        positions = config.size("max_position_embeddings") - padding_id - 1
-        if positions < 1:
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a ``config.json``."""
+        arguments = super().read(folder, config)
+        padding_id, rows = config.size("pad_token_id", 1, least=0), arguments["max_length"]
+        if rows <= padding_id + 1:
             raise UserError(
                 f"{config.path}: max_position_embeddings must exceed pad_token_id by more than 1, "
-                f"got {positions + padding_id + 1} and {padding_id}"
+                f"got {rows} and {padding_id}"
             )
-        make = partial(
-            cls,
-            vocabulary_size=config.size("vocab_size"),
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=config.heads("num_attention_heads", d_model),
-            d_ff=config.size("intermediate_size"),
-            max_length=positions,
-            num_segments=config.size("type_vocab_size", 2),
-            activation=config.activation("hidden_act"),
-            eps=config.number("layer_norm_eps", 1e-12),
-            padding_id=padding_id,
-        )
-        return load_model(
-            make, folder, origins(num_layers, padding_id), left_out=LEFT_OUT, dtype=dtype
-        )
+        return arguments | {"max_length": rows - padding_id - 1, "padding_id": padding_id}
 
-
-def origins(num_layers: int, padding_id: int) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    for ours, origin in bert_model.origins(num_layers):
-        names = [name for name in origin.names if not name.startswith("bert.")]
-        skipped = padding_id + 1 if ours == "positions.weight" else 0
-        yield ours, Origin((*names, *(f"roberta.{name}" for name in names)), skipped=skipped)
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from; the first positions are not used."""
+        skipped = self.padding_id + 1 if name == "positions.weight" else 0
+        return replace(super().origin(name), skipped=skipped)

@@ -22,17 +22,15 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.errors import UserError
-from common.options import Number, Parser
+from common.options import Number
 from common.program import run_program
+from pretrained.arguments import add_texts, check_texts, model_parser
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(description=__doc__)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("texts", nargs="*", help="texts (default: those of --file)")
-    parser.add_argument("--file", type=Path, help="file of texts, one per line (default: none)")
+    parser = model_parser(__doc__)
+    add_texts(parser, "texts")
     parser.add_argument("--prefix", default="", help="text before each text (default: none)")
     parser.add_argument(
         "--length",
@@ -43,10 +41,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--beam", type=Number(int, "above 0"), default=1, help="beam size (default: 1)"
     )
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
     options = parser.parse_args(arguments)
-    if bool(options.texts) == bool(options.file):
-        raise UserError("give either texts or --file")
+    check_texts(options, "texts")
     return options
 
 

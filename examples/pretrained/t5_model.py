@@ -20,17 +20,19 @@ Next: ``unigram.py``, T5's tokenizer.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import ACTIVATIONS, LARGEST, Config, shown
-from pretrained.weights import Origin, load_model, read_names
+from pretrained.language_model import suppressing
+from pretrained.loading import ACTIVATIONS, LARGEST, MOST_LAYERS, Config
+from pretrained.weights import Origin, PublishedModel, read_names, rename
 from transformer_blocks import (
     Decoder,
     DecoderLayer,
@@ -48,14 +50,12 @@ from transformer_blocks.generation import IncrementalDecoder
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
-ATTENTION = {
-    "query_projection": "q",
-    "key_projection": "k",
-    "value_projection": "v",
-    "output_projection": "o",
+NETWORKS = {
+    **{name: (name, False) for name in ACTIVATIONS},
+    **{f"gated-{name}": (name, True) for name in ACTIVATIONS},
+    "gated-gelu": ("gelu_new", True),
 }
-LEFT_OUT = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
-"""Biases of the cross-attention, which the first files hold and no layer uses."""
+"""Values of ``feed_forward_proj``: the activation function, and whether there is a gate."""
 
 
 @dataclass(frozen=True)
@@ -99,62 +99,6 @@ class T5Sizes:
     start_id: int
     end_id: int
 
-    @classmethod
-    def read(cls, config: Config, *, tied: bool) -> "T5Sizes":
-        """Read the settings of a ``config.json``.
-
-        Raises:
-            UserError: If a setting is missing, invalid or not implemented.
-        """
-        num_layers, num_heads = config.size("num_layers"), config.size("num_heads")
-        config.expect(
-            is_encoder_decoder=True,
-            is_causal=True,
-            num_hidden_layers=num_layers,
-            num_attention_heads=num_heads,
-        )
-        buckets = config.size("relative_attention_num_buckets", 32)
-        distance = config.size("relative_attention_max_distance", 128)
-        if buckets < 4 or buckets % 2 or distance <= buckets // 2:
-            raise UserError(
-                f"{config.path}: relative_attention_num_buckets must be even, at least 4 and less "
-                "than twice relative_attention_max_distance, "
-                f"got {buckets} and {distance}"
-            )
-        kind = config.values.get("feed_forward_proj", "relu")
-        gate, name = ("gated-", "gelu_new") if kind == "gated-gelu" else ("", kind)
-        if isinstance(name, str) and name.startswith("gated-"):
-            gate, name = "gated-", name.removeprefix("gated-")
-        if not isinstance(name, str) or name not in ACTIVATIONS:
-            raise UserError(
-                f"{config.path}: feed_forward_proj must be one of {', '.join(ACTIVATIONS)}, or one "
-                f"of these after 'gated-', got {shown(kind)}"
-            )
-        config.expect(dense_act_fn=name, is_gated_act=bool(gate))
-        vocabulary_size = config.size("vocab_size")
-        token_id = partial(config.size, least=0, most=vocabulary_size - 1)
-        padding_id = token_id("pad_token_id", 0)
-        return cls(
-            vocabulary_size=vocabulary_size,
-            d_model=config.size("d_model"),
-            d_k=config.size("d_kv", most=LARGEST // num_heads),
-            d_ff=config.size("d_ff"),
-            num_layers=(num_layers, config.size("num_decoder_layers", num_layers)),
-            num_heads=num_heads,
-            num_buckets=buckets,
-            max_distance=distance,
-            eps=config.number("layer_norm_epsilon", 1e-6),
-            activation=ACTIVATIONS[name],
-            gated=bool(gate),
-            scaled=config.flag(
-                "scale_decoder_outputs", config.flag("tie_word_embeddings", default=True)
-            ),
-            tied=tied,
-            padding_id=padding_id,
-            start_id=token_id("decoder_start_token_id", padding_id),
-            end_id=token_id("eos_token_id", 1),
-        )
-
     def norm(self) -> nn.RMSNorm:
         """Make a normalisation."""
         return nn.RMSNorm(self.d_model, eps=self.eps)
@@ -189,15 +133,41 @@ class T5Sizes:
         return kind(self.d_model, self.d_ff, activation=self.activation, bias=False)
 
 
-class T5(nn.Module):
+class T5(PublishedModel):
     """T5's encoder and decoder.
 
     Args:
         sizes: The settings of the model.
     """
 
+    model_type = "t5"
+    expected: ClassVar[dict[str, Any]] = {"is_encoder_decoder": True, "is_causal": True}
+    names: ClassVar[dict[str, str]] = {
+        "encoder.layers": "encoder.block",
+        "decoder.layers": "decoder.block",
+        "norm": "final_layer_norm",
+        "self_attention_residual.norm": "layer.0.layer_norm",
+        "self_attention.attention_function": "layer.0.SelfAttention.relative_attention_bias",
+        "self_attention.query_projection": "layer.0.SelfAttention.q",
+        "self_attention.key_projection": "layer.0.SelfAttention.k",
+        "self_attention.value_projection": "layer.0.SelfAttention.v",
+        "self_attention.output_projection": "layer.0.SelfAttention.o",
+        "cross_attention_residual.norm": "layer.1.layer_norm",
+        "cross_attention.query_projection": "layer.1.EncDecAttention.q",
+        "cross_attention.key_projection": "layer.1.EncDecAttention.k",
+        "cross_attention.value_projection": "layer.1.EncDecAttention.v",
+        "cross_attention.output_projection": "layer.1.EncDecAttention.o",
+        "feed_forward_residual.norm": "layer.2.layer_norm",
+        "feed_forward.gate_projection": "layer.2.DenseReluDense.wi_0",
+        "feed_forward.up_projection": "layer.2.DenseReluDense.wi",
+        "feed_forward.down_projection": "layer.2.DenseReluDense.wo",
+    }
+    # Biases of the cross-attention, which the first files hold and no layer uses.
+    left_out = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+
     def __init__(self, sizes: T5Sizes) -> None:
         super().__init__()
+        self.sizes = sizes
         self.padding_id, self.start_id = sizes.padding_id, sizes.start_id
         self.end_id = sizes.end_id
         self.scale = sizes.d_model**-0.5 if sizes.scaled else 1.0
@@ -260,64 +230,66 @@ class T5(nn.Module):
         return self.logits(self.decoder(self.embed(target), memory, memory_mask=mask))
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "T5":
-        """Load a published T5.
-
-        Args:
-            folder: Folder that holds ``config.json`` and the weights.
-            dtype: Data type of the parameters, in which the model computes.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
-        """
-        config = Config(folder / "config.json", "t5")
-        sizes = T5Sizes.read(config, tied=OUTPUT not in read_names(folder))
-        return load_model(
-            partial(cls, sizes), folder, origins(sizes), left_out=LEFT_OUT, dtype=dtype
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a folder and its ``config.json``."""
+        sizes = config.sizes(
+            vocabulary_size="vocab_size", d_model="d_model", d_ff="d_ff", num_layers="num_layers"
         )
+        num_layers, num_heads = sizes.pop("num_layers"), config.size("num_heads")
+        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
+        buckets = config.size("relative_attention_num_buckets", 32)
+        distance = config.size("relative_attention_max_distance", 128)
+        if buckets < 4 or buckets % 2 or distance <= buckets // 2:
+            raise UserError(
+                f"{config.path}: relative_attention_num_buckets must be even, at least 4 and less "
+                "than twice relative_attention_max_distance, "
+                f"got {buckets} and {distance}"
+            )
+        activation, gated = config.choice("feed_forward_proj", NETWORKS, "relu")
+        config.expect(dense_act_fn=activation, is_gated_act=gated)
+        ties = config.flag("tie_word_embeddings", default=True)
+        token_id = partial(config.size, least=0, most=sizes["vocabulary_size"] - 1)
+        padding_id = token_id("pad_token_id", 0)
+        found = T5Sizes(
+            **sizes,
+            d_k=config.size("d_kv", most=LARGEST // num_heads),
+            num_layers=(
+                num_layers,
+                config.size("num_decoder_layers", num_layers, most=MOST_LAYERS),
+            ),
+            num_heads=num_heads,
+            num_buckets=buckets,
+            max_distance=distance,
+            eps=config.number("layer_norm_epsilon", 1e-6),
+            activation=ACTIVATIONS[activation],
+            gated=gated,
+            scaled=config.flag("scale_decoder_outputs", ties),
+            tied=OUTPUT not in read_names(folder),
+            padding_id=padding_id,
+            start_id=token_id("decoder_start_token_id", padding_id),
+            end_id=token_id("eos_token_id", 1),
+        )
+        return {"sizes": found}
 
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from."""
+        if name == "output.weight" and not self.sizes.tied:
+            return Origin((OUTPUT,))
+        if name in ("embedding.weight", "output.weight"):
+            return Origin(SHARED)
+        published = rename(name, self.names)
+        if name.startswith("encoder"):  # has no cross-attention
+            published = published.replace(".layer.2.", ".layer.1.")
+        if self.sizes.gated:
+            published = published.replace(".wi.", ".wi_1.")
+        if "attention_function" in name:
+            published = re.sub(r"block\.\d+", "block.0", published)
+        is_query = "cross_attention.query" in name
+        return Origin((published,), convert=self.unscale if is_query else None)
 
-def origins(sizes: T5Sizes) -> Iterator[tuple[str, Origin]]:
-    """Yield the name of each parameter and its origin in a published file, layer by layer."""
-    yield "embedding.weight", Origin(SHARED)
-    yield "output.weight", Origin(SHARED if sizes.tied else (OUTPUT,))
-    linear = {"up_projection": "wi", "down_projection": "wo"}
-    if sizes.gated:
-        linear = {"gate_projection": "wi_0", "up_projection": "wi_1", "down_projection": "wo"}
-    sublayers = {
-        "encoder": (("self_attention", "SelfAttention"), ("feed_forward", "DenseReluDense")),
-        "decoder": (
-            ("self_attention", "SelfAttention"),
-            ("cross_attention", "EncDecAttention"),
-            ("feed_forward", "DenseReluDense"),
-        ),
-    }
-
-    def unscale(weight: Tensor) -> Tensor:
-        return weight * math.sqrt(sizes.d_k)
-
-    for (stack, parts), count in zip(sublayers.items(), sizes.num_layers, strict=True):
-        yield f"{stack}.norm.weight", Origin((f"{stack}.final_layer_norm.weight",))
-        shared = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        for layer in range(count):
-            here = f"{stack}.layers.{layer}"
-            yield f"{here}.self_attention.attention_function.weight", Origin((shared,))
-            for number, (ours, theirs) in enumerate(parts):
-                there = f"{stack}.block.{layer}.layer.{number}"
-                yield f"{here}.{ours}_residual.norm.weight", Origin((f"{there}.layer_norm.weight",))
-                modules = linear if ours == "feed_forward" else ATTENTION
-                for module, published in modules.items():
-                    is_query = ours == "cross_attention" and module == "query_projection"
-                    yield (
-                        f"{here}.{ours}.{module}.weight",
-                        Origin(
-                            (f"{there}.{theirs}.{published}.weight",),
-                            convert=unscale if is_query else None,
-                        ),
-                    )
+    def unscale(self, weight: Tensor) -> Tensor:
+        """Multiply by the factor by which the fused kernel divides the scores."""
+        return weight * math.sqrt(self.sizes.d_k)
 
 
 class T5Steps(IncrementalDecoder):
@@ -331,14 +303,9 @@ class T5Steps(IncrementalDecoder):
 
     def __init__(self, model: T5, source: Tensor, *, suppressed: Sequence[int] = ()) -> None:
         memory, memory_mask = model.encode(source)
-        ids = torch.tensor(suppressed, dtype=torch.int64, device=source.device)
-
-        def suppress(hidden: Tensor) -> Tensor:
-            return model.logits(hidden).index_fill_(1, ids, -math.inf)
-
         super().__init__(
             model.decoder,
             model.decoder.new_cache(memory, memory_mask=memory_mask),
             embed=model.embed,
-            output=suppress if suppressed else model.logits,
+            output=suppressing(model.logits, suppressed, source.device),
         )

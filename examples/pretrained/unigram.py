@@ -8,13 +8,12 @@ decoded.
 Next: ``text_to_text.py``, the outputs for several texts.
 """
 
-import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from common.errors import UserError
-from pretrained.loading import expect, read_tokenizer, reporting_panics
+from pretrained.loading import expect_parts, read_tokenizer, reporting_panics
 
 PADDING, UNKNOWN = "<pad>", "<unk>"
 
@@ -49,8 +48,7 @@ class Unigram:
         for token in (PADDING, UNKNOWN):
             if tokenizer.token_to_id(token) is None:
                 raise UserError(f"{path}: the vocabulary must hold {token!r}")
-        unknown = json.loads(tokenizer.to_str())["model"]["unk_id"]
-        expect(path, "unk_id", unknown, tokenizer.token_to_id(UNKNOWN))
+        expect_parts(path, tokenizer, {"model": {"unk_id": tokenizer.token_to_id(UNKNOWN)}})
         end = tokenizer.encode("").ids
         plain = tokenizer.encode("a", add_special_tokens=False).ids
         if len(end) != 1 or tokenizer.encode("a").ids != [*plain, *end]:

@@ -1,8 +1,9 @@
 """Weights: read the parameters of a model from published safetensors files.
 
 The tensors of a published model have other names than our parameters, and sometimes another layout:
-an :class:`Origin` describes for each parameter which tensor it is read from, and how. A large model
-is published in several files, with an index that names the file of each tensor.
+an :class:`Origin` describes for each parameter which tensor it is read from, and how. Each class of
+models is a :class:`PublishedModel`: its table of names gives the origins. A large model is
+published in several files, with an index that names the file of each tensor.
 
 Nothing is half loaded: names are compared first, then shapes, and only then are tensors read. A
 file is refused if a tensor is missing, unknown, of another shape, or contains NaN.
@@ -14,18 +15,19 @@ Next: ``bert_model.py``, an encoder.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import check_content, read_json, shown
+from pretrained.loading import Config, check_content, read_json, shown
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -106,21 +108,22 @@ class Published:
 def load_model(
     make: Callable[[], Model],
     folder: Path,
-    origins: Iterable[tuple[str, Origin]],
+    find_origin: Callable[[Model, str], Origin],
     *,
-    left_out: str,
+    left_out: str = "",
     dtype: torch.dtype,
 ) -> Model:
     """Build a model with the weights of a folder.
 
-    A ``config.json`` with more or larger layers than the files costs neither time nor memory: names
-    and shapes are compared before a tensor is read.
+    A ``config.json`` with larger layers than the files costs neither time nor memory: names and
+    shapes are compared before a tensor is read.
 
     Args:
         make: Builds the model. It is called on torch's device "meta", where tensors have a shape
             and occupy no memory.
         folder: Folder that holds :data:`WEIGHTS`, or several files and their :data:`INDEX`.
-        origins: The name of each parameter with the tensor that it is read from.
+        find_origin: Function from the model and the name of a parameter to the tensor that the
+            parameter is read from.
         left_out: Regular expression of the names of tensors that the model does not need.
         dtype: Data type of the parameters, in which the model computes.
 
@@ -132,23 +135,22 @@ def load_model(
             shape, or NaN or infinite.
     """
     with _open_weights(folder) as published:
-        unused = dict.fromkeys(published.files)
+        with torch.device("meta"):
+            model = make().to(dtype)
         found: dict[str, tuple[Origin, list[str]]] = {}
-        for ours, origin in origins:
+        for ours in model.state_dict():
+            origin = find_origin(model, ours)
             names = [name for name in origin.names if name in published.files]
             if not names:
                 raise UserError(f"{published.path} lacks tensor {origin.names[0]!r}")
-            for name in names:
-                unused.pop(name, None)
             found[ours] = origin, names
-        for name in sorted(unused):
+        used = {name for _, names in found.values() for name in names}
+        for name in sorted(published.files.keys() - used):
             if not re.fullmatch(left_out, name):
                 raise UserError(
                     f"{published.files[name][1]} holds tensor {shown(name)}, which the model does "
                     "not use"
                 )
-        with torch.device("meta"):
-            model = make().to(dtype)
         for ours, target in model.state_dict().items():
             origin, names = found[ours]
             for name in names:
@@ -165,6 +167,68 @@ def load_model(
                         )
                 target.copy_(origin.read(first))
     return model.eval()
+
+
+class PublishedModel(nn.Module):
+    """A model whose settings and parameters are published under other names.
+
+    Attributes:
+        model_type: The ``model_type`` in its ``config.json``.
+        expected: Settings that have no other value here; a file may leave them out.
+        names: Published names of parts of our parameters' names.
+        prefixes: What may precede a published name.
+        left_out: Regular expression of the names of tensors that the model does not need.
+    """
+
+    model_type: ClassVar[str]
+    expected: ClassVar[dict[str, Any]] = {}
+    names: ClassVar[dict[str, str]]
+    prefixes: ClassVar[tuple[str, ...]] = ("",)
+    left_out: ClassVar[str] = ""
+
+    @classmethod
+    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
+        """Read the arguments of the class from a folder and its ``config.json``.
+
+        Raises:
+            UserError: If a setting is missing, invalid or not implemented.
+        """
+        raise NotImplementedError
+
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from."""
+        published = rename(name, self.names)
+        return Origin(tuple(f"{prefix}{published}" for prefix in self.prefixes))
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> Self:
+        """Load a published model.
+
+        Args:
+            folder: Folder that holds ``config.json`` and the weights.
+            dtype: Data type of the parameters, in which the model computes.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            UserError: If a file is missing or damaged, or belongs to another model.
+        """
+        config = Config(folder / "config.json", cls.model_type)
+        config.expect(**cls.expected)
+        make = partial(cls, **cls.read(folder, config))
+        return load_model(make, folder, cls.origin, left_out=cls.left_out, dtype=dtype)
+
+
+def rename(name: str, names: Mapping[str, str]) -> str:
+    """Replace those parts of a dotted name that a table has; of two that overlap, the longer.
+
+    Example:
+        >>> rename("layers.2.norm.weight", {"layers": "h", "norm": "ln", "layers.2": "last"})
+        'last.ln.weight'
+    """
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"(?<![^.])({known})(?![^.])", lambda found: names[found[0]], name)
 
 
 def read_names(folder: Path) -> frozenset[str]:
@@ -203,7 +267,7 @@ def _check_shape(published: Published, name: str, origin: Origin, target: Tensor
 
 @contextmanager
 def _open_weights(folder: Path) -> Iterator[Published]:
-    """Open the files of a model; each of their errors becomes a UserError of one line."""
+    """Open the files of a model."""
     path, index = folder / WEIGHTS, folder / INDEX
     if not path.is_file() and not index.is_file():
         reason = "--revision may name a revision on the hub that has one"
@@ -223,19 +287,13 @@ def _open_weights(folder: Path) -> Iterator[Published]:
 def _open(path: Path, stack: ExitStack) -> dict[str, tuple[Any, Path]]:
     """Open a file, and return it with its path for the name of each of its tensors."""
     check_content(path)
-    stack.enter_context(_as_user_errors(path))
-    file = stack.enter_context(safe_open(path, framework="pt"))
-    return dict.fromkeys(file.keys(), (file, path))
-
-
-@contextmanager
-def _as_user_errors(path: Path) -> Iterator[None]:
     try:
-        yield
+        file = stack.enter_context(safe_open(path, framework="pt"))
     except (SafetensorError, OSError) as error:
         raise UserError(
             f"{path} cannot be read as safetensors ({error}); download it again"
         ) from error
+    return dict.fromkeys(file.keys(), (file, path))
 
 
 def _open_shards(index: Path, stack: ExitStack) -> dict[str, tuple[Any, Path]]:

@@ -26,7 +26,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from common.errors import UserError
 from common.text_files import read_lines
-from pretrained.loading import class_name, expect, read_json, read_tokenizer, shown
+from pretrained.loading import expect_parts, read_json, read_tokenizer, shown
 
 MAX_WORD_LENGTH = 100
 """Characters; a longer word becomes [UNK]."""
@@ -42,6 +42,18 @@ OPTIONS = {
 """Options of :meth:`WordPiece.from_vocabulary` by their names in ``tokenizer_config.json``."""
 
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+
+PARTS: dict[str, dict[str, object]] = {
+    "model": {
+        "unk_token": SPECIAL["unk"],
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": MAX_WORD_LENGTH,
+    },
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+"""The parts of BERT's ``tokenizer.json``."""
 
 
 class WordPiece:
@@ -176,22 +188,17 @@ def check_tokenizer(found: WordPiece, path: Path) -> dict[str, bool]:
     Raises:
         UserError: If the file describes another tokenizer.
     """
-    tokenizer, model, vocabulary = found.tokenizer, found.tokenizer.model, found.vocabulary
-    normalizer: Any = tokenizer.normalizer
-    expect(path, "unk_token", model.unk_token, SPECIAL["unk"])
-    expect(path, "continuing_subword_prefix", model.continuing_subword_prefix, "##")
-    expect(path, "max_input_chars_per_word", model.max_input_chars_per_word, MAX_WORD_LENGTH)
-    expect(path, "normalizer", class_name(normalizer), "BertNormalizer")
-    expect(path, "clean_text", normalizer.clean_text, True)
-    expect(path, "pre_tokenizer", class_name(tokenizer.pre_tokenizer), "BertPreTokenizer")
+    tokenizer = found.tokenizer
+    normalizer = expect_parts(path, tokenizer, PARTS)["normalizer"]
     plain = tokenizer.encode("a", add_special_tokens=False).ids
-    if tokenizer.encode("a").ids != [vocabulary["[CLS]"], *plain, vocabulary["[SEP]"]]:
+    cls, sep = (found.vocabulary[SPECIAL[name]] for name in ("cls", "sep"))
+    if tokenizer.encode("a").ids != [cls, *plain, sep]:
         raise UserError(f"{path}: post_processor must add [CLS] before a text and [SEP] after it")
-    lower_case, strip_accents = normalizer.lowercase, normalizer.strip_accents
+    lower_case, strip_accents = normalizer["lowercase"], normalizer["strip_accents"]
     return {
         "do_lower_case": lower_case,
         "strip_accents": lower_case if strip_accents is None else strip_accents,
-        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
     }
 
 

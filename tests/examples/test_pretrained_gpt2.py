@@ -655,7 +655,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a lone surrogate": (update("vocab.json", **{"\ud800": 5}), "holds a lone surrogate"),
     "a million layers": (
         update("config.json", n_layer=10**6),
-        "lacks tensor 'h.3.ln_1.weight'",
+        "n_layer must be a whole number from 1 to 1024, got 1000000",
     ),
     **{
         f"a large {name}": (update("config.json", **{name: 2**28}), "by config.json, got (")

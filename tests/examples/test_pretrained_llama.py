@@ -851,7 +851,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "too many layers to list": (
         "qwen3",
         setting(num_hidden_layers=2**28),
-        "num_hidden_layers must be a whole number from 1 to 4096, got 268435456",
+        "num_hidden_layers must be a whole number from 1 to 1024, got 268435456",
     ),
     "both directions": (
         "gemma3_text",

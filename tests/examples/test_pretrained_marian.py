@@ -147,7 +147,10 @@ def test_hidden_states_and_logits_equal_those_of_transformers(
         expected = theirs(source, attention_mask=mask, decoder_input_ids=target)
         memory, memory_mask = ours.encode(source)
         cache = ours.decoder.new_cache(memory, memory_mask=memory_mask)
-        steps = [ours.decode(part, cache) for part in target.split([5, 1, 1, 6], dim=1)]
+        steps = [
+            ours.logits(ours.decoder(ours.embed(part, cache.length), cache=cache))
+            for part in target.split([5, 1, 1, 6], dim=1)
+        ]
     tolerance = TOLERANCE[dtype]
     for found, wanted in (
         (memory, expected.encoder_last_hidden_state),
@@ -409,7 +412,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no padding": (update("config.json", pad_token_id=None), "pad_token_id must be a whole number"),
     "another end token": (
         update("config.json", eos_token_id=2),
-        "</s> is 0 in vocab.json but 2 in",
+        "</s> is 0 in the vocabulary but 2 in",
     ),
     "no end token": (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
     "an id twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
@@ -419,7 +422,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a large id": (
         update("vocab.json", new=9999),
-        "the ids of vocab.json must be below the vocab_size of config.json, got 9999 and",
+        "the ids of the vocabulary must be below the vocab_size of config.json, got 9999 and",
     ),
     "a lone surrogate": (
         update("vocab.json", **{"\ud800": 5}),
@@ -427,7 +430,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a million layers": (
         update("config.json", encoder_layers=10**6),
-        "lacks tensor 'model.encoder.layers.3.self_attn.q_proj.weight'",
+        "encoder_layers must be a whole number from 1 to 1024",
     ),
     "more positions than any memory holds": (
         update("config.json", max_position_embeddings=10**8),

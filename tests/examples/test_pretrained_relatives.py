@@ -249,7 +249,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "too many layers to list": (
         "distilbert",
         setting(n_layers=2**28),
-        "lacks tensor 'transformer.layer.",
+        "n_layers must be a whole number from 1 to 1024, got 268435456",
     ),
     "random merges": (
         "roberta",

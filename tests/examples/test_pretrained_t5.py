@@ -327,7 +327,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         setting(feed_forward_proj="gated-mish"),
         "feed_forward_proj must be one of relu, gelu",
     ),
-    "no activation": (setting(feed_forward_proj=3), "after 'gated-', got 3"),
+    "no activation": (setting(feed_forward_proj=3), "for this program, got 3"),
     "another network": (
         setting(feed_forward_proj="gated-relu", is_gated_act=True),
         "DenseReluDense.wi",
@@ -353,11 +353,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another end token": (
         setting(eos_token_id=2),
-        "the end token is 1 in tokenizer.json but 2 in config.json",
+        "the end token is 1 in the vocabulary but 2 in config.json",
     ),
     "another padding": (
         setting(pad_token_id=3),
-        "the padding token is 0 in tokenizer.json but 3 in config.json",
+        "the padding token is 0 in the vocabulary but 3 in config.json",
     ),
     "a start token beyond the vocabulary": (
         setting(decoder_start_token_id=2**20),

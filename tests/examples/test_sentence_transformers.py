@@ -325,7 +325,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another similarity function": (
         update("config_sentence_transformers.json", similarity_fn_name="manhattan"),
-        "similarity_fn_name must be cosine or dot for this program, got 'manhattan'",
+        "similarity_fn_name must be one of cosine, dot for this program, got 'manhattan'",
     ),
     "numbers for prompts": (
         update("config_sentence_transformers.json", prompts={"query": 1}),
