@@ -1,12 +1,10 @@
 """BERT computes what transformers computes from the same files."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +16,16 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tests.examples.published import TOLERANCE, change_tensors, one_error_line, save
-from torch import Tensor
+from tests.examples.published import (
+    Change,
+    change_tensors,
+    lose,
+    one_error_line,
+    save,
+    setting,
+    update,
+    write,
+)
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from common.errors import UserError
@@ -124,20 +130,6 @@ def published_tokenizer(**options: Any) -> Any:
     return transformers.BertTokenizer(VOCABULARY, **options)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_hidden_states_of_padded_texts_equal_those_of_transformers(
-    tmp_path: Path, dtype: torch.dtype
-) -> None:
-    theirs = save(transformers.BertModel(settings()), tmp_path, dtype=dtype)
-    ours = Bert.load(tmp_path, dtype=dtype)
-    tokens = torch.randint(1, len(TOKENS), (4, 20))
-    for row, length in enumerate((20, 7, 1, 13)):
-        tokens[row, length:] = 0
-    with torch.no_grad():
-        expected = theirs(tokens, attention_mask=(tokens != 0).long()).last_hidden_state
-        torch.testing.assert_close(ours(tokens), expected, rtol=0, atol=TOLERANCE[dtype])
-
-
 def test_a_sentence_vector_is_the_mean_of_the_hidden_states(folder: Path) -> None:
     encoder = SentenceEncoder.load(folder)
     theirs = transformers.BertModel.from_pretrained(folder).eval()
@@ -216,42 +208,11 @@ def test_a_lone_surrogate_is_dropped() -> None:
     assert tokenizer.encode("the\ud800 c\udfffat", max_length=9) == expected
 
 
-def test_parameter_names_of_older_files_are_understood(folder: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(folder, tmp_path / "old")
-
-    def age(tensors: dict[str, Tensor]) -> None:
-        for name in list(tensors):
-            aged = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-            aged = aged.replace("LayerNorm.bias", "LayerNorm.beta")
-            tensors[f"bert.{aged}"] = tensors.pop(name)
-        for head in ("cls.predictions", "classifier", "qa_outputs"):
-            tensors[f"{head}.bias"] = torch.zeros(5)
-        tensors["bert.embeddings.position_ids"] = torch.arange(20)[None]
-
-    change_tensors(old, age)
-    expected, found = Bert.load(folder).state_dict(), Bert.load(old).state_dict()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-
-
 def test_the_smaller_maximum_length_is_used(folder: Path, tmp_path: Path) -> None:
     for asked, expected in ((7, 7), (600, 20)):
         short = shutil.copytree(folder, tmp_path / str(asked))
-        set_config("sentence_bert_config.json", max_seq_length=asked)(short)
+        update("sentence_bert_config.json", max_seq_length=asked)(short)
         assert SentenceEncoder.load(short).max_length == expected
-
-
-def lose(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).unlink()
-
-
-def set_config(name: str = "config.json", **values: object) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        content = json.loads(path.read_bytes()) if path.exists() else {}
-        path.write_text(json.dumps(content | values), encoding="utf-8")
-
-    return change
 
 
 def test_a_converted_pickle_holds_the_same_model(folder: Path, tmp_path: Path) -> None:
@@ -264,16 +225,6 @@ def test_a_converted_pickle_holds_the_same_model(folder: Path, tmp_path: Path) -
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def set_tensor(name: str, make: Callable[[Tensor], Tensor]) -> Callable[[Path], object]:
-    return lambda folder: change_tensors(
-        folder, lambda tensors: tensors.update({name: make(tensors.get(name, torch.ones(1)))})
-    )
-
-
-def rewrite(name: str, data: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(data)
-
-
 def break_link(folder: Path) -> None:
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     (folder / "tokenizer_config.json").symlink_to("lost")
@@ -284,7 +235,7 @@ def only_pickle(folder: Path) -> None:
 
 
 QUERY = "encoder.layer.1.attention.self.query.weight"
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGES: dict[str, tuple[Change, str]] = {
     "no config": (lose("config.json"), "config.json: No such file"),
     "no vocabulary": (lose("vocab.txt"), "vocab.txt: No such file"),
     "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
@@ -299,34 +250,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "model.safetensors.index.json is not JSON",
     ),
-    "a tensor too few": (
-        lambda folder: change_tensors(folder, lambda tensors: tensors.pop(QUERY)),
-        f"lacks tensor '{QUERY}'",
-    ),
-    "a tensor too many": (
-        set_tensor("encoder.layer.3.output.dense.bias", torch.clone),
-        "holds tensor 'encoder.layer.3.output.dense.bias', which the model does not use",
-    ),
-    "a bias of the token embedding": (
-        set_tensor("embeddings.word_embeddings.bias", torch.clone),
-        "holds tensor 'embeddings.word_embeddings.bias', which the model does not use",
-    ),
-    "another shape": (
-        set_tensor(QUERY, lambda tensor: tensor[:8].clone()),
-        f"tensor '{QUERY}' must have shape (32, 32) by config.json, got (8, 32)",
-    ),
-    "whole numbers": (
-        set_tensor(QUERY, lambda tensor: tensor.long()),
-        f"tensor '{QUERY}' must be floating-point, got torch.int64",
-    ),
-    "NaN": (
-        set_tensor(QUERY, lambda tensor: tensor.index_fill(0, torch.tensor([3]), torch.nan)),
-        f"tensor '{QUERY}' holds NaN or infinity",
-    ),
-    "a number beyond float32": (
-        set_tensor(QUERY, lambda tensor: tensor.double() * 1e39),
-        f"tensor '{QUERY}' holds NaN or infinity",
-    ),
     "weights that are too large": (
         lambda folder: change_tensors(
             folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
@@ -338,121 +261,74 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "tokenizer_config.json is not a file",
     ),
     "a truncated file": (
-        lambda folder: rewrite(
-            "model.safetensors", (folder / "model.safetensors").read_bytes()[:-1]
-        )(folder),
+        lambda folder: write("model.safetensors", (folder / "model.safetensors").read_bytes()[:-1])(
+            folder
+        ),
         "model.safetensors cannot be read as safetensors",
     ),
-    "an empty file": (rewrite("model.safetensors", b""), "cannot be read as safetensors"),
+    "an empty file": (write("model.safetensors", b""), "cannot be read as safetensors"),
     "a web page": (
-        rewrite("model.safetensors", b"\n<!DOCTYPE html><html>"),
+        write("model.safetensors", b"\n<!DOCTYPE html><html>"),
         "model.safetensors is a web page, not the file: download it again",
     ),
     **{
         f"a pointer for {name}": (
-            rewrite(name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+            write(name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
             f"{name} is a pointer of git-lfs, not the file: run git lfs pull",
         )
         for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json")
     },
     "deep nesting": (
-        rewrite("config.json", b'{"model_type":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        write("config.json", b'{"model_type":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
         "config.json is not JSON that can be read: too many nested levels",
     ),
     "deep nesting that can be read": (
-        rewrite("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
+        write("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
         "model_type must be one of bert, distilbert, roberta for this program, got "
         "[[[[[[[...]]]]]]]",
     ),
     "a lone surrogate": (
-        rewrite("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
+        write("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
     "a lone surrogate in bytes": (
-        rewrite("config.json", b'{"model_type": "bert", "\xed\xa0\x80": 1}'),
+        write("config.json", b'{"model_type": "bert", "\xed\xa0\x80": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
-    "a long value": (set_config(model_type="x" * 10**6), "xxx...xxx"),
-    "a long number": (rewrite("config.json", b'{"n": ' + b"9" * 5000 + b"}"), "is not JSON"),
-    "a million layers": (
-        set_config(num_hidden_layers=10**6),
-        "num_hidden_layers must be a whole number from 1 to 1024, got 1000000",
-    ),
+    "a long value": (setting(model_type="x" * 10**6), "xxx...xxx"),
+    "a long number": (write("config.json", b'{"n": ' + b"9" * 5000 + b"}"), "is not JSON"),
     **{
-        f"a large {name}": (set_config("config.json", **{name: 2**28}), "by config.json, got (")
+        f"a large {name}": (setting(**{name: 2**28}), "by config.json, got (")
         for name in (
             *("vocab_size", "hidden_size", "intermediate_size"),
             *("max_position_embeddings", "type_vocab_size"),
         )
     },
-    "no JSON": (rewrite("config.json", b"{"), "config.json is not JSON"),
-    "a list": (rewrite("config.json", b"[]"), "must hold a JSON object, got a list"),
-    "another model": (
-        set_config(model_type="gpt2"),
-        "model_type must be one of bert, distilbert, roberta for this program",
-    ),
-    "relative positions": (
-        set_config(position_embedding_type="relative_key"),
-        "position_embedding_type must be 'absolute' for this program, got 'relative_key'",
-    ),
-    "a decoder": (set_config(is_decoder=True), "is_decoder must be False"),
-    "another activation function": (
-        set_config(hidden_act="mish"),
-        "hidden_act must be one of relu, gelu",
-    ),
-    "no layers": (set_config(num_hidden_layers=0), "num_hidden_layers must be a whole number"),
-    "a layer fewer": (set_config(num_hidden_layers=2), "holds tensor 'encoder.layer.2."),
-    "more tokens than any memory holds": (
-        set_config(vocab_size=10**13),
-        "vocab_size must be a whole number from 1 to 268435456, got 10000000000000",
-    ),
-    "numbers of one byte": (
-        set_tensor(QUERY, lambda tensor: tensor.to(torch.float8_e4m3fn)),
-        f"tensor '{QUERY}' must be floating-point, got torch.float8",
-    ),
-    "odd heads": (
-        set_config(num_attention_heads=5),
-        "num_attention_heads must divide the hidden size 32, got 5",
-    ),
-    "an endless epsilon": (
-        set_config(layer_norm_eps=10**400),
-        "layer_norm_eps must be a number from 1e-30 to 1e30",
-    ),
-    "no epsilon": (
-        set_config(layer_norm_eps="0"),
-        "layer_norm_eps must be a number from 1e-30 to 1e30",
-    ),
-    "true epsilon": (
-        set_config(layer_norm_eps=True),
-        "layer_norm_eps must be a number from 1e-30 to 1e30",
-    ),
+    "no JSON": (write("config.json", b"{"), "config.json is not JSON"),
+    "a list": (write("config.json", b"[]"), "must hold a JSON object, got a list"),
     "another padding": (
-        set_config(pad_token_id=1),
+        setting(pad_token_id=1),
         "the padding token is 0 in the vocabulary but 1 in config.json",
     ),
-    "another pooling": (
-        set_config("1_Pooling/config.json", pooling_mode="median"),
-        "pooling_mode must be one or several of cls, max, mean, mean_sqrt_len_tokens, weightedmean",
-    ),
     "no length": (
-        set_config("sentence_bert_config.json", max_seq_length=1),
+        update("sentence_bert_config.json", max_seq_length=1),
         "max_seq_length must be a whole number from 2 to 268435456, got 1",
     ),
     "another tokenizer": (
-        set_config("tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
+        update("tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
         "tokenizer_class must be BertTokenizer, got 'BertJapaneseTokenizer'",
     ),
     "another case": (
-        set_config("tokenizer_config.json", do_lower_case="yes"),
+        update("tokenizer_config.json", do_lower_case="yes"),
         "do_lower_case must be true, false or null, got 'yes'",
     ),
-    "no special tokens": (rewrite("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
+    "no special tokens": (write("vocab.txt", b"a\nb\n"), "must hold [PAD]"),
     "more tokens than rows of the embedding": (
-        rewrite("vocab.txt", "\n".join([*TOKENS, *"xyz"]).encode()),
+        write("vocab.txt", "\n".join([*TOKENS, *"xyz"]).encode()),
         "the ids of the vocabulary must be below the vocab_size of config.json, "
         f"got {len(TOKENS) + 2} and {len(TOKENS)}",
     ),
-    "another encoding": (rewrite("vocab.txt", b"[PAD]\n\x8c\xa2"), "vocab.txt:2 is not UTF-8"),
+    "another encoding": (write("vocab.txt", b"[PAD]\n\x8c\xa2"), "vocab.txt:2 is not UTF-8"),
 }
 
 
@@ -466,20 +342,6 @@ def test_a_damaged_folder_is_reported_in_one_line(
     change(damaged)
     assert bert.main([str(damaged), "a", "--file", str(tmp_path / "lines.txt")]) == 2
     assert message in one_error_line(capsys)
-
-
-def test_the_copies_of_a_tied_tensor_must_be_equal(folder: Path, tmp_path: Path) -> None:
-    twice = shutil.copytree(folder, tmp_path / "twice")
-    words = "embeddings.word_embeddings.weight"
-
-    def copy(tensors: dict[str, Tensor]) -> None:
-        tensors[f"bert.{words}"] = tensors[words].double()  # the same numbers
-
-    change_tensors(twice, copy)
-    Bert.load(twice)
-    change_tensors(twice, lambda tensors: tensors[f"bert.{words}"].add_(1e-3))
-    with pytest.raises(UserError, match=f"'{words}' and 'bert.{words}' must be equal, but differ"):
-        Bert.load(twice)
 
 
 def test_the_program_prints_the_most_similar_lines_first(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,13 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
-from tests.examples.published import one_error_line, save
+from tests.examples.published import (
+    Change,
+    edit_json,
+    one_error_line,
+    save,
+    update,
+)
 from torch import nn
 
 from pretrained import bert
@@ -199,10 +204,10 @@ def test_a_text_is_tokenised_as_tokenizer_json_describes(
     folder = shutil.copytree(encoder, tmp_path / "copy")
     normalizer = {"lowercase": lower_case, "strip_accents": strip_accents}
     normalizer["handle_chinese_chars"] = split_chinese
-    change("tokenizer.json", lambda content: content["normalizer"].update(normalizer))(folder)
+    edit_json("tokenizer.json", lambda content: content["normalizer"].update(normalizer))(folder)
     config = {"do_lower_case": lower_case, "strip_accents": strip_accents}
     config["tokenize_chinese_chars"] = split_chinese
-    change("tokenizer_config.json", lambda content: content.update(config))(folder)
+    edit_json("tokenizer_config.json", lambda content: content.update(config))(folder)
     if alone:
         (folder / "tokenizer_config.json").unlink()
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -213,40 +218,29 @@ def test_a_text_is_tokenised_as_tokenizer_json_describes(
         assert ours.encode(text, max_length=9) == theirs.encode(text).ids
 
 
-def change(name: str, edit: Callable[[Any], object]) -> Callable[[Path], object]:
-    def write(folder: Path) -> None:
-        path = folder / name
-        content = json.loads(path.read_bytes()) if path.exists() else {}
-        edit(content)
-        path.write_text(json.dumps(content), encoding="utf-8")
-
-    return write
-
-
-def update(name: str, **values: object) -> Callable[[Path], object]:
-    return change(name, lambda content: content.update(values))
-
-
-BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+BAD: dict[str, tuple[Change, str]] = {
     "another module": (
-        change(
+        edit_json(
             "modules.json", lambda listed: listed[2].update(type="sentence_transformers.models.CNN")
         ),
         "modules.json: module 2 must be Dense or Dropout or Normalize of sentence_transformers",
     ),
     "a module of another package": (
-        change("modules.json", lambda listed: listed[2].update(type="os.Normalize")),
+        edit_json("modules.json", lambda listed: listed[2].update(type="os.Normalize")),
         "module 2 must be Dense or Dropout or Normalize of sentence_transformers",
     ),
     "another order": (
-        change("modules.json", lambda listed: listed.insert(1, listed.pop(2))),
+        edit_json("modules.json", lambda listed: listed.insert(1, listed.pop(2))),
         "module 1 must be Pooling of sentence_transformers for this program",
     ),
     "a path outside the folder": (
-        change("modules.json", lambda listed: listed[0].update(path="../x")),
+        edit_json("modules.json", lambda listed: listed[0].update(path="../x")),
         "module 0 must name a folder within the model's, got '../x'",
     ),
-    "no modules": (change("modules.json", lambda listed: listed.clear()), "must list an encoder"),
+    "no modules": (
+        edit_json("modules.json", lambda listed: listed.clear()),
+        "must list an encoder",
+    ),
     "no list of modules": (
         lambda folder: (folder / "modules.json").write_text("{}"),
         "modules.json must hold a JSON array, got a dict",
@@ -336,7 +330,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "default_prompt_name must be one of prompts, got 'x'",
     ),
     "another model of tokens": (
-        change("tokenizer.json", lambda content: content["model"].update(type="Unigram")),
+        edit_json("tokenizer.json", lambda content: content["model"].update(type="Unigram")),
         "tokenizer.json: model must be 'WordPiece' for this program, got 'Unigram'",
     ),
     "another normaliser": (
@@ -348,7 +342,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "normalizer must be 'BertNormalizer' for this program, got None",
     ),
     "another longest word": (
-        change(
+        edit_json(
             "tokenizer.json", lambda content: content["model"].update(max_input_chars_per_word=9)
         ),
         "max_input_chars_per_word must be 100 for this program, got 9",
@@ -358,7 +352,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "tokenizer.json: post_processor must add [CLS] before a text and [SEP] after it",
     ),
     "one special token beside a text": (
-        change("tokenizer.json", lambda content: content["post_processor"]["single"].pop()),
+        edit_json("tokenizer.json", lambda content: content["post_processor"]["single"].pop()),
         "tokenizer.json: post_processor must add [CLS] before a text and [SEP] after it",
     ),
     "a damaged pre-tokenizer": (
@@ -370,7 +364,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "pre_tokenizer must be 'BertPreTokenizer' for this program, got 'Whitespace'",
     ),
     "an added word": (
-        change(
+        edit_json(
             "tokenizer.json",
             lambda content: content["added_tokens"].append(
                 {"id": 6, "content": "cat", "special": False}
@@ -383,11 +377,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "tokenizer_config.json: an added token must be special",
     ),
     "no vocabulary": (
-        change("tokenizer.json", lambda content: content["model"].update(vocab=[["a", 1]])),
+        edit_json("tokenizer.json", lambda content: content["model"].update(vocab=[["a", 1]])),
         "tokenizer.json must hold an object as vocabulary, got [['a', 1]]",
     ),
     "an id that is a string": (
-        change("tokenizer.json", lambda content: content["model"]["vocab"].update(cat="x")),
+        edit_json("tokenizer.json", lambda content: content["model"]["vocab"].update(cat="x")),
         "tokenizer.json: the id of 'cat' must be a whole number from 0 to 268435456, got 'x'",
     ),
     "another vocabulary beside": (

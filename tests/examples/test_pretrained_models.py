@@ -1,0 +1,684 @@
+"""Every published family computes what transformers computes from the same files."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tests.examples.published import (
+    DECODERS,
+    ENCODERS,
+    LENGTH,
+    TOLERANCE,
+    VOCABULARY,
+    assert_same_weights,
+    change_tensors,
+    computing_in,
+    draw_settings,
+    edit_json,
+    every_family,
+    load,
+    save_model,
+    setting,
+)
+from torch import Tensor
+
+from common.errors import UserError
+from pretrained.bert_sentences import SentenceEncoder
+from pretrained.generator import TextGenerator
+from pretrained.gpt2_model import Gpt2
+from pretrained.language_model import LanguageModelSteps
+from pretrained.llama_family import pair_neighbours
+from pretrained.marian_model import MarianSteps
+from pretrained.marian_translator import PublishedTranslator
+from pretrained.t5_model import T5Steps
+from pretrained.text_to_text import TextToText
+from transformer_blocks import (
+    RelativeBias,
+    RotaryPositionalEncoding,
+    beam_search,
+    greedy_search,
+    record_attention,
+    sample,
+)
+from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.inference import prepare
+
+CASES = [(seed, torch.float64) for seed in range(10)] + [(0, torch.float32)]
+
+
+def padded(family: str, padding: int) -> Tensor:
+    """Draw texts with padding: none, at the end, and for an encoder also elsewhere."""
+    tokens = torch.randint(3, VOCABULARY - 1, (4, LENGTH))
+    where = slice(0), slice(7, None), slice(1, None), slice(13, None)
+    if family in ENCODERS:
+        where = slice(0), slice(7, None), slice(-1), slice(5, 9)
+    for row, part in enumerate(where):
+        tokens[row, part] = padding
+    return tokens
+
+
+def steps_of(family: str, ours: Any, tokens: Tensor, **options: Any) -> IncrementalDecoder:
+    """Prepare the decoding of outputs for source texts, or of what follows prompts."""
+    if family == "marian":
+        return MarianSteps(ours, tokens, max_length=99)
+    return T5Steps(ours, tokens) if family == "t5" else LanguageModelSteps(ours, tokens, **options)
+
+
+def compute(family: str, theirs: Any, ours: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Compute the outputs for the same texts; decoders also step through them."""
+    if family in DECODERS:
+        tokens = torch.randint(3, VOCABULARY, (3, LENGTH))
+        with computing_in(dtype):
+            expected = theirs(tokens).logits
+        found, steps = ours(tokens), steps_of(family, ours, tokens[:, :10])
+        stepped = torch.stack([steps.step(column) for column in tokens[:, 10:].unbind(1)], dim=1)
+        torch.testing.assert_close(stepped, found[:, 10:], rtol=0, atol=TOLERANCE[dtype])
+        return found, expected
+    padding = ours.padding_id
+    tokens = padded(family, padding)
+    real = tokens != padding
+    if family in ENCODERS:
+        with computing_in(dtype):
+            expected = theirs(tokens, attention_mask=real.long()).last_hidden_state
+        return ours(tokens)[real], expected[real]
+    target = torch.randint(3, VOCABULARY - 1, (4, 15))
+    with computing_in(dtype):
+        expected = theirs(
+            input_ids=tokens, attention_mask=real.long(), decoder_input_ids=target
+        ).logits
+    steps = steps_of(family, ours, tokens)
+    found = torch.stack([steps.step(column) for column in target.unbind(1)], dim=1)
+    if family == "t5":
+        torch.testing.assert_close(ours(tokens, target), found, rtol=0, atol=TOLERANCE[dtype])
+    else:  # whose steps never generate padding
+        assert found[:, :, padding].isneginf().all()
+        found, expected = found[:, :, :padding], expected[:, :, :padding]
+    return found, expected
+
+
+@pytest.mark.parametrize(("seed", "dtype"), CASES, ids=str)
+@every_family
+def test_outputs_equal_those_of_transformers(
+    family: str, seed: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    theirs = save_model(family, tmp_path, seed, dtype=dtype)
+    with torch.no_grad():
+        found, expected = compute(family, theirs, load(family, tmp_path, dtype), dtype)
+    assert found.dtype == expected.dtype == dtype
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+def test_the_drawn_settings_have_each_variant() -> None:
+    for family in ("llama", "qwen3", "gemma3_text"):
+        drawn = [draw_settings(family, seed) for seed in range(10)]
+        for name in ("tie_word_embeddings", "attention_bias"):
+            assert {settings[name] for settings in drawn} == {True, False}
+        rotary = json.dumps([settings["rope_parameters"] for settings in drawn])
+        assert all(f'"{kind}"' in rotary for kind in ("default", "linear", "llama3"))
+        assert any(each["num_attention_heads"] > each["num_key_value_heads"] for each in drawn)
+    assert {draw_settings("qwen3", seed).get("use_sliding_window") for seed in range(10)} == {
+        True,
+        None,
+    }
+    assert len({draw_settings("t5", seed)["feed_forward_proj"] for seed in range(10)}) == 3
+
+
+def load_with_few_settings(family: str, folder: Path) -> Any:
+    """Load a model without the settings that have their default, except those that are required."""
+    path = folder / "config.json"
+    published = json.loads(path.read_text())
+    defaults = transformers.AutoConfig.for_model(published["model_type"]).to_dict()
+    few = {name for name, each in published.items() if each != defaults.get(name)}
+    few = few - {"layer_types"} | {"model_type"}  # those of Gemma depend on the number of layers
+    for _ in published:
+        path.write_text(json.dumps({name: published[name] for name in few}))
+        try:
+            return load(family, folder, torch.float64)
+        except UserError as error:
+            few |= {*re.findall(r": (\w+) must ", str(error))}
+    raise AssertionError(f"a complete file is refused, or its settings by another name: {few}")
+
+
+@every_family
+def test_a_setting_that_is_left_out_is_required_or_has_the_default_of_transformers(
+    family: str, tmp_path: Path
+) -> None:
+    theirs = save_model(family, tmp_path, dtype=torch.float64)
+    ours = load_with_few_settings(family, tmp_path)
+    with torch.no_grad():
+        found, expected = compute(family, theirs, ours, torch.float64)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("family", [*DECODERS, "t5"])
+def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
+    family: str, prepared: bool, tmp_path: Path
+) -> None:
+    ended, ends = 0, [1] if family == "t5" else [2] if family == "gpt2" else [2, 5, 9]
+    for seed in range(3):
+        fixed: dict[str, Any] = {"pad_token_id": 0}
+        more: dict[str, Any] = {}
+        fixed["eos_token_id"] = ends if len(ends) > 1 else ends[0]
+        theirs = save_model(family, tmp_path, seed, **fixed)
+        ours = load(family, tmp_path)
+        ours = prepare(ours) if prepared else ours
+        if family == "t5":
+            tokens = padded(family, 0)
+            is_token, start, prefix = tokens != 0, torch.zeros(4, dtype=torch.int64), tokens
+        else:
+            assert ours.end_ids == tuple(ends)
+            prompts = [torch.randint(10, VOCABULARY, (length,)).tolist() for length in (9, 1, 4, 7)]
+            tokens, lengths = left_pad(prompts)
+            is_token = torch.arange(9) >= 9 - torch.tensor(lengths)[:, None]
+            start, prefix = tokens[:, -1], tokens[:, :-1]
+            more["lengths"] = [length - 1 for length in lengths]
+        for beams in (1, 3):
+            expected = theirs.generate(
+                tokens,
+                attention_mask=is_token.long(),
+                do_sample=False,
+                num_beams=beams,
+                early_stopping=beams > 1,
+                length_penalty=0.0 if beams > 1 else None,
+                max_new_tokens=15,
+            )[:, 1 if family == "t5" else 9 :]
+            with torch.no_grad():
+                steps = steps_of(family, ours, prefix, **more)
+            options: dict[str, Any] = {"end_id": ends, "max_length": 15}
+            if beams == 1:
+                found = greedy_search(steps, start, **options)
+            else:
+                options |= {"beam_size": beams, "n_best": beams, "length_penalty": 0.0}
+                several = beam_search(steps, start, **options)
+                # transformers does not prefer finished hypotheses to those that were cut.
+                found = [max(each, key=lambda one: one.score) for each in several]
+            for generation, row in zip(found, expected.tolist(), strict=True):
+                length = len(generation.tokens)
+                assert generation.tokens == row[:length]
+                assert generation.finished == any(each in ends for each in row[: length + 1])
+                ended += generation.finished
+    assert ended or family == "gpt2"  # which has a single end token here
+
+
+def test_tokens_are_sampled_with_the_probabilities_of_transformers(tmp_path: Path) -> None:
+    theirs, ours = save_model("llama", tmp_path, 1), load("llama", tmp_path)
+    tokens = torch.randint(3, VOCABULARY, (1, 8))
+    options: dict[str, Any] = {"temperature": 3.0, "top_k": 12, "top_p": 0.9}
+    output = theirs.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        do_sample=True,
+        max_new_tokens=1,
+        output_scores=True,
+        return_dict_in_generate=True,
+        **options,
+    )
+    expected = output.scores[0][0].softmax(-1)  # after temperature, top-k and top-p
+    count = 20_000
+    with torch.no_grad():
+        steps = LanguageModelSteps(ours, tokens[:, :-1])
+    steps.reorder(torch.zeros(count, dtype=torch.int64))
+    generator = torch.Generator().manual_seed(0)
+    start = tokens[0, -1].expand(count)
+    drawn = sample(steps, start, end_id=None, max_length=1, generator=generator, **options)
+    shares = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=VOCABULARY) / count
+    assert shares[expected == 0.0].sum() == 0.0
+    assert (expected > 0.0).sum() > 2
+    deviation = (expected * (1 - expected) / count).sqrt()
+    assert ((shares - expected).abs() <= 4.5 * deviation + 1e-6).all()
+
+
+def test_published_pairs_and_neighbours_give_the_same_scores() -> None:
+    def rotate_published(x: Tensor) -> Tensor:  # element i with element i + d_k / 2
+        angles = torch.arange(x.shape[2])[:, None] * 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+        first, second = x.chunk(2, dim=-1)
+        cosine, sine = angles.cos(), angles.sin()
+        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+    def reorder(x: Tensor) -> Tensor:
+        return pair_neighbours(x.movedim(-1, 0), 8).movedim(0, -1)
+
+    rotary = RotaryPositionalEncoding(8)
+    query, key = torch.randn(2, 1, 3, 5, 8)
+    expected = rotate_published(query) @ rotate_published(key).mT
+    queries = rotary.transform_queries(reorder(query), start=0)
+    keys = rotary.transform_keys(reorder(key), start=0)
+    torch.testing.assert_close(queries @ keys.mT, expected)
+
+
+# Older forms of settings and files
+
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+PLACES: dict[str, dict[str, Any]] = {
+    "a base beside the newer form": {"rope_parameters": LINEAR, "rope_theta": 7.0},
+    "a base in the older form": {"rope_scaling": LINEAR | {"rope_theta": 7.0}, "rope_theta": 50.0},
+    "the older form": {"rope_scaling": {"type": "linear", "factor": 8.0}, "rope_theta": 500.0},
+    "the older form of Llama 3": {"rope_scaling": LLAMA3, "rope_theta": 500.0},
+    "nothing in the newer form": {"rope_parameters": {}, "rope_theta": 7.0},
+    "nothing in the older form": {"rope_scaling": {}, "rope_theta": 7.0},
+    "a base for a million tokens": {"rope_theta": 3580165449.0},  # of Llama-3-8B-Gradient-1048k
+}
+
+
+def assert_read_as_by_transformers(family: str, folder: Path) -> None:
+    """Compare the outputs of a model whose files were changed."""
+    theirs = getattr(transformers, type_of(family)).from_pretrained(folder).eval()
+    with torch.no_grad():
+        found, expected = compute(family, theirs, load(family, folder), torch.float32)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def type_of(family: str) -> str:
+    return f"{family.removesuffix('_text').capitalize()}ForCausalLM"
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_rotary_settings_are_read_where_transformers_reads_them(
+    family: str, place: str, tmp_path: Path
+) -> None:
+    settings = PLACES[place] | {"rope_local_base_freq": 9.0}
+    if family == "gemma3_text" and "type" in settings.get("rope_scaling", {}):
+        pytest.skip("the oldest name is older than Gemma 3")
+    if family == "gemma3_text" and settings.get("rope_parameters"):
+        kinds = dict.fromkeys(("full_attention", "sliding_attention"), LINEAR)
+        settings |= {"rope_parameters": kinds}
+    save_model(family, tmp_path, 0)
+    setting(**{"rope_parameters": "LOST"} | settings)(tmp_path)
+    assert_read_as_by_transformers(family, tmp_path)
+
+
+WINDOWS: list[tuple[str, dict[str, Any]]] = [
+    ("gemma3_text", {"sliding_window_pattern": 2, "_sliding_window_pattern": 3}),
+    ("gemma3_text", {"sliding_window_pattern": 2, "layer_types": "LOST"}),
+    *(
+        ("qwen3", {"use_sliding_window": True, "max_window_layers": first, "layer_types": "LOST"})
+        for first in range(3)
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "settings"), WINDOWS, ids=str)
+def test_layers_have_windows_by_the_settings_that_transformers_reads(
+    family: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    sizes: dict[str, Any] = {"sliding_window": 3, "num_hidden_layers": 3, "layer_types": None}
+    sizes |= {"use_sliding_window": True}  # or the window is not saved
+    save_model(family, tmp_path, 0, **sizes)
+    setting(**settings)(tmp_path)
+    assert_read_as_by_transformers(family, tmp_path)
+
+
+def test_the_size_of_a_head_follows_from_the_others_if_it_is_not_given(tmp_path: Path) -> None:
+    save_model("llama", tmp_path, num_attention_heads=6, num_key_value_heads=6)
+    setting(head_dim="LOST", num_key_value_heads="LOST")(tmp_path)
+    assert_read_as_by_transformers("llama", tmp_path)
+
+
+def test_the_end_token_of_config_json_is_used_if_no_other_file_names_one(tmp_path: Path) -> None:
+    save_model("llama", tmp_path, eos_token_id=7)
+    (tmp_path / "generation_config.json").unlink()
+    assert load("llama", tmp_path).end_ids == (7,)
+
+
+OLD_NAMES = {
+    "gpt2": [("transformer.", ""), ("", "")],
+    "llama": [("model.", "")],
+    "bert": [("", "bert."), ("LayerNorm.weight", "LayerNorm.gamma"), ("Norm.bias", "Norm.beta")],
+    "distilbert": [("", "distilbert.")],
+    "roberta": [("", "roberta.")],
+}
+LEFT_OUT = {
+    "gpt2": ("h.0.attn.bias", "h.0.attn.masked_bias"),
+    "llama": ("layers.0.self_attn.rotary_emb.inv_freq",),
+    "bert": ("cls.predictions.bias", "classifier.bias", "qa_outputs.bias"),
+    "distilbert": ("vocab_transform.weight", "pre_classifier.bias", "qa_outputs.bias"),
+    "roberta": ("lm_head.dense.weight", "classifier.out_proj.bias", "roberta.pooler.dense.bias"),
+}
+
+
+@pytest.mark.parametrize("family", OLD_NAMES)
+def test_names_of_older_files_and_of_files_with_a_head_are_understood(
+    family: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path)
+    expected = load(family, tmp_path)
+
+    def age(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            aged = name
+            for new, old in OLD_NAMES[family]:
+                aged = aged.replace(new, old, 1)
+            tensors[aged] = tensors.pop(name)
+        tensors.update({name: torch.ones(3) for name in LEFT_OUT[family]})
+
+    change_tensors(tmp_path, age)
+    assert_same_weights(load(family, tmp_path), expected)
+
+
+TIED = [
+    ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+    ("qwen3", "model.embed_tokens.weight", "lm_head.weight"),
+    ("bert", "embeddings.word_embeddings.weight", "bert.embeddings.word_embeddings.weight"),
+    ("t5", "shared.weight", "encoder.embed_tokens.weight"),
+    ("marian", "model.shared.weight", "lm_head.weight"),
+]
+
+
+@pytest.mark.parametrize(("family", "name", "copy"), TIED)
+def test_the_copies_of_a_tied_tensor_must_be_equal(
+    family: str, name: str, copy: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path, tie_word_embeddings=True)
+    change_tensors(tmp_path, lambda tensors: tensors.update({copy: tensors[name].double()}))
+    model = load(family, tmp_path)
+    if family != "bert":
+        embedding = model.token_embedding if family in DECODERS else model.embedding
+        assert model.output.weight is embedding.weight
+    change_tensors(tmp_path, lambda tensors: tensors[copy].add_(1e-3))
+    with pytest.raises(UserError, match=f"'{name}' and '{copy}' must be equal, but differ"):
+        load(family, tmp_path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_output_layer_of_its_own_is_used_if_the_file_of_a_t5_has_one(
+    tied: bool, tmp_path: Path
+) -> None:
+    save_model("t5", tmp_path, 0, tie_word_embeddings=tied)
+    own = 0.3 * torch.randn_like(load_file(tmp_path / "model.safetensors")["shared.weight"])
+    change_tensors(tmp_path, lambda tensors: tensors.update({"lm_head.weight": own}))
+    ours = load("t5", tmp_path)
+    assert torch.equal(ours.output.weight, own)
+    assert ours.scale == (ours.embedding.weight.shape[1] ** -0.5 if tied else 1.0)
+    change_tensors(tmp_path, lambda tensors: tensors.pop("lm_head.weight"))
+    ours = load("t5", tmp_path)
+    assert ours.output.weight is ours.embedding.weight
+
+
+def test_an_older_t5_without_the_newer_settings_is_understood(tmp_path: Path) -> None:
+    theirs = save_model("t5", tmp_path, 1, tie_word_embeddings=False, num_decoder_layers=None)
+    setting(scale_decoder_outputs="LOST", num_decoder_layers="LOST")(tmp_path)
+    setting(tie_word_embeddings=False)(tmp_path)
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    change_tensors(tmp_path, lambda tensors: tensors.update({unused: torch.ones(3, 3)}))
+    with torch.no_grad():
+        found, expected = compute("t5", theirs, load("t5", tmp_path), torch.float32)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_all_layers_of_a_t5_stack_share_one_table_and_its_weights_can_be_recorded(
+    tmp_path: Path,
+) -> None:
+    save_model("t5", tmp_path, 2, num_layers=3, num_decoder_layers=2)
+    ours = load("t5", tmp_path)
+    assert len({id(part) for part in ours.modules() if isinstance(part, RelativeBias)}) == 2
+    source, target = padded("t5", 0)[:1], torch.randint(3, VOCABULARY, (1, 5))
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(
+        tmp_path, attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        with record_attention(ours) as found:
+            ours(source, target)
+        expected = theirs(input_ids=source, decoder_input_ids=target, output_attentions=True)
+    assert len(found) == 3 + 2 * 2
+    for stack, name, weights in (
+        ("encoder", "self_attention", expected.encoder_attentions),
+        ("decoder", "cross_attention", expected.cross_attentions),
+    ):
+        for layer, wanted in enumerate(weights):
+            (recorded,) = found[f"{stack}.layers.{layer}.{name}"]
+            torch.testing.assert_close(recorded, wanted, rtol=0, atol=1e-5)
+
+
+def test_logits_are_bounded_as_config_json_says(tmp_path: Path) -> None:
+    save_model("gemma3_text", tmp_path, 0, final_logit_softcapping=2.0)
+    model, tokens = load("gemma3_text", tmp_path), torch.randint(VOCABULARY, (2, LENGTH))
+    with torch.no_grad():
+        bounded = model(tokens)
+        assert bounded.abs().max() < 2.0
+        expected = 2.0 * torch.tanh(model.output(model.hidden(tokens)) / 2.0)
+    torch.testing.assert_close(bounded, expected)
+
+
+def test_half_precision_files_are_read_in_any_dtype(tmp_path: Path) -> None:
+    save_model("llama", tmp_path, 0, dtype=torch.bfloat16)
+    setting(dtype="float32")(tmp_path)
+    assert_read_as_by_transformers("llama", tmp_path)
+
+
+def test_a_model_built_from_its_sizes_equals_a_loaded_one(tmp_path: Path) -> None:
+    save_model("gpt2", tmp_path, n_inner=48, n_positions=40, layer_norm_epsilon=1e-2)
+    loaded = load("gpt2", tmp_path)
+    sizes: dict[str, Any] = {"d_model": 12, "num_layers": 1, "num_heads": 2, "d_ff": 48}
+    sizes |= {"max_length": 40}
+    made = Gpt2(vocabulary_size=VOCABULARY, **sizes, eps=1e-2, end_id=2).eval()
+    made.load_state_dict(loaded.state_dict())
+    tokens = torch.randint(VOCABULARY, (2, 7))
+    assert torch.equal(made(tokens), loaded(tokens))
+
+
+# What is refused
+
+
+@every_family
+def test_a_tensor_that_does_not_fit_is_refused_by_name(family: str, tmp_path: Path) -> None:
+    save_model(family, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    optional = r"shared|embed|wte|lm_head|pooler"  # a tied tensor may be missing
+    needed = sorted(name for name in tensors if not re.search(optional, name))
+    for name in (needed[0], needed[len(needed) // 2], needed[-1]):
+        wrong, wanted = tensors[name].flatten(), tuple(tensors[name].shape)
+        nothing, there = re.escape(name.split(".", 1)[-1]), f"tensor '{re.escape(name)}'"
+        shape = re.escape(f"must have shape {wanted} by config.json, got {(len(wrong) + 1,)}")
+        nan = wrong.index_fill(0, torch.tensor([0]), torch.nan).view(wanted)
+        damages: list[tuple[dict[str, Tensor], str]] = [
+            ({name: torch.cat((wrong, wrong[:1]))}, f"{there} {shape}"),
+            ({name: nan}, f"{there} holds NaN or infinity"),
+            ({name: tensors[name].double() + 1e39}, f"{there} holds NaN or infinity"),
+            ({name: tensors[name].long()}, f"{there} must be floating-point, got torch.int64"),
+            ({name: tensors[name].to(torch.float8_e4m3fn)}, "must be floating-point, got"),
+            ({f"{name}.x": torch.ones(1)}, f"'{re.escape(name)}.x', which the model does not use"),
+            ({}, rf"lacks tensor '.*{nothing}'"),
+        ]
+        for change, message in damages:
+            changed = tensors | change
+            if not change:
+                del changed[name]
+            change_tensors(tmp_path, lambda old, new=changed: (old.clear(), old.update(new)))  # type: ignore[misc]
+            with pytest.raises(UserError, match=message):
+                load(family, tmp_path)
+
+
+REFUSED: dict[str, tuple[tuple[str, Any], ...]] = {
+    "gpt2": (
+        *(("scale_attn_by_inverse_layer_idx", True), ("scale_attn_weights", False), ("n_head", 5)),
+        *(("add_cross_attention", True), ("tie_word_embeddings", False), ("is_causal", False)),
+        *(("num_attention_heads", 1), ("num_hidden_layers", 9), ("n_layer", 10**6)),
+        *(("activation_function", "gelu_fast"), ("eos_token_id", -1), ("n_embd", True)),
+    ),
+    "llama": (
+        *(("head_dim", 7), ("mlp_bias", "no"), ("hidden_act", "mish"), ("is_causal", False)),
+        *(("num_key_value_heads", 3), ("num_hidden_layers", 2**28), ("rms_norm_eps", "0")),
+        *(("per_layer_config", {"0": {"x": 1}}), ("quantization_config", {"bits": 4})),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+    ),
+    "qwen3": (
+        *(("is_causal", False), ("layer_types", ["full_attention", "sliding_attention"])),
+        *(("use_sliding_window", 1), ("max_window_layers", -1), ("attention_bias", None)),
+    ),
+    "gemma3_text": (
+        *(("attn_logit_softcapping", 50.0), ("use_bidirectional_attention", True)),
+        *(("layer_types", ["full_attention"]), ("final_logit_softcapping", "x")),
+        *(("sliding_window", None), ("query_pre_attn_scalar", 0), ("hidden_activation", None)),
+        ("is_causal", False),
+    ),
+    "bert": (
+        *(("position_embedding_type", "relative_key"), ("is_decoder", True)),
+        *(("add_cross_attention", True), ("num_hidden_layers", 0), ("vocab_size", 10**13)),
+        *(("num_attention_heads", 5), ("quantization_config", {"bits": 8})),
+        *(("layer_norm_eps", 10**400), ("hidden_act", "mish")),
+    ),
+    "distilbert": (
+        *(("n_layers", 2**28), ("num_attention_heads", 3), ("num_hidden_layers", 9)),
+        *(("n_heads", 5), ("activation", "mish"), ("pad_token_id", -1)),
+    ),
+    "roberta": (
+        *(("is_decoder", True), ("max_position_embeddings", 2), ("layer_norm_eps", True)),
+        *(("position_embedding_type", "relative_key"), ("add_cross_attention", True)),
+    ),
+    "marian": (
+        *(("scale_embedding", False), ("normalize_before", True), ("is_causal", False)),
+        *(("share_encoder_decoder_embeddings", False), ("static_position_embeddings", False)),
+        *(("normalize_embedding", True), ("add_final_layer_norm", True), ("d_model", 2**14)),
+        *(("decoder_start_token_id", 5), ("pad_token_id", None), ("decoder_vocab_size", 9)),
+        *(("num_attention_heads", 1), ("num_hidden_layers", 9), ("activation_function", "mish")),
+        *(("encoder_layers", 10**6), ("max_position_embeddings", 10**8)),
+        ("tie_word_embeddings", False),
+    ),
+    "t5": (
+        *(("relative_attention_num_buckets", 7), ("feed_forward_proj", "gated-mish")),
+        *(("dense_act_fn", "silu"), ("is_gated_act", True), ("is_encoder_decoder", False)),
+        *(("num_hidden_layers", 9), ("num_attention_heads", 9), ("is_causal", False)),
+        *(("scale_decoder_outputs", "yes"), ("decoder_start_token_id", 2**20)),
+        *(("num_layers", 2**28), ("eos_token_id", -1)),
+    ),
+}
+"""Values of settings that are not implemented, or contradict others."""
+
+
+@every_family
+def test_a_setting_that_is_not_implemented_is_refused_by_name(family: str, tmp_path: Path) -> None:
+    kinds: dict[str, Any] = {"layer_types": ["sliding_attention"] * 7}
+    save_model(family, tmp_path, **(kinds if family == "gemma3_text" else {}))
+    load(family, tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    for name, value in REFUSED[family]:
+        (tmp_path / "config.json").write_text(json.dumps(content | {name: value}))
+        with pytest.raises(UserError, match=rf"config\.json: {name} must .*"):
+            load(family, tmp_path)
+
+
+UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
+MESSAGES: list[tuple[str, dict[str, Any], str]] = [
+    ("bert", {"num_hidden_layers": 1}, "holds tensor 'encoder.layer.1.*', which the model does"),
+    ("bert", {"num_hidden_layers": 3}, "lacks tensor 'encoder.layer.2."),
+    ("bert", {"is_decoder": True}, "is_decoder must be False for this program, got True"),
+    ("bert", {"num_hidden_layers": 0}, "must be a whole number from 1 to 1024, got 0"),
+    ("bert", {"num_attention_heads": 5}, "must divide the hidden size 12, got 5"),
+    ("bert", {"hidden_act": "mish"}, "must be one of relu, .* for this program, got 'mish'"),
+    ("bert", {"layer_norm_eps": "0"}, "must be a number from 1e-30 to 1e30, got '0'"),
+    ("bert", {"model_type": "gpt2"}, "model_type must be 'bert' for this program, got 'gpt2'"),
+    ("gpt2", {"n_embd": 2**28, "n_inner": None}, "n_inner must be .* got 1073741824"),
+    ("distilbert", {"n_layers": 2}, "lacks tensor 'transformer.layer.1"),
+    ("roberta", {"max_position_embeddings": 2}, "exceed pad_token_id by more than 1, got 2 and 1"),
+    ("marian", {"decoder_layers": 2}, "lacks tensor 'model.decoder.layers.1."),
+    ("marian", {"scale_embedding": "LOST"}, "scale_embedding must be True .* got False"),
+    ("llama", {"num_key_value_heads": 3}, "must divide num_attention_heads, got 3 and 2"),
+    ("llama", {"head_dim": 7}, "head_dim must be even, got 7"),
+    ("llama", {"mlp_bias": "no"}, "mlp_bias must be true or false, got 'no'"),
+    ("llama", {"attention_bias": True}, "lacks tensor '.*bias'"),
+    ("llama", {"tie_word_embeddings": True}, "must be equal, but differ"),
+    (
+        "llama",
+        {"hidden_size": 2**28, "num_attention_heads": 2**28, "head_dim": 2**28},
+        "head_dim must be a whole number from 1 to 1, got 268435456",
+    ),
+    ("llama", {"layer_types": ["sliding_attention"] * 2}, "'full_attention' for each of the 2"),
+    ("llama", {"rope_scaling": LINEAR}, "rope_parameters and rope_scaling must not both be given"),
+    (
+        "llama",
+        {"original_max_position_embeddings": 8, "rope_parameters": LLAMA3},
+        "original_max_position_embeddings must be 16 for this program, got 8",
+    ),
+    (
+        "gemma3_text",
+        {"rope_parameters": {"rope_type": "default"}},
+        "rope_parameters: full_attention must be an object, got None",
+    ),
+    ("gemma3_text", {"layer_types": ["x"] * 7}, "'sliding_attention' or 'full_attention' for each"),
+    ("t5", {"relative_attention_max_distance": 16}, "less than twice .*_distance, got 32 and 16"),
+    ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": "LOST"}, "DenseReluDense.wi"),
+    (
+        "t5",
+        {"d_model": 2**28, "num_heads": 2**28, "d_kv": 2**28},
+        "d_kv must be a whole number from 1 to 1, got 268435456",
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "settings", "message"), MESSAGES)
+def test_an_error_names_the_rule_and_the_value(
+    family: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path, **({} if family in ("gpt2", "marian") else UNTIED))
+    setting(**settings)(tmp_path)
+    with pytest.raises(UserError, match=message):
+        load(family, tmp_path)
+
+
+ROTARY: list[tuple[dict[str, Any], str]] = [
+    ({"rope_type": "yarn"}, "rope_type must be default, linear or llama3 .* got 'yarn'"),
+    ({"rope_type": "linear", "factor": 0.5}, "factor must be at least 1, got 0.5"),
+    ({"rope_type": "linear"}, "factor must be a number from 1e-30 to 1e30, got None"),
+    ({"rope_theta": 1e-320}, "rope_theta must be a number from 1e-30 to 1e30, got 1e-320"),
+    (
+        LLAMA3 | {"low_freq_factor": 4.0},
+        "low_freq_factor must be below high_freq_factor, got 4.0 and 4.0",
+    ),
+    ({"attention_factor": 2.0}, "'attention_factor' is not a known setting, got 2.0"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1.0 .* got 0.5"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), ROTARY)
+def test_rotary_settings_that_are_not_implemented_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save_model("llama", tmp_path)
+    edit_json("config.json", lambda config: config["rope_parameters"].update(settings))(tmp_path)
+    with pytest.raises(UserError, match=rf"rope_parameters: {message}"):
+        load("llama", tmp_path)
+
+
+LARGE = {
+    "gpt2": ("n_embd", "n_inner", "n_positions", "vocab_size"),
+    "bert": ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings"),
+    "marian": ("encoder_ffn_dim", "decoder_ffn_dim"),
+    "llama": ("vocab_size", "hidden_size", "intermediate_size", "head_dim"),
+    "t5": ("vocab_size", "d_model", "d_ff", "relative_attention_num_buckets"),
+}
+
+
+@pytest.mark.parametrize("family", LARGE)
+def test_a_size_beyond_any_memory_is_compared_with_the_files_first(
+    family: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    for name in LARGE[family]:
+        more = {"relative_attention_max_distance": 2**28, "n_inner": 10}
+        size = {name: 2**27 if name == "head_dim" else 2**28}
+        (tmp_path / "config.json").write_text(json.dumps(content | more | size))
+        with pytest.raises(UserError, match=r"by config\.json, got \("):
+            load(family, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "program", [SentenceEncoder, PublishedTranslator, TextToText, TextGenerator]
+)
+def test_a_model_of_another_family_is_named_before_its_other_files_are_missed(
+    program: Any, tmp_path: Path
+) -> None:
+    for settings, found in (({"model_type": "gptj"}, "'gptj'"), ({}, "None")):
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(UserError, match=rf"config.json: model_type must be .*, got {found}$"):
+            program.load(tmp_path)
