@@ -271,9 +271,9 @@ def test_path_lengths_are_those_of_table_1(n: int) -> None:
 
 def test_one_attention_layer_connects_all_positions_and_one_convolution_does_not() -> None:
     assert table1.dependent_positions(table1.self_attention, 9, 4).all()
-    of_convolution = table1.dependent_positions(table1.Convolutional(4, width=3).double(), 9, 4)
+    of_convolution = table1.dependent_positions(table1.Convolutional(4, width=3), 9, 4)
     assert of_convolution.tolist() == [True] * 3 + [False] * 6
-    assert table1.dependent_positions(table1.Recurrent(4).double(), 9, 4).all()
+    assert table1.dependent_positions(table1.Recurrent(4), 9, 4).all()
 
 
 def test_restricted_attention_equals_attention_with_a_window_mask() -> None:

@@ -18,6 +18,7 @@ cost of the scores and of the weighted sums alone.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -133,7 +134,7 @@ def dependent_positions(layer: Layer, n: int, d: int) -> Tensor:
 
     A NaN takes the place of that input: whatever is computed from it is NaN, too.
     """
-    x = torch.randn(1, n, d, dtype=torch.float64)
+    x = torch.randn(1, n, d)
     x[:, 0] = torch.nan
     with torch.no_grad():
         return layer(x).isnan().all(-1)[0]
@@ -143,7 +144,7 @@ def layers_until_connected(layer_of: Callable[[int], Layer], n: int, d: int) -> 
     """Count the layers until the last output depends on the first input.
 
     Args:
-        layer_of: Makes the layer with this index, from 0, in float64.
+        layer_of: Makes the layer with this index, from 0.
         n: Number of positions.
         d: Size of the vectors.
     """
@@ -159,58 +160,32 @@ def layers_until_connected(layer_of: Callable[[int], Layer], n: int, d: int) -> 
     return len(layers)
 
 
-def measure_self_attention(n: int, d: int) -> Measured:
-    """Measure unrestricted self-attention."""
+def measure(layer_of: Callable[[int], Layer], n: int, d: int) -> Measured:
+    """Measure layers of one kind; the arguments are those of :func:`layers_until_connected`."""
+    layer = layer_of(0)
     return Measured(
-        count_operations(self_attention, n, d),
-        count_sequential(self_attention, n, d),
-        layers_until_connected(lambda index: self_attention, n, d),
+        count_operations(layer, n, d),
+        count_sequential(layer, n, d),
+        layers_until_connected(layer_of, n, d),
     )
 
 
 def measure_recurrent(n: int, d: int) -> Measured:
     """Measure a recurrent layer; its path length is the number of states that the signal passes."""
     layer = Recurrent(d)
-    operations, sequential = count_operations(layer, n, d), count_sequential(layer, n, d)
-    return Measured(operations, sequential, int(dependent_positions(layer.double(), n, d).sum()))
+    operations, sequential, _ = measure(lambda index: layer, n, d)
+    return Measured(operations, sequential, int(dependent_positions(layer, n, d).sum()))
 
 
-def measure_convolutional(n: int, d: int, *, width: int, dilated: bool = False) -> Measured:
-    """Measure a convolutional layer; with ``dilated``, the dilation is ``width`` ** index."""
-    layer = Convolutional(d, width=width)
-    return Measured(
-        count_operations(layer, n, d),
-        count_sequential(layer, n, d),
-        layers_until_connected(
-            lambda index: Convolutional(
-                d, width=width, dilation=width**index if dilated else 1
-            ).double(),
-            *(n, d),
-        ),
-    )
-
-
-def measure_restricted(n: int, d: int, *, neighbours: int) -> Measured:
-    """Measure self-attention that is restricted to a neighbourhood."""
-
-    def layer(x: Tensor) -> Tensor:
-        return restricted_self_attention(x, neighbours=neighbours)
-
-    return Measured(
-        count_operations(layer, n, d),
-        count_sequential(layer, n, d),
-        layers_until_connected(lambda index: layer, n, d),
-    )
-
-
+RESTRICTED = partial(restricted_self_attention, neighbours=5)
 ROWS: dict[str, Callable[[int, int], Measured]] = {
-    "self-attention": measure_self_attention,
+    "self-attention": lambda n, d: measure(lambda index: self_attention, n, d),
     "recurrent": measure_recurrent,
-    "convolutional, k = 3": lambda n, d: measure_convolutional(n, d, width=3),
-    "convolutional, k = 3, dilated": lambda n, d: measure_convolutional(
-        n, d, width=3, dilated=True
+    "convolutional, k = 3": lambda n, d: measure(lambda index: Convolutional(d, width=3), n, d),
+    "convolutional, k = 3, dilated": lambda n, d: measure(
+        lambda index: Convolutional(d, width=3, dilation=3**index), n, d
     ),
-    "restricted, r = 5": lambda n, d: measure_restricted(n, d, neighbours=5),
+    "restricted, r = 5": lambda n, d: measure(lambda index: RESTRICTED, n, d),
 }
 """The rows of the table; convolutions with contiguous and with dilated kernels."""
 

@@ -40,17 +40,12 @@ TEXT = [
     "東京の犬は東京で本を読みます。東京の猫は寝ます。",
 ]
 TRICKY = (
-    *("", " ", "the cat", " the  cat   sat", "it's we'll they've I'd 'tis 's'S IT'S", "can't'll"),
-    *(
-        "in 2024, 3.14 ½ ² Ⅷ ٣",
-        "東京tower 東京",
-        "ｶﾞ ガ が",
-        "é e\u0301 café",
-        "😀👍🏽👩‍👩‍👧",
-        "a\tb\n\nc  \n d",
-    ),
-    *("trailing  ", "\n", "a\u00a0b\u3000c\u2028d\x85e\x1ff", "a\u200bb", "\x00\x07\x7f", "\ufffd"),
-    *("<|endoftext|>", "$5!!! ...--- _x_", "ĠĊ", "ſ's ΣΑΣ", "a\u0378b", "\U0010ffff", "\ufeffthe"),
+    *("", " ", "the cat", " the  cat   sat", "it's we'll they've I'd 'tis 's'S IT'S"),
+    *("can't'll", "in 2024, 3.14 ½ ² Ⅷ ٣", "東京tower 東京", "ｶﾞ ガ が", "é e\u0301 café"),
+    *("😀👍🏽👩‍👩‍👧", "a\tb\n\nc  \n d", "trailing  ", "\n"),
+    *("a\u00a0b\u3000c\u2028d\x85e\x1ff", "a\u200bb", "\x00\x07\x7f", "\ufffd"),
+    *("<|endoftext|>", "$5!!! ...--- _x_", "ĠĊ", "ſ's ΣΑΣ", "a\u0378b", "\U0010ffff"),
+    "\ufeffthe",
 )
 
 
