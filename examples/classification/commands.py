@@ -96,18 +96,15 @@ def train_command(options: argparse.Namespace) -> None:
             metrics = {ENCODER: encoder.metrics, BAG: bag.metrics}
             plot_accuracy(metrics, run.folder / "accuracy.png", limit=limit)
 
+        shared: dict[str, Any] = {"device": device, "processes": processes, "on_report": draw}
         bag = Training(
             *(bag_of(run), config, lambda: config.build_bag(vocabulary), task),
-            device=device,
-            processes=processes,
-            on_report=draw,
+            **shared,
             title=BAG,
         )
         encoder = Training(
             *(run, config, lambda: config.build_encoder(vocabulary), task),
-            device=device,
-            processes=processes,
-            on_report=draw,
+            **shared,
             title=ENCODER,
         )
         if processes.is_first:
@@ -192,25 +189,23 @@ def show_attention(trained: Trained, data: Data) -> None:
     print(f"Written: {picture}")
 
 
-def chosen_run(options: argparse.Namespace) -> Run[Config]:
-    """Return the run that ``--run`` names, or the latest."""
+def load_chosen(options: argparse.Namespace) -> Trained:
+    """Load the run that ``--run`` names, or the latest."""
     train = "python examples/classify.py train"
-    return choose_run(options.run, Config, train=train, parts=("bag",))
+    run = choose_run(options.run, Config, train=train, parts=("bag",))
+    return load(run, run.read_config(), choose_device(options.device))
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
     """Evaluate both models on the test texts."""
-    run = chosen_run(options)
-    config = run.read_config()
-    trained = load(run, config, choose_device(options.device))
-    show_results(trained, data_of(config))
+    trained = load_chosen(options)
+    show_results(trained, data_of(trained.config))
 
 
 def classify_command(options: argparse.Namespace) -> None:
     """Print the most probable label of each text and its probability, one per line."""
-    run = chosen_run(options)
-    config = run.read_config()
-    trained = load(run, config, choose_device(options.device))
+    trained = load_chosen(options)
+    config = trained.config
     for lines in input_lines(options.sentences, options.file):
         texts = [cleaned(line) for line in lines]
         known = encode([text for text in texts if text], trained.tokenizer, config.max_length)

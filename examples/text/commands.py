@@ -6,11 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
-import torch
 
 from common.commands import continue_prompts, read_prompts
 from common.configuration import checked
@@ -131,30 +130,17 @@ def continue_line(model: LanguageModel, tokenizer: Tokenizer, lines: Sequence[st
     return [("prompt", prompt), (OUTPUT, text)]
 
 
-class Trained(NamedTuple):
-    """A run whose model was trained."""
-
-    config: Config
-    tokenizer: Tokenizer
-    model: LanguageModel
-
-
-def load(run: Run[Config], device: torch.device) -> Trained:
-    """Load the best weights of a run."""
-    config = run.read_config()
+def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, LanguageModel]:
+    """Load the best weights of the run that ``--run`` names, or of the latest."""
+    run = choose_run(options.run, Config, train="python examples/generate_text.py train")
+    config, device = run.read_config(), choose_device(options.device)
     (tokenizer,) = run.load_tokenizers(config)
-    model = run.load_best(config.build(tokenizer.vocab_size), config)
-    return Trained(config, tokenizer, model.to(device))
-
-
-def chosen_run(options: argparse.Namespace) -> Run[Config]:
-    """Return the run that ``--run`` names, or the latest."""
-    return choose_run(options.run, Config, train="python examples/generate_text.py train")
+    return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
     """Print perplexity and bits per character of the test text, the end of the text."""
-    config, tokenizer, model = load(chosen_run(options), choose_device(options.device))
+    config, tokenizer, model = load(options)
     text = text_of(config)
     tokens = encode_lines(text.test, tokenizer)
     losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
@@ -175,7 +161,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 def generate_command(options: argparse.Namespace) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options)
-    _, tokenizer, model = load(chosen_run(options), choose_device(options.device))
+    _, tokenizer, model = load(options)
 
     def generate_texts(prompts: Sequence[str], method: Decoding) -> list[list[str]]:
         return generate(
