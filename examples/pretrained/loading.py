@@ -37,7 +37,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 Choice = TypeVar("Choice")
 LARGEST, MOST_LAYERS = 2**28, 2**10
 """Upper limits of every size and of a number of layers: beyond any published model. Products of two
-sizes still fit in torch, and so many layers can be built before the weights are looked at."""
+sizes still fit in torch, and so many layers can be built before the weights are read."""
 
 
 def find_folder(name: str, files: Sequence[str], *, revision: str | None = None) -> Path:
