@@ -276,7 +276,7 @@ def an_explorer(device: str) -> Any:
     (found,) = weights.values()
     maps = [explorer.AttentionMaps("Encoder", found[0], list("abcd"))]
     with tempfile.TemporaryDirectory() as folder:
-        explorer.save_explorer(Path(folder, "page.html"), maps)
+        explorer.Explorer(maps).save(Path(folder, "page.html"))
         return Path(folder, "page.html").stat().st_size
 
 

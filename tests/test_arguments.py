@@ -574,7 +574,6 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "DecodingSteps",
         "Explorer",
         "explore",
-        "save_explorer",
         "plot_attention",
         "plot_heads",
         "reproduces",

@@ -85,31 +85,24 @@ def test_the_colour_bar_names_the_largest_weight(largest: float, end: str) -> No
     assert labels[-1].startswith(end)
     assert labels[-1].endswith("(largest)")
     assert 3 <= len(set(labels)) == len(labels) <= 7
-
-
-def test_weights_that_are_all_zero_are_drawn() -> None:
     figure = plot_attention(torch.zeros(1, 2), ["a"], ["b", "c"])
     assert figure.axes[0].images[0].get_clim() == (0.0, 1.0)
 
 
-def test_masked_cells_are_hatched() -> None:
-    mask = causal_mask(4)
-    axes = plot_attention(weights(4, 4, mask=mask), TARGET, TARGET, mask=mask).axes[0]
-    cells = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in axes.patches}
-    assert cells == {(row, column) for row in range(4) for column in range(row + 1, 4)}
-    assert all(patch.get_hatch() for patch in axes.patches)
-
-
-def test_small_masked_cells_are_covered_and_their_area_is_hatched() -> None:
-    words, mask = ["x"] * 400, causal_mask(400)
-    axes = plot_attention(weights(400, 400), words, words, mask=mask).axes[0]
-    cover = axes.images[1].get_array()
-    np.testing.assert_array_equal(cover[..., 3] > 0, mask.numpy())
+@pytest.mark.parametrize("size", [4, 400])
+def test_masked_cells_are_hatched_and_small_ones_are_covered_too(size: int) -> None:
+    words, mask = ["x"] * size, causal_mask(size)
+    axes = plot_attention(weights(size, size), words, words, mask=mask).axes[0]
     (area,) = axes.patches
     assert area.get_hatch()
-    for row, column in ((0, 399), (0, 5), (200, 206), (390, 398)):
+    places = [(0, 399), (0, 5), (200, 206), (390, 398)] if size > 4 else mask.nonzero().tolist()
+    for row, column in places:
         assert area.get_path().contains_point((column, row))
         assert not area.get_path().contains_point((row, column))
+    covers = [image.get_array()[..., 3] > 0 for image in axes.images[1:]]
+    assert len(covers) == (size > 4)
+    for cover in covers:
+        np.testing.assert_array_equal(cover, mask.numpy())
 
 
 def test_single_characters_and_japanese_are_upright_and_others_are_rotated() -> None:
@@ -170,31 +163,6 @@ def test_nothing_is_cut_off_and_no_texts_overlap(heads: int, keys: list[str], ti
         assert min(across, down) <= slack
 
 
-@pytest.mark.parametrize("plot", [plot_attention, plot_heads])
-def test_figures_refuse_tokens_that_do_not_fit(plot: Any) -> None:
-    table = weights(4, 4) if plot is plot_attention else weights(2, 4, 4)
-    with pytest.raises(ValueError, match=r"with \(L, S\) = \(4, 5\) tokens, got"):
-        plot(table, TARGET, SOURCE)
-    with pytest.raises(ValueError, match=r"^theme must be 'light' or 'dark', got theme='blue'$"):
-        plot(table, TARGET, TARGET, theme="blue")
-
-
-def test_figures_refuse_nan_and_masks_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"^weights must be finite, got NaN or infinity$"):
-        plot_attention(weights(4, 5) * math.nan, TARGET, SOURCE)
-    with pytest.raises(ValueError, match=r"^mask must have shape \(L, S\) = \(4, 5\), got"):
-        plot_attention(weights(4, 5), TARGET, SOURCE, mask=causal_mask(4))
-    with pytest.raises(ValueError, match=r"^columns must be positive"):
-        plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
-    with pytest.raises(ValueError, match=r"^weights must not be empty, got shape \(0, 4, 5\)$"):
-        plot_heads(weights(0, 4, 5), TARGET, SOURCE)
-
-    with pytest.raises(
-        TypeError, match=r"^mask must be bool, where True hides a key, got dtype=torch\.float32;"
-    ):
-        plot_attention(weights(4, 5), TARGET, SOURCE, mask=torch.zeros(4, 5))
-
-
 def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
     names = "\ud800", "\udfff"
     figure = plot_attention(weights(2, 2), names, names, title="a\ud900", axis_names=names)
@@ -208,6 +176,12 @@ def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"weights": weights(4, 4)}, ValueError, r"with \(L, S\) = \(4, 5\) tokens, got"),
+        ({"weights": weights(0, 5), "queries": []}, ValueError, "^weights must not be empty"),
+        ({"weights": weights(4, 5) * math.nan}, ValueError, "^weights must be finite, got NaN or"),
+        ({"mask": causal_mask(4)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 5\), got"),
+        ({"mask": torch.zeros(4, 5)}, TypeError, "^mask must be bool, where True hides a key, got"),
+        ({"theme": "blue"}, ValueError, "^theme must be 'light' or 'dark', got theme='blue'$"),
         ({"title": None}, TypeError, "^title must be an instance of str, got title=None$"),
         ({"axis_names": "qk"}, TypeError, "^axis_names must be a sequence of strings"),
         ({"axis_names": ("q",)}, ValueError, "^axis_names must be two names, got"),
@@ -216,12 +190,14 @@ def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
         ({"weights": weights(4, 5).numpy()}, TypeError, "^weights must be a tensor, got ndarray"),
     ],
 )
-def test_figures_refuse_arguments_of_other_types(
+def test_figures_refuse_arguments_that_do_not_fit(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     given: dict[str, Any] = {"weights": weights(4, 5), "queries": TARGET, "keys": SOURCE}
     with pytest.raises(error, match=message):
         plot_attention(**(given | options))
+    with pytest.raises(ValueError, match=r"^columns must be positive"):
+        plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
 
 
 @pytest.mark.parametrize("plot", [plot_attention, plot_heads])

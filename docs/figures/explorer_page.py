@@ -20,7 +20,7 @@ from transformer_blocks.explorer import (  # noqa: E402
     Arithmetic,
     AttentionMaps,
     DecodingSteps,
-    save_explorer,
+    Explorer,
 )
 from transformer_blocks.inspection import record_projections  # noqa: E402
 
@@ -63,7 +63,7 @@ def save_page(path: Path) -> None:
         ),
     ]
     title = f"{''.join(ours)} → {' '.join(written[:-1])}"
-    save_explorer(path, maps, title=title, decoding=DecodingSteps(written, candidates))
+    Explorer(maps, title, DecodingSteps(written, candidates)).save(path)
 
 
 if __name__ == "__main__":

@@ -392,7 +392,7 @@ for name in recorded:
 #
 # ## The explorer
 #
-# {func}`~transformer_blocks.explorer.save_explorer` writes such maps to a single
+# An {class}`~transformer_blocks.explorer.Explorer` saves such maps as a single
 # page, which needs no server: lines between the tokens, all layers and heads, their
 # means, the rollout of several layers, the difference of two heads, the decoding
 # steps, and the arithmetic behind each weight. This is our model with our sentence.
@@ -549,7 +549,7 @@ def largest_contribution(weights, parts):
 #
 # - The explorer for a translator of your own:
 #   `python examples/translate.py explore`, or
-#   {func}`~transformer_blocks.explorer.save_explorer` from a notebook.
+#   an {class}`~transformer_blocks.explorer.Explorer` in a notebook.
 # - All checks and tools of this chapter: {mod}`~transformer_blocks.inspection`.
 # - The debate: [*Attention is not Explanation*](https://arxiv.org/abs/1902.10186)
 #   (Jain and Wallace 2019) and

@@ -7,7 +7,7 @@ import torch
 from common.searches import Search
 from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
-from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, save_explorer
+from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, Explorer
 from translation.decoding import translate_with_attention
 from translation.translator import Translator
 
@@ -55,5 +55,5 @@ def explore(
         )
     title = f"{sentence} → {record.translation}"
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
-    save_explorer(path, maps, title=title, decoding=decoding, model=type(model).__name__)
+    Explorer(maps, title, decoding, type(model).__name__).save(path)
     return title

@@ -47,8 +47,8 @@ The reading order, and the public names of each file or sub-package:
 28. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
     SlidingWindowAttention, linear_cross_entropy
 29. :mod:`~transformer_blocks.inference`: prepare, compile_steps, PrepackedLinear, Int8Linear
-30. :mod:`~transformer_blocks.explorer`: explore, plot_attention, plot_heads, save_explorer,
-    Explorer, AttentionMaps, DecodingSteps, Arithmetic, reproduces
+30. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
+    DecodingSteps, Arithmetic, reproduces, plot_attention, plot_heads
 31. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
 
 Import tools (25 to 27, 29 to 31) from their sub-packages, as in ``from transformer_blocks.interop

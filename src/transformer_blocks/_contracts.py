@@ -40,8 +40,12 @@ def checked(function: Decorated) -> Decorated:
     """Decorate a function or method to check its arguments by the rules in its annotations.
 
     Defaults are not checked. If the arguments do not fit the signature, for example because a mask
-    has torch's name, the error names the arguments that there are.
+    has torch's name, the error names the arguments that there are. Of a class, for example a
+    dataclass, the arguments of its constructor are checked.
     """
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        return function
     signature = inspect.signature(function)
     names = list(signature.parameters)
     found = [rule_of(each.annotation) for each in signature.parameters.values()]

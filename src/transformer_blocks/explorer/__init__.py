@@ -1,6 +1,6 @@
 """Explorer: the attention maps of all layers and heads on one interactive page.
 
-:func:`save_explorer` writes one HTML file with the attention maps of a model for one sequence: an
+An :class:`Explorer` is one HTML file with the attention maps of a model for one sequence: an
 overview of all layers and heads, an enlarged map of the selected head, lines from each query to the
 keys that it attends to, the difference of two heads, and the decoding steps of a translation with
 the most probable tokens of each. The file can be opened without a network connection.
@@ -13,7 +13,7 @@ Next: :mod:`transformer_blocks.museum`, published faults and the checks that fin
 
 from transformer_blocks.explorer.arithmetic import Arithmetic, reproduces
 from transformer_blocks.explorer.explore import explore
-from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer, save_explorer
+from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
 __all__ = [
@@ -25,5 +25,4 @@ __all__ = [
     "plot_attention",
     "plot_heads",
     "reproduces",
-    "save_explorer",
 ]

@@ -13,18 +13,16 @@ each head, which the integer is multiplied by.
 import base64
 import ctypes
 import inspect
-import json
-import logging
 import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Number, check, check_tensor
+from transformer_blocks._contracts import Number, Vectors, checked
 from transformer_blocks.attention import (
     attention_scores,
     masked_softmax,
@@ -33,11 +31,8 @@ from transformer_blocks.attention import (
 from transformer_blocks.inspection.projections import Projections
 from transformer_blocks.masks import causal_mask
 
-log = logging.getLogger(__name__)
-
 PARTS = {"queries": "query", "keys": "key", "values": "value"}  # on the page, and here
 LARGEST = 32767  # of 16 bits
-CHUNK = 2**16  # numbers that are compressed at once
 TOLERANCE = 2e-3
 """Largest difference between recomputed and given weights, after rounding to 16 bits."""
 
@@ -55,6 +50,7 @@ LINES: dict[str, tuple[Callable[..., object], str, str]] = {
 """For each step: the function that computes it, how the last such line begins, and its chapter."""
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
     """The queries, keys and values from which the weights of attention maps were computed.
@@ -83,37 +79,18 @@ class Arithmetic:
         False
     """
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    scale: float | None = None
+    query: Annotated[Tensor, Vectors("layers H L d_k")]
+    key: Annotated[Tensor, Vectors("layers H S d_k")]
+    value: Annotated[Tensor, Vectors("layers H S d_v")]
+    scale: Number | None = None
 
     def __post_init__(self) -> None:
-        tensors = {"query": self.query, "key": self.key, "value": self.value}
-        for name, tensor in tensors.items():
-            check_tensor(name, tensor)
-        if self.scale is not None:
-            check(Number, scale=self.scale)
-        query, key, value = (tuple(tensor.shape) for tensor in tensors.values())
-        fits = (
-            len(query) == len(key) == len(value) == 4
-            and query[:2] == key[:2] == value[:2]
-            and query[3] == key[3]
-            and key[2] == value[2]
-            and math.prod(query) * math.prod(key) * math.prod(value) > 0
-        )
-        if not fits:
-            raise ValueError(
-                "query, key and value must have shapes (layers, H, L, d_k), (layers, H, S, d_k) "
-                f"and (layers, H, S, d_v), got {query}, {key} and {value}"
-            )
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point():
-                raise TypeError(f"{name} must be a floating-point tensor, got dtype={tensor.dtype}")
+        for name in PARTS.values():
+            tensor = getattr(self, name)
+            if not tensor.numel():
+                raise ValueError(f"{name} must not be empty, got shape {tuple(tensor.shape)}")
             if not tensor.isfinite().all():
                 raise ValueError(f"{name} must be finite, got NaN or infinity")
-        if not math.isfinite(self.factor):
-            raise ValueError(f"scale must be finite, got scale={self.scale}")
 
     def __repr__(self) -> str:
         """Show the shapes instead of every number."""
@@ -217,47 +194,37 @@ def find_difference(
     return min(differences)
 
 
+def largest_size(arithmetics: Sequence[Arithmetic]) -> float:
+    """Return how many kilobytes of a page some arithmetics take at most, without compression."""
+    tensors = [getattr(each, part) for each in arithmetics for part in PARTS.values()]
+    return sum(2 * tensor.numel() for tensor in tensors) * (4 / 3) / 1000  # in base64
+
+
 def serialize_arithmetic(
-    arithmetics: Sequence[tuple[Arithmetic, Tensor, Tensor | None]], limit: int | None
-) -> list[dict[str, Any]]:
+    arithmetic: Arithmetic, weights: Tensor, mask: Tensor | None
+) -> dict[str, Any]:
     """Convert the arithmetic of attention maps to JSON.
 
     Args:
-        arithmetics: For each of the maps, the arithmetic, the weights as the page shows them, and
-            the mask.
-        limit: Most kilobytes that all of it may take on the page; None for no limit.
+        arithmetic: The arithmetic.
+        weights: The weights as the page shows them.
+        mask: The mask of the maps, or None.
 
     Returns:
-        One object for each of the maps; none at all if together they would exceed the limit.
+        The content of the page's JSON.
     """
-    room = math.inf if limit is None else 1000 * limit
-    found = []
-    for arithmetic, weights, mask in arithmetics:
-        difference, causal = find_difference(arithmetic, weights, mask)
-        serialized: dict[str, Any] = {
-            "size": arithmetic.query.shape[-1],
-            "valueSize": arithmetic.value.shape[-1],
-            "scale": arithmetic.factor,
-            "causal": causal,
-            "difference": round(difference, 6),
-        }
-        for name, part in PARTS.items():
-            numbers, steps = _quantize(getattr(arithmetic, part))
-            serialized[name] = {
-                "step": steps.flatten().tolist(),
-                "data": _compress(numbers, room - len(json.dumps(serialized))),
-            }
-        room -= len(json.dumps(serialized))
-        if room < 0:
-            tensors = [getattr(each, part) for each, *_ in arithmetics for part in PARTS.values()]
-            size = sum(2 * tensor.numel() for tensor in tensors) / 1000
-            log.info(
-                f"the arithmetic of {len(arithmetics)} attention maps is left out of the page: "
-                f"{size:,.0f} kB before compression, more than {limit:,} kB after it"
-            )
-            return []
-        found.append(serialized)
-    return found
+    difference, causal = find_difference(arithmetic, weights, mask)
+    serialized: dict[str, Any] = {
+        "size": arithmetic.query.shape[-1],
+        "valueSize": arithmetic.value.shape[-1],
+        "scale": arithmetic.factor,
+        "causal": causal,
+        "difference": round(difference, 6),
+    }
+    for name, part in PARTS.items():
+        numbers, steps = _quantize(getattr(arithmetic, part))
+        serialized[name] = {"step": steps.flatten().tolist(), "data": compress(numbers)}
+    return serialized
 
 
 def serialize_lines() -> dict[str, dict[str, Any]] | None:
@@ -304,15 +271,14 @@ def _rounded(x: Tensor) -> Tensor:
     return numbers * step
 
 
-def _compress(numbers: Tensor, limit: float) -> str:
-    """Compress integers of 16 bits: all low bytes, then all high bytes; stop beyond the limit."""
-    compressor, data = zlib.compressobj(9), bytearray()
+def compress(numbers: Tensor) -> str:
+    """Compress integers of at most 16 bits: all low bytes, then all high bytes; in base64.
+
+    Only runs are searched: other repeats are few, and looking for them takes much longer.
+    """
     flat = numbers.flatten() & 0xFFFF  # two's complement
-    for plane in (flat & 0xFF, flat >> 8):
-        for chunk in plane.split(CHUNK):
-            data += compressor.compress(as_bytes(chunk))
-            if len(data) > limit:  # then it is not used
-                return base64.b64encode(data).decode()
+    compressor = zlib.compressobj(9, strategy=zlib.Z_RLE)
+    data = compressor.compress(as_bytes(flat & 0xFF) + as_bytes(flat >> 8))
     return base64.b64encode(data + compressor.flush()).decode()
 
 

@@ -1,10 +1,17 @@
 """Checks of what pages and figures show: attention weights, tokens and masks."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from torch import Tensor
 
-from transformer_blocks._contracts import check_boolean, check_tensor, raise_type_error
+from transformer_blocks._contracts import (
+    Rule,
+    check_boolean,
+    check_tensor,
+    instance_of,
+    raise_type_error,
+)
 
 
 def check_tokens(name: str, tokens: Sequence[str]) -> None:
@@ -24,6 +31,10 @@ def check_tokens(name: str, tokens: Sequence[str]) -> None:
     for index, token in enumerate(tokens):
         if not isinstance(token, str):
             raise_type_error(f"{name}[{index}]", "a string", token)
+
+
+Text = Annotated[str, instance_of(str)]
+Tokens = Annotated[Sequence[str], Rule("a sequence of strings", check_tokens)]
 
 
 def check_weights(
@@ -48,8 +59,6 @@ def check_weights(
         TypeError: If an argument is of another type.
         ValueError: If the shapes do not fit, or a tensor is empty or on the meta device.
     """
-    check_tokens("queries", queries)
-    check_tokens("keys", keys)
     check_tensor(name, weights)
     size = len(queries), len(keys)
     if weights.dim() != len(axes) + 2 or tuple(weights.shape[-2:]) != size:

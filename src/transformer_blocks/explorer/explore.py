@@ -3,19 +3,16 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Integer, check, raise_type_error
-from transformer_blocks.explorer.arithmetic import Arithmetic
-from transformer_blocks.explorer.checks import check_tokens
+from transformer_blocks._contracts import Integer, Rule, checked, raise_type_error
+from transformer_blocks.explorer.arithmetic import Arithmetic, is_causal
+from transformer_blocks.explorer.checks import Text, Tokens, check_tokens
 from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
 from transformer_blocks.inspection import Projections, record_attention, record_projections
-
-Tokens = Sequence[str]
-
 
 AXES = {
     "Encoder self-attention": ("source", "source"),
@@ -36,14 +33,33 @@ class _Stack(NamedTuple):
     key_length: int
 
 
+def _test_inputs(name: str, inputs: object) -> None:
+    if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence | Mapping):
+        raise_type_error(name, "a tensor, a sequence or a mapping of arguments", inputs)
+
+
+def _test_tokens(name: str, tokens: Any) -> None:
+    for each in tokens if _are_both(tokens) else (tokens,):
+        check_tokens(name, each)
+
+
+Inputs = Annotated[
+    Tensor | Sequence[object] | Mapping[str, object], Rule("of the model", _test_inputs)
+]
+ShownTokens = Annotated[
+    Sequence[str] | tuple[Sequence[str], Sequence[str]], Rule("strings", _test_tokens)
+]
+
+
+@checked
 @torch.no_grad()
 def explore(
     model: nn.Module,
-    inputs: Tensor | Sequence[object] | Mapping[str, object],
+    inputs: Inputs,
     *,
-    tokens: Tokens | tuple[Tokens, Tokens] | None = None,
-    sequence: int = 0,
-    title: str = "Attention",
+    tokens: ShownTokens | None = None,
+    sequence: Integer = 0,
+    title: Text = "Attention",
     arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
 ) -> Explorer:
     """Run a model once, and show all its attention weights on one page.
@@ -88,8 +104,6 @@ def explore(
         >>> page.maps
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
-    check(nn.Module, model=model)
-    _check_arguments(inputs, tokens, sequence, title)
     with (
         _evaluation_mode(model),
         record_projections(model) as projections,
@@ -112,8 +126,7 @@ def explore(
                     f"sequence must be in 0..{len(batch) - 1}, got sequence={sequence}"
                 )
             weights = batch[sequence].float().cpu()  # (H, L, S)
-            is_causal = weights.shape[1] > 1 and not bool(weights.triu(1).any())
-            stack = _Stack(pattern, number, is_causal, *weights.shape)
+            stack = _Stack(pattern, number, is_causal(weights), *weights.shape)
             stacks.setdefault(stack, []).append((weights, inputs_of_calls[number]))
     if not stacks:
         raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
@@ -143,21 +156,6 @@ def explore(
     return Explorer(
         maps, title, model=type(model).__name__, arithmetic_kilobytes=arithmetic_kilobytes
     )
-
-
-def _check_arguments(inputs: object, tokens: Any, sequence: int, title: object) -> None:
-    """Raise unless every argument of :func:`explore` has its annotated type.
-
-    Raises:
-        TypeError: If an argument is of another type.
-    """
-    if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence | Mapping):
-        raise_type_error("inputs", "a tensor, a sequence or a mapping of arguments", inputs)
-    if tokens is not None:
-        for each in tokens if _are_both(tokens) else (tokens,):
-            check_tokens("tokens", each)
-    check(Integer, sequence=sequence)
-    check(str, title=title)
 
 
 def _are_both(tokens: Any) -> bool:

@@ -1,6 +1,7 @@
 """Matplotlib figures in the style of all pictures; imported only where matplotlib is needed."""
 
 import io
+import math
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -13,6 +14,7 @@ from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
 
 PAD = 0.08  # inches between the edge of a figure and what it shows
+LARGEST_SIDE, LARGEST_AREA = 300.0, 2000.0  # inches; square inches
 
 
 class PlainFigure(Figure):
@@ -21,7 +23,7 @@ class PlainFigure(Figure):
     Without this class, notebooks show the figures of ``pyplot`` only. The background is opaque.
 
     Args:
-        width: Width of the figure in inches.
+        width: Width of the figure in inches. A figure that could not be rendered is made smaller.
         height: Height of the figure in inches.
         theme: Whether the background is light or dark.
     """
@@ -29,8 +31,19 @@ class PlainFigure(Figure):
     def __init__(self, width: float, height: float, theme: Theme = "light") -> None:
         background = PALETTES[theme].background
         layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
-        super().__init__(figsize=(width, height), layout=layout, facecolor=background)
+        super().__init__(figsize=(1.0, 1.0), layout=layout, facecolor=background)
         FigureCanvasAgg(self)
+        self.set_size(width, height)
+
+    def set_size(self, width: float, height: float) -> float:
+        """Set the size in inches, or a smaller one; return the factor that it is smaller by."""
+        factor = min(
+            1.0,
+            LARGEST_SIDE / max(width, height),
+            math.sqrt(LARGEST_AREA / (width * height)),
+        )
+        self.set_size_inches(width * factor, height * factor)
+        return factor
 
     def _repr_png_(self) -> bytes:
         """Render the image that a notebook shows."""

@@ -4,7 +4,6 @@ import importlib.util
 import io
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +17,38 @@ BUNDLED = {  # packages that contain a font, and its file
     "koreanize_matplotlib": "NanumGothic.ttf",
 }
 CJK_NAMES = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
-EDITOR_TABLES = [
-    "FFTM",
-    "PfEd",
-    "TSI0",
-    "TSI1",
-    "TSI2",
-    "TSI3",
-    "TSI5",
-]  # tables that font editors leave in font files
+EDITOR_TABLES = ("FFTM", "PfEd", "TSI0", "TSI1", "TSI2", "TSI3", "TSI5")  # of font editors
 LAST_LATIN = 0x024F  # characters up to here are left to the browser's fonts
 
 
-def bundled_fonts() -> Iterator[Path]:
-    """Yield the font files of installed packages: IPAexGothic, NanumGothic."""
+def known_fonts() -> list[Any]:
+    """List matplotlib's fonts: those of installed packages, its own, other CJK fonts, the others.
+
+    CJK stands for Chinese, Japanese and Korean. The packages have IPAexGothic and NanumGothic.
+    """
+    from matplotlib.font_manager import fontManager
+
+    bundled: list[str] = []
     for name, file in BUNDLED.items():
         package = importlib.util.find_spec(name)
-        if package is not None:
-            for folder in package.submodule_search_locations or []:
-                yield from Path(folder).rglob(file)
+        for folder in package.submodule_search_locations or () if package else ():
+            bundled += map(str, Path(folder).rglob(file))
+    known = {font.fname for font in fontManager.ttflist}
+    for path in bundled:
+        if path not in known:
+            fontManager.addfont(path)
+
+    def preference(font: Any) -> tuple[int, bool, bool]:
+        place = bundled.index(font.fname) if font.fname in bundled else len(bundled)
+        return place, font.name != FALLBACK, not is_cjk(font)
+
+    fonts = [font for font in fontManager.ttflist if "Last Resort" not in font.name]
+    return sorted(fonts, key=preference)
+
+
+def is_cjk(font: Any) -> bool:
+    """Return whether a font's file has the name of a Chinese, Japanese or Korean font."""
+    return any(name in Path(font.fname).name for name in CJK_NAMES)
 
 
 def font_for(text: str) -> Any:
@@ -58,22 +70,10 @@ def font_for(text: str) -> Any:
     check_packages("a figure", "matplotlib", extra="plot")
     from matplotlib import font_manager
 
-    for file in bundled_fonts():
-        if not any(font.fname == str(file) for font in font_manager.fontManager.ttflist):
-            font_manager.fontManager.addfont(str(file))
-    missing = {ord(character) for character in text if not character.isspace()}
+    fallback = font_manager.get_font(font_manager.findfont(FALLBACK)).get_charmap()
+    missing = {ord(each) for each in text if not each.isspace()} - set(fallback)
     families = [FALLBACK]
-    by_preference = sorted(
-        (font for font in font_manager.fontManager.ttflist if "Last Resort" not in font.name),
-        key=lambda font: (
-            font.name != FALLBACK,
-            font.name != "IPAexGothic",
-            "CJK" not in font.name,
-        ),
-    )
-    for font in by_preference:
-        if not missing:
-            break
+    for font in known_fonts() if missing else ():
         glyphs = font_manager.get_font(font.fname).get_charmap()
         if missing.intersection(glyphs):
             missing.difference_update(glyphs)
@@ -89,8 +89,8 @@ def font_for(text: str) -> Any:
 def embedded_fonts(text: str, family: str) -> str:
     """Embed subsets of fonts with the glyphs of ``text`` into rules of a style sheet.
 
-    Latin characters are left to the browser's fonts. Without the package fonttools or a font with
-    the glyphs, other characters are too, and a warning names them.
+    Latin characters are left to the browser's fonts. Without matplotlib or a font with the
+    glyphs, other characters are too, and a warning names them.
 
     Args:
         text: All text of the page.
@@ -100,17 +100,15 @@ def embedded_fonts(text: str, family: str) -> str:
         ``@font-face`` rules with embedded fonts; empty if no font is needed.
     """
     missing = {ord(each) for each in text if ord(each) > LAST_LATIN and not each.isspace()}
-    rules = []
-    has_fonttools = importlib.util.find_spec("fontTools") is not None
-    if missing and has_fonttools:
-        for file in _all_fonts():
-            if not missing:
-                break
-            rule, found = _subset(file, missing, family)
+    rules, has_packages = [], importlib.util.find_spec("matplotlib") is not None
+    # The browser has other fonts too, and can shape the scripts that need it.
+    for font in known_fonts() if missing and has_packages else ():
+        if missing and (font.name == FALLBACK or is_cjk(font)):
+            rule, found = _subset(Path(font.fname), missing, family)
             missing -= found
             rules += [rule] if found else []
     if missing:
-        hint = "" if has_fonttools else '; pip install "transformer-blocks[plot]" installs some'
+        hint = "" if has_packages else '; pip install "transformer-blocks[plot]" installs some'
         log.warning(
             "no font to embed has %s: the browser's fonts must show them%s",
             _describe(missing),
@@ -123,21 +121,6 @@ def _describe(characters: set[int]) -> str:
     """List up to ten characters: printable ones as they are, the others by their code point."""
     first = sorted(characters)[:10]
     return " ".join(chr(each) if chr(each).isprintable() else f"U+{each:04X}" for each in first)
-
-
-def _all_fonts() -> Iterator[Path]:
-    """Yield the fonts of packages, then the system's Chinese, Japanese and Korean fonts.
-
-    Other system fonts are not searched: the browser has them too, and can shape the scripts that
-    need it.
-    """
-    yield from bundled_fonts()
-    if importlib.util.find_spec("matplotlib") is not None:
-        from matplotlib import font_manager
-
-        yield Path(font_manager.findfont(FALLBACK))
-        files = sorted(map(Path, font_manager.findSystemFonts()))
-        yield from (file for file in files if any(name in file.name for name in CJK_NAMES))
 
 
 def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int]]:

@@ -3,28 +3,37 @@
 import base64
 import hashlib
 import json
-import zlib
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Number, check, raise_type_error
+from transformer_blocks._contracts import (
+    Probability,
+    at_least,
+    check,
+    checked,
+    raise_type_error,
+)
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
     as_bytes,
+    compress,
     find_difference,
     is_causal,
+    largest_size,
     serialize_arithmetic,
     serialize_lines,
 )
-from transformer_blocks.explorer.checks import check_tokens, check_weights
+from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
 from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.style import LINES, PALETTES
@@ -32,9 +41,10 @@ from transformer_blocks.explorer.tokens import encodable, token_labels
 from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
 from transformer_blocks.masks import causal_mask
 
+log = logging.getLogger(__name__)
+
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
-SEARCH, MOST_SEARCHED = zlib.Z_DEFAULT_STRATEGY, 1 << 20  # bytes in which repeats are searched
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "story", "overview", "map", "why", "poster")
 SCRIPTS = (  # in this order, in one scope
@@ -42,8 +52,10 @@ SCRIPTS = (  # in this order, in one scope
     *("story", "ribbons", "play", "overview", "map"),
     *("arithmetic", "charts", "why", "lens", "poster", "main"),
 )
+Kilobytes = Annotated[int, at_least(0)]
 
 
+@checked
 @dataclass(frozen=True)
 class AttentionMaps:
     """The attention weights of a stack of layers for one sequence.
@@ -67,18 +79,17 @@ class AttentionMaps:
             does not reproduce the weights.
     """
 
-    name: str
+    name: Text
     weights: Tensor
-    queries: Sequence[str]
-    keys: Sequence[str] | None = None
+    queries: Tokens
+    keys: Tokens | None = None
     mask: Tensor | None = None
     is_decoding: bool = False
     arithmetic: Arithmetic | None = None
-    query_axis: str = "query"
-    key_axis: str = "key"
+    query_axis: Text = "query"
+    key_axis: Text = "key"
 
     def __post_init__(self) -> None:
-        check(str, name=self.name, query_axis=self.query_axis, key_axis=self.key_axis)
         name = f"weights of {self.name!r}"
         axes = "layers", "H"
         check_weights(name, self.weights, axes, self.queries, self.key_tokens, self.mask)
@@ -103,6 +114,7 @@ class AttentionMaps:
         return self.queries if self.keys is None else self.keys
 
 
+@checked
 @dataclass(frozen=True)
 class DecodingSteps:
     """The tokens that a model generated, with the candidates of each decoding step.
@@ -120,32 +132,24 @@ class DecodingSteps:
             probability is not between 0 and 1.
     """
 
-    tokens: Sequence[str]
+    tokens: Tokens
     candidates: Sequence[Sequence[tuple[str, float]]] = field(repr=False)
     layers: Sequence[Sequence[Sequence[tuple[str, float]]]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for lists in (self.candidates, *(self.layers or ())):
-            self._check(lists)
-
-    def _check(self, lists: Sequence[Sequence[tuple[str, float]]]) -> None:
-        check_tokens("tokens", self.tokens)
-        if not self.tokens or len(self.tokens) != len(lists):
-            raise ValueError(
-                "decoding steps must have candidates for each of their tokens, got "
-                f"{len(self.tokens)} tokens and {len(lists)} lists"
-            )
-        for candidates in lists:
-            check_tokens("candidates", [token for token, _ in candidates])
-            for token, probability in candidates:
-                if not isinstance(probability, float):
-                    check(Number, probability=probability)
-                if not 0 <= probability <= 1:  # also true for NaN
-                    raise ValueError(
-                        f"probability of {token!r} must be in [0, 1], got {probability}"
-                    )
+            if not self.tokens or len(self.tokens) != len(lists):
+                raise ValueError(
+                    "decoding steps must have candidates for each of their tokens, got "
+                    f"{len(self.tokens)} tokens and {len(lists)} lists"
+                )
+            for candidates in lists:
+                check_tokens("candidates", [token for token, _ in candidates])
+                for token, probability in candidates:
+                    check(Probability, **{f"probability of {token!r}": probability})
 
 
+@checked
 @dataclass(frozen=True)
 class Explorer:
     """A page that shows attention maps; save it, or leave it as the last line of a notebook's cell.
@@ -156,8 +160,9 @@ class Explorer:
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
-        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take;
-            if it needs more, it is left out, and this is logged. None for no limit.
+        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take,
+            without compression; if it takes more, it is left out, and this is logged. None for no
+            limit.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -178,10 +183,10 @@ class Explorer:
     """
 
     maps: Sequence[AttentionMaps]
-    title: str = "Attention"
+    title: Text = "Attention"
     decoding: DecodingSteps | None = None
-    model: str = ""
-    arithmetic_kilobytes: int | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
+    model: Text = ""
+    arithmetic_kilobytes: Kilobytes | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.maps, Sequence):
@@ -190,14 +195,6 @@ class Explorer:
             raise ValueError("maps must not be empty, got none")
         for each in self.maps:
             check(AttentionMaps, maps=each)
-        check(str, title=self.title, model=self.model)
-        limit = self.arithmetic_kilobytes
-        if limit is not None:
-            check(Number, arithmetic_kilobytes=limit)
-            if not limit >= 0:  # also true for NaN
-                raise ValueError(
-                    f"arithmetic_kilobytes must not be negative, got arithmetic_kilobytes={limit}"
-                )
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):
@@ -230,11 +227,7 @@ class Explorer:
             "script": script,
         }
         # In one pass, because the title may hold such a placeholder.
-        pieces = _read("page.html").split("{{")
-        return pieces[0] + "".join(
-            contents[name] + rest
-            for name, _, rest in (piece.partition("}}") for piece in pieces[1:])
-        )
+        return re.sub(r"\{\{(\w+)\}\}", lambda found: contents[found[1]], _read("page.html"))
 
     def save(self, path: Path | str) -> None:
         """Save the page to a file; if that fails, an earlier file is unchanged.
@@ -268,47 +261,19 @@ class Explorer:
         }
         names = {name for each in maps for layer in each["patterns"] for name in layer}
         content["rules"] = {each.name: each.rule for each in PATTERNS if each.name in names}
-        shown = [
-            (number, (each.arithmetic, _round(each.weights), each.mask))
-            for number, each in enumerate(self.maps)
-            if each.arithmetic is not None
-        ]
-        found = serialize_arithmetic([each for _, each in shown], self.arithmetic_kilobytes)
-        for (number, _), arithmetic in zip(shown, found, strict=False):
-            maps[number]["arithmetic"] = arithmetic
-        if found and (lines := serialize_lines()):
-            content["lines"] = lines
+        size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
+        limit = self.arithmetic_kilobytes
+        if limit is not None and size > limit:
+            log.info(f"the arithmetic is left out of the page: {size:,.0f} kB, more than {limit:,}")
+        elif size:
+            for saved, each in zip(maps, self.maps, strict=True):
+                if each.arithmetic is not None:
+                    shown = _round(each.weights)
+                    saved["arithmetic"] = serialize_arithmetic(each.arithmetic, shown, each.mask)
+            content["lines"] = serialize_lines()
         if self.decoding is not None:
             content["decoding"] = _serialize_steps(self.decoding)
         return content
-
-
-def save_explorer(
-    path: Path | str,
-    maps: Sequence[AttentionMaps],
-    *,
-    title: str = "Attention",
-    decoding: DecodingSteps | None = None,
-    model: str = "",
-    arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
-) -> None:
-    """Save an :class:`Explorer` to one HTML file; if that fails, no partial file is left.
-
-    Args:
-        path: Path of the HTML file.
-        maps: Attention maps to show, in the order of their buttons.
-        title: Title of the page.
-        decoding: Decoding steps to show above the maps.
-        model: Name of the model, which saved pictures show.
-        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take;
-            see :class:`Explorer`.
-
-    Raises:
-        OSError: If the file cannot be written.
-        TypeError: If an argument is of another type.
-        ValueError: If there are no maps, or their queries do not match the decoding steps.
-    """
-    Explorer(maps, title, decoding, model, arithmetic_kilobytes).save(path)
 
 
 def _serialize(maps: AttentionMaps) -> dict[str, Any]:
@@ -329,29 +294,11 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
         "patterns": _name_heads(maps),
-        "weights": base64.b64encode(_compress_weights(maps.weights)).decode(),
+        "weights": compress((_round(maps.weights) * LEVELS).round().to(torch.int32)),
     }
     if maps.mask is not None:
         serialized["mask"] = base64.b64encode(as_bytes(maps.mask)).decode()
     return serialized
-
-
-def _compress_weights(weights: Tensor) -> bytes:
-    """Compress weights, layer by layer, as copies of all would need much memory."""
-    low, high = bytearray(), bytearray()
-    for layer in weights:
-        numbers = (_round(layer) * LEVELS).round().to(torch.int32)
-        low += as_bytes(numbers & 255)
-        high += as_bytes(numbers >> 8)
-    planes = bytes(low + high)
-    # Weights repeat little but zeros: looking for runs only takes a fraction of the time.
-    strategies = [zlib.Z_RLE] if len(planes) > MOST_SEARCHED else [zlib.Z_RLE, SEARCH]
-    return min((_compress(planes, strategy) for strategy in strategies), key=len)
-
-
-def _compress(data: bytes, strategy: int) -> bytes:
-    compressor = zlib.compressobj(9, strategy=strategy)
-    return compressor.compress(data) + compressor.flush()
 
 
 def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:

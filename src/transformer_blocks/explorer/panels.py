@@ -18,16 +18,23 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
-from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.transforms import Affine2D
 from torch import Tensor
 
-from transformer_blocks.explorer.figure import PlainFigure, colour_map, style_axes
+from transformer_blocks.explorer.figure import (
+    LARGEST_AREA,
+    LARGEST_SIDE,
+    PlainFigure,
+    colour_map,
+    style_axes,
+)
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES, Palette, Theme
 from transformer_blocks.explorer.tokens import LINE_END, encodable, token_labels
 
-LARGEST_PANEL, LARGEST_SIDE, LARGEST_AREA = 24.0, 300.0, 2000.0  # inches; square inches
+LARGEST_PANEL = 24.0  # inches
 LABEL = 0.15  # inches per label
 CELL, LARGEST_CELL = 0.3, 0.45  # inches per cell
 FEW_TOKENS = 2.2  # inches of a panel whose cells may be larger than CELL
@@ -113,10 +120,7 @@ def draw_panels(
     figure.set_layout_engine("none")
     style = make_style([panel for row in rows for panel in row], title, axis_names, theme)
     layout = _Layout(figure, rows, title, style)
-    factor = min(
-        1.0, LARGEST_SIDE / max(layout.size), math.sqrt(LARGEST_AREA / math.prod(layout.size))
-    )
-    figure.set_size_inches(layout.width * factor, layout.height * factor)
+    factor = figure.set_size(*layout.size)
     images = []
     for panel, box, has_names in layout.boxes():
         axes = figure.add_axes(layout.fraction(box))
@@ -320,42 +324,30 @@ def _draw_mask(
     aspect: Literal["auto", "equal"],
     palette: Palette,
 ) -> None:
-    """Hatch masked cells: one by one where they are large enough, else in areas, over a cover."""
-    hatch: dict[str, Any] = {
-        "hatch": HATCH,
-        "linewidth": 0.0,
-        "edgecolor": to_rgba(palette.muted, 0.55),
-    }
-    if aspect == "equal":
-        for row, column in mask.nonzero().tolist():
-            corner = column - 0.5, row - 0.5
-            axes.add_patch(Rectangle(corner, 1, 1, facecolor=palette.panel, **hatch))
-        return
-    cover = _downsample(mask.float(), *size)
-    colours = torch.empty(*cover.shape, 4)
-    colours[..., :3] = torch.tensor(to_rgb(palette.muted))
-    colours[..., 3] = 0.18 * cover  # opacity
-    axes.imshow(colours.numpy(), extent=extent, aspect=aspect)
+    """Hatch masked cells; where cells are small, hatch whole areas of them, over a grey cover."""
+    if aspect == "auto":
+        cover = _downsample(mask.float(), *size)
+        colours = torch.empty(*cover.shape, 4)
+        colours[..., :3] = torch.tensor(to_rgb(palette.muted))
+        colours[..., 3] = 0.18 * cover  # opacity
+        axes.imshow(colours.numpy(), extent=extent, aspect=aspect)
     areas = 1 - _downsample(1 - mask.float(), *size, cells=HATCHED)  # where all cells are masked
-    corners = []
+    boxes = []
     for row, values in enumerate(areas.bool().tolist()):
         start = 0
         for value, run in groupby(values):
             end = start + len(list(run))
             if value:
-                corners += [
-                    (start, row),
-                    (end, row),
-                    (end, row + 1),
-                    (start, row + 1),
-                    (start, row),
-                ]
+                box = Affine2D().scale(end - start, 1).translate(start, row)
+                boxes.append(Path.unit_rectangle().transformed(box))
             start = end
-    if corners:
-        factor = torch.tensor([mask.shape[1] / areas.shape[1], mask.shape[0] / areas.shape[0]])
-        points = (torch.tensor(corners) * factor - 0.5).numpy()
-        codes = [Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY] * (len(corners) // 5)
-        axes.add_patch(PathPatch(Path(points, codes), facecolor="none", **hatch))
+    if boxes:
+        scale = mask.shape[1] / areas.shape[1], mask.shape[0] / areas.shape[0]
+        area = Path.make_compound_path(*boxes)
+        area = area.transformed(Affine2D().scale(*scale).translate(-0.5, -0.5))
+        face, edge = palette.panel if aspect == "equal" else "none", to_rgba(palette.muted, 0.55)
+        patch = PathPatch(area, hatch=HATCH, linewidth=0.0, facecolor=face, edgecolor=edge)
+        axes.add_patch(patch)
 
 
 def label_colour_bar(bar: Colorbar, style: Style) -> None:

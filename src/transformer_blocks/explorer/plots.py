@@ -1,29 +1,36 @@
 """Figures: attention maps drawn by matplotlib, for a paper or a notebook."""
 
-import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
-from transformer_blocks._contracts import Size, check, one_of
-from transformer_blocks.explorer.checks import check_tokens, check_weights
+from transformer_blocks._contracts import Rule, Size, checked, one_of
+from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
 from transformer_blocks.explorer.tokens import encodable
 
-LARGEST_SIDE, LARGEST_AREA = 300.0, 2000.0  # inches; square inches
+
+def _test_axis_names(name: str, names: Any) -> None:
+    check_tokens(name, names)
+    if len(names) != 2:
+        raise ValueError(f"{name} must be two names, got {name}={names!r}")
 
 
+AxisNames = Annotated[tuple[str, str], Rule("two names", _test_axis_names)]
+KnownTheme = Annotated[Theme, one_of(*PALETTES)]
+
+
+@checked
 def plot_attention(
     weights: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
+    queries: Tokens,
+    keys: Tokens,
     *,
     mask: Tensor | None = None,
-    title: str = "",
-    axis_names: tuple[str, str] = ("query", "key"),
-    theme: Theme = "light",
+    title: Text = "",
+    axis_names: AxisNames = ("query", "key"),
+    theme: KnownTheme = "light",
     axes: Any = None,
 ) -> Any:
     """Draw the attention map of one head: a row for each query, a column for each key.
@@ -54,9 +61,7 @@ def plot_attention(
         TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    check_weights("weights", weights, (), queries, keys, mask)
-    _check(weights, title, axis_names, theme)
-    check_packages("a figure", "matplotlib", extra="plot")
+    _check_weights(weights, (), queries, keys, mask)
     from transformer_blocks.explorer import panels
 
     panel = panels.Panel("", weights, queries, keys, mask)
@@ -71,16 +76,17 @@ def plot_attention(
     return figure
 
 
+@checked
 def plot_heads(
     weights: Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
+    queries: Tokens,
+    keys: Tokens,
     *,
     mask: Tensor | None = None,
-    title: str = "",
-    axis_names: tuple[str, str] = ("query", "key"),
-    theme: Theme = "light",
-    columns: int = 3,
+    title: Text = "",
+    axis_names: AxisNames = ("query", "key"),
+    theme: KnownTheme = "light",
+    columns: Size = 3,
 ) -> Any:
     """Draw the mean of the attention maps of a layer, then the map of each head.
 
@@ -104,10 +110,7 @@ def plot_heads(
         TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    check(Size, columns=columns)
-    check_weights("weights", weights, ("H",), queries, keys, mask)
-    _check(weights, title, axis_names, theme)
-    check_packages("a figure", "matplotlib", extra="plot")
+    _check_weights(weights, ("H",), queries, keys, mask)
     from transformer_blocks.explorer.panels import Panel, draw_panels
 
     maps = [("mean of the heads", weights.float().mean(0))]
@@ -117,15 +120,14 @@ def plot_heads(
     return draw_panels(rows, title=title, axis_names=axis_names, theme=theme)
 
 
-def _check(weights: Tensor, title: str, axis_names: tuple[str, str], theme: Theme) -> None:
-    """Raise unless weights are finite, texts are strings, and the theme is known."""
+def _check_weights(
+    weights: Tensor, axes: tuple[str, ...], queries: Tokens, keys: Tokens, mask: Tensor | None
+) -> None:
+    """Raise unless weights can be drawn: they fit, are finite, and matplotlib is installed."""
+    check_weights("weights", weights, axes, queries, keys, mask)
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity")
-    check(str, title=title)
-    check_tokens("axis_names", axis_names)
-    if len(axis_names) != 2:
-        raise ValueError(f"axis_names must be two names, got axis_names={axis_names!r}")
-    check(one_of(*PALETTES), theme=theme)
+    check_packages("a figure", "matplotlib", extra="plot")
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -144,6 +146,4 @@ def new_figure(width: float, height: float) -> Any:
     check_packages("a figure", "matplotlib", extra="plot")
     from transformer_blocks.explorer.figure import PlainFigure
 
-    width, height = min(width, LARGEST_SIDE), min(height, LARGEST_SIDE)
-    factor = min(1.0, math.sqrt(LARGEST_AREA / (width * height)))
-    return PlainFigure(width * factor, height * factor)
+    return PlainFigure(width, height)
