@@ -150,20 +150,9 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
-    def choose_head(self, layer: int, column: int) -> None:
-        """Choose from the lists; after the heads come the mean and rollout."""
-        self.page.select_option("#layer", index=layer)
-        self.page.select_option("#column", index=column)
-
-    def numbers(self) -> Any:
-        """Read the table of the selected head as numbers from 0 to 1."""
-        if not self.page.evaluate("document.getElementById('weights').open"):
-            self.page.click("#weights summary")
-            self.page.wait_for_selector("#table td")
-        cells = self.page.eval_on_selector_all("#table td", "cells => cells.map(c => c.innerText)")
-        columns = len(self.page.query_selector_all("#table thead th")) - 1
-        values = [float(cell.replace(" %", "").replace("\u00a0", "")) / 100 for cell in cells]
-        return np.array(values).reshape(-1, columns)
+    def open_table(self) -> None:
+        self.page.click("#weights summary")
+        self.page.wait_for_selector("#table td")
 
     def selected(self) -> tuple[int, int]:
         """Read which row and which column of the map are selected."""

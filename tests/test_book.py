@@ -1,5 +1,6 @@
 """The book: every chapter has all its parts, runs, and shows no line that is too wide."""
 
+import itertools
 import re
 import unicodedata
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 from tests.test_language import texts
 
-from cells import Cell, chapter_files, code_lines, notebook_text, read_cells
+from cells import chapter_files, code_lines, notebook_text, read_cells
 from execution import outputs_of
 
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
@@ -58,10 +59,6 @@ def _columns(match: re.Match[str]) -> str:
     return "xx" if unicodedata.east_asian_width(match[0]) in "WF" else "x"
 
 
-def with_role(path: Path, role: str) -> list[Cell]:
-    return [cell for cell in read_cells(path) if cell.role == role]
-
-
 def prose(path: Path) -> str:
     return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
@@ -98,67 +95,42 @@ def test_every_comparison_of_floats_in_a_text_has_an_absolute_tolerance() -> Non
 
 
 @chapters
-def test_a_chapter_is_named_by_its_number(path: Path) -> None:
-    assert prose(path).startswith(f"# {int(path.stem[:2])} ")
+def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) -> None:
+    cells, text = read_cells(path), prose(path)
+    roles, code = [cell.role for cell in cells], [cell for cell in cells if cell.kind == "code"]
+    assert text.startswith(f"# {int(path.stem[:2])} ")
+    assert re.search(r"\A# .*\n\n\*\*[^*]*\?\*\*", text), "it begins with a question"
+    assert len(text.split()) >= 500
+    assert [cell for cell in code if columns(cell.source) > CODE_COLUMNS] == []
 
-
-@chapters
-def test_a_formula_is_beside_an_implementation_of_at_most_15_lines(path: Path) -> None:
-    cells = read_cells(path)
-    places = [number for number, cell in enumerate(cells) if cell.role == "formula"]
-    assert places
-    for number in places:
-        assert "$$" in cells[number].source
-        assert cells[number + 1].role == "implementation"
-    for cell in with_role(path, "implementation"):
-        assert code_lines(cell.source) <= 15, cell.source
-        assert columns(cell.source) <= BESIDE_COLUMNS, cell.source
-
-
-@chapters
-def test_the_implementation_is_proven_equal_to_the_library(path: Path) -> None:
-    proofs = with_role(path, "proof")
-    assert any(re.search(r"^ *assert ", cell.source, re.M) for cell in proofs)
-    imports = re.compile(r"^(from|import) transformer_blocks", re.M)
-    assert any(imports.search(cell.source) for cell in read_cells(path) if cell.kind == "code")
-
-
-@chapters
-def test_something_is_broken_on_purpose(path: Path) -> None:
-    assert with_role(path, "broken")
-
-
-@chapters
-def test_there_are_three_exercises_with_stub_check_and_solution(path: Path) -> None:
-    roles = [cell.role for cell in read_cells(path)]
-    places = [number for number, role in enumerate(roles) if role == "stub"]
-    assert len(places) == 3
-    assert all(roles[number : number + 3] == ["stub", "check", "solution"] for number in places)
-    assert all(re.search(r"^ *assert ", cell.source, re.M) for cell in with_role(path, "check"))
-    assert re.findall(r"^### Exercise (\d): \w", prose(path), re.M) == ["1", "2", "3"]
-
-
-@chapters
-def test_a_chapter_has_a_figure_that_is_described(path: Path) -> None:
-    figures = re.findall(r"^!\[(.*?)\]\((figures/\w+\.svg)\)$", prose(path), re.M | re.S)
+    assert "formula" in roles
+    for cell, following in itertools.pairwise(cells):
+        if cell.role == "formula":
+            assert "$$" in cell.source
+            assert following.role == "implementation"
+    for cell in cells:
+        if cell.role == "implementation":
+            assert code_lines(cell.source) <= 15, cell.source
+            assert columns(cell.source) <= BESIDE_COLUMNS, cell.source
+    figures = re.findall(r"^!\[(.*?)\]\((figures/\w+\.svg)\)$", text, re.M | re.S)
     assert figures
     for description, name in figures:
         assert len(description) >= 40, description
         assert (path.parent / name).is_file(), name
 
+    def asserts(role: str) -> list[bool]:
+        found = (cell.source for cell in cells if cell.role == role)
+        return [re.search(r"^ *assert ", source, re.M) is not None for source in found]
 
-@chapters
-def test_a_chapter_begins_with_a_question_and_ends_with_where_to_go(path: Path) -> None:
-    text = prose(path)
-    assert re.search(r"\A# .*\n\n\*\*[^*]*\?\*\*", text)
+    assert any(asserts("proof")), "the implementation equals that of the library"
+    imports = re.compile(r"^(from|import) transformer_blocks", re.M)
+    assert any(imports.search(cell.source) for cell in code)
+    assert "broken" in roles, "something is broken on purpose"
+    places = [number for number, role in enumerate(roles) if role == "stub"]
+    assert [roles[number : number + 3] for number in places] == 3 * [["stub", "check", "solution"]]
+    assert all(asserts("check"))
+    assert re.findall(r"^### Exercise (\d): \w", text, re.M) == ["1", "2", "3"]
     assert re.findall(r"^## (.*)", text, re.M)[-2:] == ["Exercises", "Where to go"]
-    assert len(text.split()) >= 500
-
-
-@chapters
-def test_no_code_is_too_wide_for_a_page(path: Path) -> None:
-    code = [cell.source for cell in read_cells(path) if cell.kind == "code"]
-    assert [source for source in code if columns(source) > CODE_COLUMNS] == []
 
 
 @chapters

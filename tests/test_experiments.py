@@ -18,7 +18,7 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "experiments"))
 
-from transformer_blocks import MultiHeadAttention, PostNorm, PreNorm
+from transformer_blocks import MultiHeadAttention
 from translation.corpus import load_corpus
 from two_friends import D_MODEL, ITEMS
 
@@ -62,8 +62,8 @@ def numbers(value: Any) -> list[float]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_test_set() -> Iterator[None]:
-    """Let the toy corpus have few sentences to validate and to translate."""
+def _small() -> Iterator[None]:
+    """Let the toy corpus have few sentences, and fine-tuning one learning rate."""
 
     @cache
     def load_few(name: str, *, data_dir: Path | None) -> Any:
@@ -73,6 +73,7 @@ def _small_test_set() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overfitting, "load_corpus", load_few)
+        patch.setattr(fine_tuning, "RATES", fine_tuning.RATES[:1])
         yield
 
 
@@ -91,7 +92,7 @@ def test_an_experiment_writes_its_record_and_the_same_seed_gives_the_same_number
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_recorded_result_has_the_command_that_the_program_documents(
+def test_a_recorded_result_has_the_command_and_the_settings_that_the_program_has(
     name: str, first_run: Callable[[str], dict[str, Any]]
 ) -> None:
     record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
@@ -104,21 +105,8 @@ def test_a_recorded_result_has_the_command_that_the_program_documents(
     assert first_run(name)["command"] == documented[-1]  # of overfitting: the toy corpus
     assert str(Path.home()) not in json.dumps(record)
     assert numbers(record["results"]) == pytest.approx(numbers(record["results"]), nan_ok=False)
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_a_recorded_result_has_the_settings_and_seeds_of_the_defaults(
-    name: str, first_run: Callable[[str], dict[str, Any]]
-) -> None:
-    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
-    settings = {
-        "overfitting": overfitting.SIZES,
-        "depth": depth.SIZES,
-        "reverse": {"updates": 1000, "d_model": 64},
-        "head_count": {"updates": 800},
-        "extrapolation": extrapolation.SIZES,
-        "fine_tuning": fine_tuning.SIZES,
-    }[name]
+    module = sys.modules[name]
+    settings = getattr(module, "SIZES", {"updates": 800 if name == "head_count" else 1000})
     assert settings.items() <= record["settings"].items()
     assert set(first_run(name)["settings"]) == set(record["settings"])
 
@@ -210,28 +198,12 @@ def test_the_page_about_lora_shows_the_recorded_figures() -> None:
         assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
 
 
-def test_floats_have_four_significant_digits() -> None:
-    assert experiment.rounded({"a": (0.0171234, 11.1549), 2: 7}) == {"a": [0.01712, 11.15], "2": 7}
-
-
 def test_the_json_is_what_json_reads() -> None:
     value: dict[str, Any] = {"ね": [1, [0.5, 2.0], {"a": []}], "b": {}, "c": None}
     assert json.loads(experiment.to_json(value)) == value
 
 
-def test_reverse_targets_are_reversed() -> None:
-    source, target = reverse.make_batch(200, torch.Generator().manual_seed(0))
-    lengths = set()
-    for ids, mirrored in zip(source.tolist(), target.tolist(), strict=True):
-        symbols = [each for each in ids if each != reverse.PAD]
-        lengths.add(len(symbols))
-        padding = [reverse.PAD] * (reverse.LONGEST - len(symbols))
-        assert ids == symbols + padding
-        assert mirrored == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
-    assert lengths == set(range(reverse.SHORTEST, reverse.LONGEST + 1))
-
-
-def test_the_new_domain_has_the_order_of_the_source() -> None:
+def test_the_old_domain_is_reversed_and_the_new_one_has_the_order_of_the_source() -> None:
     (source, mirrored), (same, target) = fine_tuning.make_domains(100, seed=0)
     assert torch.equal(source, same)
     for ids, old, new in zip(source.tolist(), mirrored.tolist(), target.tolist(), strict=True):
@@ -317,14 +289,6 @@ def test_two_heads_that_attend_to_one_friend_each_are_always_right() -> None:
     found = head_count.measure(layer, seed=0)
     assert found["accuracy"] == 1.0
     assert found["attends_to_one"] == [1.0, 1.0]
-
-
-def test_post_norm_and_pre_norm_have_the_same_layers() -> None:
-    sizes = {"num_layers": 3, "d_model": 8}
-    assert len(depth.gradient_norms(PostNorm, seed=0, **sizes)) == 3
-    assert depth.gradient_norms(PreNorm, seed=0, **sizes) != depth.gradient_norms(
-        PostNorm, seed=0, **sizes
-    )
 
 
 def test_the_sorting_task_is_sorted() -> None:

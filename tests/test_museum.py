@@ -4,7 +4,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection import Report
 from transformer_blocks.museum import Exhibit, __main__, examine, exhibit, exhibits, reading
-from transformer_blocks.museum.exhibit import THEMES, Examination, modules, reports, seeded
+from transformer_blocks.museum.exhibit import THEMES, modules
 
 EXHIBITS = exhibits()
 FOLDER = Path(exhibit.__file__).parent
@@ -73,9 +72,6 @@ def test_there_are_at_least_thirty_different_exhibits_of_all_themes() -> None:
     assert {each.theme for each in EXHIBITS.values()} == set(THEMES)
     themes = [THEMES.index(each.theme) for each in EXHIBITS.values()]
     assert themes == sorted(themes)
-
-
-def test_every_file_is_an_exhibit_or_shows_them() -> None:
     files = {path.stem for path in FOLDER.glob("*.py")}
     assert files == EXHIBITS.keys() | exhibit.NOT_EXHIBITS | {"__init__"}
 
@@ -105,31 +101,16 @@ def test_a_fault_counts_as_found_only_by_the_check_that_should_find_it() -> None
 @pytest.mark.parametrize(
     ("argument", "invalid"),
     [
-        *(("theme", each) for each in ("mask", None, 1)),
-        *((name, each) for name in ("title", "source", "found_by") for each in (None, 1, ["x"])),
-        *(
-            (name, each)
-            for name in ("broken", "mended", "examine")
-            for each in (None, "x", [nn.ReLU])
-        ),
+        ("theme", "mask"),
+        *((name, 1) for name in ("theme", "title", "source", "found_by")),
+        *((name, "x") for name in ("broken", "mended", "examine")),
     ],
 )
 def test_an_invalid_argument_of_an_exhibit_is_refused_by_name(argument: str, invalid: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=rf"^{argument} must "):
         make(**{argument: invalid})
-
-
-@pytest.mark.parametrize("invalid", [None, "inverted_padding_mask", Exhibit])
-def test_only_an_exhibit_can_be_examined(invalid: Any) -> None:
     with pytest.raises(TypeError, match=r"^exhibit must "):
         examine(invalid)
-
-
-def test_a_seeded_function_leaves_the_generator_as_it_is() -> None:
-    before = torch.get_rng_state()
-    draw: Callable[[], Tensor] = seeded(lambda: torch.randn(3))
-    assert torch.equal(draw(), draw())
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_program_lists_the_exhibits_with_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,15 +182,10 @@ def test_the_program_exits_with_1_if_one_is_not_right(
     ("line", "hint"),
     [
         ("nothing", "museum lists the names and numbers"),
-        ("\N{SUPERSCRIPT TWO}", "museum lists the names and numbers"),
-        ("0", f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '0'"),
         ("9" * 5000, f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '999"),
         ("mean over paddin", r"\(did you mean mean_over_padding\?\)"),
         ("Layout and modes", "'layout and modes' is a theme; its exhibits are .*view_instead"),
-        ("cachs", "'caches' is a theme; its exhibits are .*cache_not_reordered"),
-        (f"{len(EXHIBITS) + 1}", f"exhibits have the numbers 1 to {len(EXHIBITS)}, got"),
         ("--all;1", "--all takes no exhibit"),
-        ("--no", r"unknown argument --no .*\(see --help\)"),
         ("--al", r"unknown argument --al \(did you mean --all\?\)"),
     ],
 )
@@ -251,16 +227,6 @@ def test_the_program_is_quiet_when_its_reader_ends() -> None:
     assert (process.returncode, error) == (0, "")
 
 
-def test_a_report_is_a_table_that_fits() -> None:
-    report = Report("padding amount", tuple(f"problem {number} " * 9 for number in range(5)))
-    lines = reading.format_result(report, 60).splitlines()
-    assert max(map(len, lines)) <= 60
-    assert lines[0].startswith("padding amount  VIOLATED  problem 0")
-    assert lines[-1].strip() == "and 2 more"
-    assert reports(report) == (report,)
-    assert isinstance(examine(make()), Examination)
-
-
 def extension() -> Any:
     """Import the extension that makes the pages."""
     pytest.importorskip("sphinx")
@@ -277,12 +243,10 @@ def test_every_exhibit_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {path.stem for path in folder.glob("*.md")} == EXHIBITS.keys() | {"index"}
     for name, shown in EXHIBITS.items():
         assert (folder / f"{name}.md").read_text("utf-8").startswith(f"# {shown.title}\n")
-
-
-def test_pages_of_another_folder_are_not_touched(tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in extension().PAGES.glob("*.md")}
-    extension().write_pages(SimpleNamespace(srcdir=tmp_path))
-    assert before == {path: path.stat().st_mtime_ns for path in extension().PAGES.glob("*.md")}
+    assert museum.FURTHER.keys() == set(THEMES)
+    docs = Path(museum.__file__).parents[1]
+    for page in (page for pages in museum.FURTHER.values() for page in pages):
+        assert any((docs / f"{page[1:]}{suffix}").is_file() for suffix in (".md", ".py"))
 
 
 @every_exhibit
@@ -295,29 +259,3 @@ def test_a_page_highlights_the_statement_of_the_fault(name: str) -> None:
     assert len(lines) <= 20
     assert source.rstrip().endswith(")")
     assert "\nEXHIBIT = Exhibit(" in source
-
-
-def test_the_statement_of_a_fault_is_highlighted_to_its_end() -> None:
-    source = "def f(x):\n    # the fault: wrong\n    return g(\n        x\n    )\n\n\ny = 1\n"
-    assert extension().fault_lines(source) == [2, 3, 4, 5]
-    assert extension().fault_lines("x = 1\ny = 2  # the fault: wrong\n") == [2]
-
-
-def test_every_theme_has_further_reading() -> None:
-    museum = extension()
-    assert museum.FURTHER.keys() == set(THEMES)
-    docs = Path(museum.__file__).parents[1]
-    for pages in museum.FURTHER.values():
-        for page in pages:
-            assert any((docs / f"{page[1:]}{suffix}").is_file() for suffix in (".md", ".py"))
-
-
-def test_only_what_is_mended_is_shown_as_mended() -> None:
-    shown = reading.difference(modules()["mask_changed_by_a_move"])
-    assert shown.splitlines() == [
-        '-def to(self, device: torch.device) -> "BrokenMask":',
-        "-    # the fault: the result has this class, also if the mask has a subclass",
-        "-    return BrokenMask(device=device)",
-        "+def to(self, device: torch.device) -> BrokenMask:",
-        "+    return dataclasses.replace(self, device=device)",
-    ]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 from tests.browser import in_browser
-from tests.page import HOSTILE, SOURCE, TARGET, Opened, colour, make_explorer, weights
+from tests.page import HOSTILE, SOURCE, Opened, colour, make_explorer, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, Explorer
@@ -91,27 +91,6 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
     assert shown.page.evaluate("document.activeElement.id") == "save"
 
 
-@pytest.mark.slow
-@in_browser
-def test_a_picture_names_all_that_it_shows(shown: Opened) -> None:
-    shown.go("#v=map&a=1&l=1&h=1")
-    name, svg = save(shown, "svg")
-    assert name == "decoder-self-attention-layer-1-head-1.svg"
-    texts = texts_of(svg)
-    largest = f"{100 * float(shown.explorer.maps[1].weights[1, 1].max()):.1f} %"
-    tokens = ["<s>", *(token.removeprefix("▁") for token in TARGET[:-1])]
-    assert {*tokens, "query", "key", "0 %", largest, "masked", "transformer_blocks"} <= {*texts}
-    written = " ".join(texts)
-    assert shown.explorer.title in written
-    assert f"{MODEL} · Decoder self-attention, layer 1, head 1" in written
-    shown.go("#v=map&a=2&l=1&h=3&pin=2.0.1")
-    texts = texts_of(save(shown, "svg")[1])
-    assert {*(token.removeprefix("▁") for token in SOURCE)} <= {*texts}  # also vertical ones
-    assert "masked" not in texts
-    assert "layer 1, mean minus Cross-attention, layer 0, head 1" in " ".join(texts)
-
-
-@pytest.mark.slow
 @in_browser
 def test_a_picture_looks_alike_as_png_and_as_svg(browser: Any, tmp_path: Path) -> None:
     mask = causal_mask(5)  # hatched cells, and vertical labels

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.test_language import LEFT_OUT
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,16 +20,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from common.learner import make_adam
 from paper import table1, table3
 from transformer_blocks import (
-    FeedForward,
     MultiHeadAttention,
-    PostNorm,
     attention_weights,
     noam_rate,
     scaled_dot_product_attention,
     sinusoidal_table,
     sliding_window_mask,
 )
-from transformer_blocks.loss import cross_entropy
 from translation.decoding import length_limit
 from translation.transformer import Transformer
 
@@ -142,37 +138,6 @@ def test_the_ledger_uses_the_field_s_terms() -> None:
 # Section 3
 
 
-def test_layer_normalisation_is_its_formula() -> None:
-    residual = PostNorm(8, dropout=0.0).double()
-    scale, shift = torch.randn(2, 8, dtype=torch.float64)
-    residual.norm.load_state_dict({"weight": scale, "bias": shift})
-    x = torch.randn(2, 3, 8, dtype=torch.float64)
-    total = x + x.cos()
-    mean = total.mean(-1, keepdim=True)
-    variance = (total - mean).square().mean(-1, keepdim=True)
-    expected = scale * (total - mean) / (variance + 1e-5).sqrt() + shift
-    torch.testing.assert_close(residual(x, torch.cos), expected)
-
-
-def test_the_projections_of_the_heads_are_blocks_of_one_matrix() -> None:
-    d_model, heads = 512, 8
-    layer = MultiHeadAttention(d_model, heads, bias=False).double()
-    assert layer.d_k == d_model // heads == 64
-    assert layer.query_projection.weight.T.shape == (d_model, heads * layer.d_k)  # W^Q
-    assert layer.output_projection.weight.T.shape == (heads * layer.d_k, d_model)  # W^O
-    x = torch.randn(1, 3, d_model, dtype=torch.float64)
-    outputs = []
-    for head in range(heads):
-        block = slice(head * layer.d_k, (head + 1) * layer.d_k)
-        query, key, value = (
-            (x @ projection.weight.T[:, block]).unsqueeze(1)
-            for projection in (layer.query_projection, layer.key_projection, layer.value_projection)
-        )
-        outputs.append(scaled_dot_product_attention(query, key, value)[0].squeeze(1))
-    expected = torch.cat(outputs, -1) @ layer.output_projection.weight.T
-    torch.testing.assert_close(layer(x, x, x), expected)
-
-
 def operations(layer: nn.Module, *inputs: Tensor) -> int:
     """Count the floating-point operations of a call."""
     counter = FlopCounterMode(display=False)
@@ -196,15 +161,6 @@ def test_heads_change_the_number_of_weights_and_not_that_of_operations() -> None
     assert weights == [heads * 20 * 20 for heads in (1, 2, 4, 8)]
 
 
-def test_the_feed_forward_network_is_two_convolutions_of_width_one() -> None:
-    network = FeedForward(8, 32).double()
-    x = torch.randn(2, 5, 8, dtype=torch.float64)
-    hidden = F.conv1d(x.mT, network.up_projection.weight[..., None], network.up_projection.bias)
-    down = network.down_projection
-    expected = F.conv1d(hidden.relu(), down.weight[..., None], down.bias).mT
-    torch.testing.assert_close(network(x), expected)
-
-
 def test_the_wavelengths_are_a_geometric_progression() -> None:
     d_model = 512
     table = sinusoidal_table(2, d_model)
@@ -215,19 +171,6 @@ def test_the_wavelengths_are_a_geometric_progression() -> None:
     assert float(ratios[0]) == pytest.approx(1.0366, abs=1e-4)
     assert float(wavelengths[0]) == pytest.approx(2 * math.pi)
     assert float(wavelengths[-1] / (2 * math.pi)) == pytest.approx(9647, abs=1)
-
-
-@pytest.mark.parametrize("k", [1, 3, 50])
-def test_one_matrix_shifts_every_encoding_by_k_positions(k: int) -> None:
-    d_model = 16
-    shift = torch.zeros(d_model, d_model, dtype=torch.float64)
-    for column in range(0, d_model, 2):
-        angle = k / 10000 ** (column / d_model)
-        sine, cosine = math.sin(angle), math.cos(angle)
-        block = torch.tensor([[cosine, sine], [-sine, cosine]], dtype=torch.float64)
-        shift[column : column + 2, column : column + 2] = block
-    table = sinusoidal_table(1000, d_model)
-    torch.testing.assert_close(table[k:], table[:-k] @ shift.T, rtol=0, atol=1e-12)
 
 
 # Section 4: table 1
@@ -269,13 +212,6 @@ def test_path_lengths_are_those_of_table_1(n: int) -> None:
     }
 
 
-def test_one_attention_layer_connects_all_positions_and_one_convolution_does_not() -> None:
-    assert table1.dependent_positions(table1.self_attention, 9, 4).all()
-    of_convolution = table1.dependent_positions(table1.Convolutional(4, width=3), 9, 4)
-    assert of_convolution.tolist() == [True] * 3 + [False] * 6
-    assert table1.dependent_positions(table1.Recurrent(4), 9, 4).all()
-
-
 def test_restricted_attention_equals_attention_with_a_window_mask() -> None:
     x = torch.randn(1, 12, 8, dtype=torch.float64)
     heads = x.unsqueeze(1)
@@ -283,25 +219,6 @@ def test_restricted_attention_equals_attention_with_a_window_mask() -> None:
     expected, _ = scaled_dot_product_attention(heads, heads, heads, mask=mask)
     found = table1.restricted_self_attention(x, neighbours=5)
     torch.testing.assert_close(found, expected.squeeze(1))
-
-
-@pytest.mark.parametrize(("n", "d"), [(8, 16), (16, 16), (32, 16)])
-def test_self_attention_is_cheaper_than_recurrence_for_short_sequences(n: int, d: int) -> None:
-    attention = table1.count_operations(table1.self_attention, n, d)
-    recurrent = table1.count_operations(table1.Recurrent(d), n, d)
-    assert (attention < recurrent) == (n < d)
-    assert (attention == recurrent) == (n == d)
-
-
-@pytest.mark.parametrize("n", [16, 64, 128])
-def test_the_projections_of_a_layer_cost_more_than_attention_unless_sequences_are_long(
-    n: int,
-) -> None:
-    d = 32
-    x = torch.randn(1, n, d)
-    attention, projections = 4 * n * n * d, 8 * n * d * d
-    assert operations(explicit_layer(d, 4), x, x, x) == attention + projections
-    assert (attention > projections) == (n > 2 * d)
 
 
 # Section 5
@@ -335,15 +252,6 @@ def test_dropout_applies_to_the_sums_of_embeddings_and_positions(side: str) -> N
     assert 0.22 < 1 - kept.float().mean() < 0.28
     expected = model.positions(embedding(tokens)) / 0.75
     torch.testing.assert_close(dropped[kept], expected[kept])
-
-
-def test_the_smoothed_loss_is_the_cross_entropy_with_the_smoothed_targets() -> None:
-    logits, target = torch.randn(5, 7, dtype=torch.float64), torch.tensor([0, 3, 6, 6, 1])
-    targets = torch.full((5, 7), 0.1 / 7, dtype=torch.float64)
-    targets[torch.arange(5), target] += 0.9
-    expected = -(targets * logits.log_softmax(-1)).sum(-1).mean()
-    torch.testing.assert_close(cross_entropy(logits, target, label_smoothing=0.1), expected)
-    torch.testing.assert_close(targets.sum(-1), torch.ones(5, dtype=torch.float64))
 
 
 # Section 6
