@@ -18,26 +18,20 @@ paper, also between the linear layers of the feed-forward network. The implement
   ``ours, torch's dropouts``: with dropout of attention weights and in the feed-forward network too;
 - ``x-transformers``, with ``attn_flash``; ``transformers``: Marian's layers.
 
-The first table contains milliseconds and the speed relative to torch; the second the share of the
-rate of floating-point operations that the machine reaches in one large matrix product; the third
-the peak memory of a pass.
+The first table contains milliseconds, the speed relative to torch, and the peak memory with weights
+and inputs; the second the share of the rate of floating-point operations that the machine reaches
+in one large matrix product.
 """
 
-import argparse
-import multiprocessing
-import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import Result, SetUp, compare, plot, write_json
+from harness import SetUp, new_parser, run, show
 
 THREADS = 2
-PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
 SHAPES = {"32x32x256": (32, 32, 256), "16x128x512": (16, 128, 512), "1x2048x512": (1, 2048, 512)}
 LAYERS = 3
 """Number of layers of the stack in the cases ``encoder``."""
@@ -300,6 +294,9 @@ def make_pass(case: Case, build: Build, *, compiled: bool = False) -> Callable[[
 
 def make_set_up(build: Build, *, compiled: bool = False) -> SetUp:
     """Return the set-up of an implementation; called in its own process."""
+    warm_up = make_pass(Case("attention", False, False, 1, 8, 64), build)  # imports the libraries
+    if warm_up is not None:
+        warm_up()
     return partial(make_pass, build=build, compiled=compiled)
 
 
@@ -329,99 +326,26 @@ def peak_operations() -> float:
     return 2 * 2048**3 / min(seconds)
 
 
-def peak_memory(build: Build, case: Case) -> float:
-    """Measure the peak memory of a pass in MB, in a process of its own.
-
-    Linux reports the peak of the resident memory, and can reset it. Freed tensors are returned to
-    the system at once, so that the second pass, which is measured, has to allocate all it needs.
-    """
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure_memory, args=(sender, build, case), daemon=True)
-    process.start()
-    del os.environ["MALLOC_MMAP_THRESHOLD_"]
-    megabytes: float = receiver.recv()
-    process.join()
-    return megabytes
-
-
-def _measure_memory(sender: Any, build: Build, case: Case) -> None:
-    run = make_pass(case, build)
-    if run is None:
-        return sender.send(float("nan"))
-    run()
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
-    run()
-    return sender.send((_status("VmHWM") - before) / 1024)
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().split("\n")
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
-def show_shares(results: Sequence[Result], cases: Sequence[Case], peak: float) -> None:
-    """Print the share of the peak rate that each implementation reached."""
-    print(f"\nshare of the peak rate, {peak / 1e9:.0f} GFLOP/s")
-    for case in cases:
-        shares = [
-            f"{result.implementation} {case.operations / result.median / peak:.0%}"
-            for result in results
-            if result.case == case
-        ]
-        print(f"{case!s:50}  {'  '.join(shares)}")
-
-
-def show_memory(names: Sequence[str], cases: Sequence[Case]) -> dict[str, dict[str, float]]:
-    """Print and return the peak memory of the cases with a backward pass."""
-    print("\npeak memory in MB (relative to the first)")
-    table: dict[str, dict[str, float]] = {}
-    for case in cases:
-        if case.training:
-            row = {name: peak_memory(BUILDS[name], case) for name in names if name in BUILDS}
-            base = next(iter(row.values()))
-            texts = [f"{name} {size:.0f} ({size / base:.2f})" for name, size in row.items()]
-            print(f"{case!s:50}  {'  '.join(texts)}", flush=True)
-            table[str(case)] = row
-    return table
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
     implementations: dict[str, Callable[[], SetUp]] = {
         name: partial(make_set_up, build) for name, build in BUILDS.items()
     }
     implementations["ours compiled"] = partial(make_set_up, build_ours, compiled=True)
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=implementations, default=list(BUILDS))
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser = new_parser(__doc__, implementations)
+    parser.set_defaults(only=[*BUILDS])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
     parser.add_argument("--rows", default="", help="only the rows whose names start with this text")
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
-    parser.add_argument("--no-memory", action="store_true", help="measure time only")
-    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
-    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
     cases = [
         case
         for case in make_cases([SHAPES[name] for name in options.shapes])
         if str(case).startswith(options.rows)
     ]
-    chosen = {name: implementations[name] for name in options.only}
-    results = compare(chosen, cases, rounds=options.rounds)
-    show_shares(results, cases, peak_operations())
-    memory = {}
-    if not options.no_memory and sys.platform == "linux":
-        memory = show_memory(options.only, cases)
-    if options.output:
-        write_json(options.output, results, PACKAGES, memory=memory)
-    if options.picture:
-        plot(options.picture, results)
+    results = run(options, implementations, cases, memory=True)
+    peak = peak_operations()
+    title = f"share of the peak rate, {peak / 1e9:.0f} GFLOP/s"
+    show(title, results, lambda case, seconds: f"{case.operations / seconds / peak:.0%}")
 
 
 if __name__ == "__main__":

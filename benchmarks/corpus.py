@@ -23,21 +23,18 @@ import json
 import logging
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-from harness import run_in_process  # noqa: E402
+from harness import run_in_process, status
 
 WORDS = 30_000
 TOKENIZER_PAIRS = 20_000
@@ -82,9 +79,7 @@ def make_files(folder: Path, tokens: int) -> None:
 
 def memory() -> dict[str, float]:
     """Return the resident memory of this process, in MB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    found = dict(line.split(":", 1) for line in lines)
-    return {name: int(found[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile")}
+    return {name: status(name) for name in ("RssAnon", "RssFile")}
 
 
 @contextmanager
@@ -132,7 +127,7 @@ def settings(folder: Path) -> Any:
     return Run(folder, Config), config
 
 
-def write(folder: Path, results: Path, workers: int) -> None:
+def write(folder: Path, results: Path, *, workers: int) -> None:
     """Encode the corpus with some processes; the first call trains the tokenizers."""
     from common.files import file_hash
     from common.tokenizer import Tokenizer
@@ -255,34 +250,10 @@ def note(results: Path, what: str, started: tuple[float, float], peak: dict[str,
         file.write(json.dumps({**row, "mapped_mb": peak["RssFile"]}) + "\n")
 
 
-def measure(function: Callable[..., object], folder: Path, results: Path, *arguments: Any) -> None:
-    """Run a measurement in a process of its own."""
-    run_in_process(_quietly, function, folder, results, *arguments)
-
-
-def _quietly(function: Callable[..., object], *arguments: Any) -> None:
+def measure(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function without warnings in the log."""
     logging.disable(logging.WARNING)
     function(*arguments)
-
-
-def read_from_memory(folder: Path, results: Path) -> None:
-    """Read from memory."""
-    read(folder, results, from_memory=True)
-
-
-def read_from_disk(folder: Path, results: Path) -> None:
-    """Read from the disk."""
-    read(folder, results, from_memory=False)
-
-
-def train_from_memory(folder: Path, results: Path) -> None:
-    """Train from memory."""
-    train(folder, results, from_memory=True)
-
-
-def train_from_disk(folder: Path, results: Path) -> None:
-    """Train from the disk."""
-    train(folder, results, from_memory=False)
 
 
 def main() -> None:
@@ -291,11 +262,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=50_000_000, help="subwords on both sides")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="processes")
     parser.add_argument("--folder", type=Path, help="keep the files in this folder")
-    parser.add_argument(
-        "--only", nargs="+", choices=("write", "start", "read", "train"), help="measure only these"
-    )
+    kinds = ("write", "start", "read", "train")
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="only these")
     options = parser.parse_args()
-    chosen = options.only or ("write", "start", "read", "train")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
@@ -304,16 +273,15 @@ def main() -> None:
             started = time.perf_counter()
             make_files(folder, options.tokens)
             print(f"{time.perf_counter() - started:8.1f} s  to make the files", flush=True)
-        if "write" in chosen:
-            for workers in options.workers:
-                measure(write, folder, results, workers)
-        for name, functions in {  # interleaved
-            "start": (start, start),
-            "read": (read_from_memory, read_from_disk) * 2,
-            "train": (train_from_memory, train_from_disk) * 2,
-        }.items():
-            for function in functions if name in chosen else ():
-                measure(function, folder, results)
+        measurements: dict[str, Sequence[Callable[..., object]]] = {
+            "write": [partial(write, workers=workers) for workers in options.workers],
+            "start": [start] * 2,
+            "read": [partial(read, from_memory=choice) for choice in (True, False)] * 2,
+            "train": [partial(train, from_memory=choice) for choice in (True, False)] * 2,
+        }
+        for name, functions in measurements.items():
+            for function in functions if name in options.only else ():
+                run_in_process(measure, function, folder, results)
 
 
 if __name__ == "__main__":

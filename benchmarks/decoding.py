@@ -24,24 +24,18 @@ Each implementation runs with one thread and with two; the table shows the faste
 prepared``, with one thread.
 """
 
-import argparse
 import random
-import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
-
-from harness import SetUp, compare, plot, run_in_process, write_json
+from harness import SetUp, compare, new_parser, run, run_in_process
 from marian import build_marian
 
 THREADS = 1, 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
-PACKAGES = ("torch", "transformers", "ctranslate2", "transformer-blocks")
 
 
 class Case(NamedTuple):
@@ -298,53 +292,33 @@ def check_length(length: int, case: Case) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
-    converted = Path(tempfile.mkdtemp(prefix="decoding-"))
-    implementations: dict[str, Callable[..., SetUp]] = {
-        "transformers": make_transformers,
-        "ctranslate2": partial(make_ctranslate2, converted, "float32"),
-        "ours": partial(make_ours, "prepared"),
-        "ours compiled": partial(make_ours, "compiled"),
-        "ours unprepared": partial(make_ours, "unprepared"),
-        "ours uncached": partial(make_ours, "uncached"),
-        "ours bfloat16": partial(make_ours, "bfloat16"),
-        "ours int8": partial(make_ours, "int8"),
-        "ours compiled int8": partial(make_ours, "compiled int8"),
-        "ctranslate2 int8": partial(make_ctranslate2, converted, "int8"),
-    }
-    small: dict[str, Callable[[], SetUp]] = {
-        "small": partial(make_small, prepared=False),
-        "small prepared": partial(make_small, prepared=True),
-    }
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
-    parser.add_argument("--growth", action="store_true", help="time increasing lengths")
-    parser.add_argument("--small", action="store_true", help="time a small language model")
-    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
-    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
-    options = parser.parse_args(arguments)
-    try:
+    with tempfile.TemporaryDirectory(prefix="decoding-") as name:
+        folder = Path(name)
+        implementations: dict[str, Callable[..., SetUp]] = {
+            "transformers": make_transformers,
+            "ctranslate2": partial(make_ctranslate2, folder, "float32"),
+            "ours": partial(make_ours, "prepared"),
+            "ours compiled": partial(make_ours, "compiled"),
+            "ours unprepared": partial(make_ours, "unprepared"),
+            "ours uncached": partial(make_ours, "uncached"),
+            "ours bfloat16": partial(make_ours, "bfloat16"),
+            "ours int8": partial(make_ours, "int8"),
+            "ours compiled int8": partial(make_ours, "compiled int8"),
+            "ctranslate2 int8": partial(make_ctranslate2, folder, "int8"),
+        }
+        parser = new_parser(__doc__, implementations)
+        parser.add_argument("--growth", action="store_true", help="time increasing lengths")
+        parser.add_argument("--small", action="store_true", help="time a small language model")
+        options = parser.parse_args(arguments)
         if options.small:
-            results = compare(small, SMALL, rounds=options.rounds)
-        else:
-            if any(name.startswith("ctranslate2") for name in options.only):
-                run_in_process(convert, converted)
-            results = compare(
-                {name: implementations[name] for name in options.only},
-                GROWTH if options.growth else CASES,
-                rounds=options.rounds,
-                threads=THREADS,
-            )
-    finally:
-        shutil.rmtree(converted)
-    if options.output:
-        write_json(options.output, results, PACKAGES)
-    if options.picture:
-        plot(options.picture, results)
+            makes = {"small": False, "small prepared": True}
+            small = {key: partial(make_small, prepared=value) for key, value in makes.items()}
+            compare(small, SMALL, rounds=options.rounds)
+            return
+        if any(name.startswith("ctranslate2") for name in options.only):
+            run_in_process(convert, folder)
+        cases = GROWTH if options.growth else CASES
+        run(options, implementations, cases, threads=THREADS)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from playwright.sync_api import sync_playwright
 from transformer_blocks.explorer import AttentionMaps, Explorer
 
 OPENINGS, REDRAWS = 3, 60
+WINDOWS = (390, 844), (820, 1180), (1180, 860), (1440, 900)
 TIME_REDRAWS = """async ([kind, count]) => {
     const map = document.getElementById("map"), times = [];
     const actions = {
@@ -60,6 +61,12 @@ class Size(NamedTuple):
     layers: int
     heads: int
     tokens: int
+
+
+SIZES = (
+    *(Size(3, 3, 4, 16), Size(3, 6, 8, 64), Size(3, 12, 12, 128)),
+    *(Size(2, 24, 16, 128), Size(1, 4, 8, 512)),
+)
 
 
 def make_page(size: Size, path: Path) -> int:
@@ -104,7 +111,7 @@ def measure(browser: Any, path: Path) -> tuple[list[str], list[str]]:
         cells.append(f"{statistics.median(times):.1f} / {late:.1f} ms")
     page.evaluate("document.getElementById('zoom-fit').click()")
     sizes = []
-    for width, height in ((390, 844), (820, 1180), (1180, 860), (1440, 900)):
+    for width, height in WINDOWS:
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_timeout(300)
         box = page.evaluate("[explorerLayout().cell, document.documentElement.scrollHeight]")
@@ -114,37 +121,35 @@ def measure(browser: Any, path: Path) -> tuple[list[str], list[str]]:
     return cells, sizes
 
 
+def show_row(*cells: str) -> None:
+    """Print a row of a table in Markdown."""
+    print("|", " | ".join(cells), "|", flush=True)
+
+
 def main() -> None:
     """Print a row for each size in each of two tables."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    names = "size | first paint | ready | overview drawn | hover | head | zoom | attention"
-    print("| attentions x layers x heads x tokens |", names, "|")
-    print("|---|---|---|---|---|---|---|---|---|")
+    names = "size", "first paint", "ready", "overview drawn", "hover", "head", "zoom", "attention"
+    show_row("attentions x layers x heads x tokens", *names)
+    show_row(*["---"] * 9)
     rows = []
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
         )
-        for size in (
-            Size(3, 3, 4, 16),
-            Size(3, 6, 8, 64),
-            Size(3, 12, 12, 128),
-            Size(2, 24, 16, 128),
-            Size(1, 4, 8, 512),
-        ):
+        for size in SIZES:
             path = Path(folder) / "page.html"
             size_in_bytes = make_page(size, path)
             times, sizes = measure(browser, path)
             name = " x ".join(map(str, size))
             rows.append([name, *sizes])
-            print(
-                "|", " | ".join([name, f"{size_in_bytes / 1000:,.0f} kB", *times]), "|", flush=True
-            )
+            show_row(name, f"{size_in_bytes / 1000:,.0f} kB", *times)
         browser.close()
-    print("\n| size of a cell, height of the page | 390 | 820 | 1180 | 1440 px |")
-    print("|---|---|---|---|---|")
+    print()
+    show_row("size of a cell, height of the page", *(f"{width} px" for width, _ in WINDOWS))
+    show_row(*["---"] * (1 + len(WINDOWS)))
     for row in rows:
-        print("|", " | ".join(row), "|")
+        show_row(*row)
 
 
 if __name__ == "__main__":

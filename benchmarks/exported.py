@@ -3,7 +3,8 @@
     python benchmarks/exported.py --run runs/small_parallel_enja
     python benchmarks/exported.py --run runs/small_parallel_enja --only ours compiled
 
-Each implementation translates the same test sentences of the run, with 1 and with 2 threads. They
+Each implementation translates the same test sentences of the run, with one thread and with two; the
+table shows the faster of both. They
 find the same translations (``translate.py export`` checks it), so that all decode the same number
 of tokens. First export the run, to the folders that are the defaults::
 
@@ -18,20 +19,15 @@ The implementations:
 - ``ctranslate2`` and ``ctranslate2 int8``: CTranslate2 with its own search.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
-
-from harness import SetUp, compare, write_json
+from harness import SetUp, new_parser, run
 
 SENTENCES, LENGTH_PENALTY = 32, 0.6
 NAMES = ("ours", "compiled", "onnx", "ctranslate2", "ctranslate2 int8")
-PACKAGES = ("torch", "onnxruntime", "ctranslate2", "transformer-blocks")
 
 
 class Case(NamedTuple):
@@ -54,7 +50,7 @@ class Case(NamedTuple):
 CASES = [Case(beams, batch) for beams in (1, 4) for batch in (1, SENTENCES)]
 
 
-def make(name: str, threads: int, folder: Path) -> SetUp:
+def make(name: str, *, folder: Path, threads: int) -> SetUp:
     """Set up an implementation, in a process of its own."""
     import torch
 
@@ -120,24 +116,11 @@ def make(name: str, threads: int, folder: Path) -> SetUp:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(__doc__, NAMES, rounds=5)
     parser.add_argument("--run", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each case")
-    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
     options = parser.parse_args(arguments)
-    implementations = {
-        f"{name}, {threads}": partial(make, name, threads, options.run)
-        for name in options.only
-        for threads in (1, 2)
-    }
-    results = compare(implementations, CASES, rounds=options.rounds)
-    if options.output:
-        write_json(options.output, results, PACKAGES)
+    implementations = {name: partial(make, name, folder=options.run) for name in NAMES}
+    run(options, implementations, CASES, threads=(1, 2))
 
 
 if __name__ == "__main__":

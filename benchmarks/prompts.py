@@ -1,7 +1,7 @@
 """Speed of prompts of unequal length in one batch, compared with one prompt after the other.
 
     python benchmarks/prompts.py
-    python benchmarks/prompts.py --only stories --rounds 11
+    python benchmarks/prompts.py --models stories --rounds 11
 
 Both generate the same tokens, in float32, with models prepared for inference and random weights:
 
@@ -15,19 +15,13 @@ is a batch of as many prompts without padding, which are all as long as the long
 difference between it and ``one batch`` is what masks and positions of each row cost.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the models
+from harness import SetUp, new_parser, run
 
-from harness import SetUp, compare, write_json
-
-PACKAGES = ("torch", "transformer-blocks")
 VOCABULARY = {"stories": 400, "gpt2": 50257}
 
 
@@ -137,24 +131,13 @@ def make(way: str, *, threads: int) -> SetUp:
 
 def main() -> None:
     """Time all cases and print a table."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=VOCABULARY, default=list(VOCABULARY))
-    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
-    parser.add_argument("--threads", type=int, default=2, help="threads (default: 2)")
-    parser.add_argument("--output", type=Path, help="JSON file for the times of all rounds")
-    options = parser.parse_args()
     ways = ("one by one", "one batch", "equal lengths")
-    results = compare(
-        {way: partial(make, way, threads=options.threads) for way in ways},
-        [case for case in CASES if case.model in options.only],
-        rounds=options.rounds,
-    )
-    if options.output:
-        write_json(options.output, results, PACKAGES)
+    parser = new_parser(__doc__, ways, rounds=5)
+    parser.add_argument("--models", nargs="+", choices=VOCABULARY, default=[*VOCABULARY])
+    parser.add_argument("--threads", type=int, default=2, help="threads (default: 2)")
+    options = parser.parse_args()
+    implementations = {way: partial(make, way, threads=options.threads) for way in ways}
+    run(options, implementations, [case for case in CASES if case.model in options.models])
 
 
 if __name__ == "__main__":

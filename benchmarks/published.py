@@ -18,17 +18,13 @@ the first; ``ours``, prepared for inference as the programs of ``examples/pretra
 compiled``, prepared with compiled steps; and ``ours unprepared``.
 """
 
-import argparse
 import random
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the models
-
-from harness import SetUp, compare, plot, write_json
+from harness import SetUp, new_parser
+from harness import run as compare
 from marian import build_marian
 
 THREADS = 2
@@ -36,8 +32,6 @@ NO_PADDING = -1  # not the id of any token
 NEW_TOKENS, PROMPT_LENGTH, BEAMS = 32, 16, 4
 MINILM, GPT2, QWEN3, OPUS = 30522, 50257, 151936, 60716
 """Vocabulary sizes; the padding id is 0 in MiniLM and the last id in OPUS-MT."""
-
-PACKAGES = ("torch", "transformers", "transformer-blocks")
 
 
 class Case(NamedTuple):
@@ -257,26 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "ours compiled": partial(make_ours, prepared=True, compiled=True),
         "ours unprepared": partial(make_ours, prepared=False),
     }
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="+", choices=implementations, default=list(implementations))
+    parser = new_parser(__doc__, implementations)
     parser.add_argument("--work", nargs="+", choices=WORKS, default=WORKS)
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each case")
-    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
-    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
-    results = compare(
-        {name: implementations[name] for name in options.only},
-        [case for case in CASES if case.work in options.work],
-        rounds=options.rounds,
-    )
-    if options.output:
-        write_json(options.output, results, PACKAGES)
-    if options.picture:
-        plot(options.picture, results)
+    compare(options, implementations, [case for case in CASES if case.work in options.work])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the only way in which Hugging Face's models return weights: with ``attn_implemen
 ``output_attentions=True``. The last column is the memory of the recorded weights.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness import SetUp, compare
+from harness import SetUp, new_parser, run
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY = 12, 12, 768, 3072, 1000
 
@@ -51,7 +50,6 @@ CASES = [Case(model, *shape) for model in MODELS for shape in ((1, 32), (8, 128)
 def build(name: str, *, implementation: str = "sdpa") -> Any:
     """Build a model with random weights, in evaluation mode."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocab_size": VOCABULARY}
     if name == "ours":
         from transformer_blocks import build_encoder
 
@@ -68,7 +66,7 @@ def build(name: str, *, implementation: str = "sdpa") -> Any:
         "GPT-2": (transformers.GPT2Model, transformers.GPT2Config),
     }
     model, config = classes[name]
-    settings = config(**sizes)
+    settings = config(vocab_size=VOCABULARY)
     settings._attn_implementation = implementation
     return model(settings).eval()
 
@@ -103,15 +101,8 @@ def make(way: str) -> SetUp:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of each case (default: 7)")
-    options = parser.parse_args(arguments)
     ways = {way: partial(make, way) for way in ("plain", "recorded", "returned")}
-    compare(ways, CASES, rounds=options.rounds)
+    run(new_parser(__doc__, ways).parse_args(arguments), ways, CASES)
     for case in CASES:
         print(f"{case}: {case.megabytes:,.0f} MB of weights")
 

@@ -18,10 +18,8 @@ padding.
 Before that, torch's weights are copied into ours, and both compute the same loss without dropout.
 """
 
-import argparse
 import math
 import random
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,13 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).parent.parent / "examples"))  # the translator
-
-from harness import SetUp, compare, plot, run_in_process, write_json
+from harness import SetUp, new_parser, run, run_in_process, show
 from marian import build_marian
 
 THREADS = 2
-PACKAGES = ("torch", "transformers", "x-transformers", "transformer-blocks")
 LAYERS, WIDTH, HEADS, FEED_FORWARD, VOCABULARY = 3, 256, 4, 1024, 4000
 UPDATES = 4
 
@@ -77,7 +72,7 @@ class Data(NamedTuple):
         return sum(len(example.target) + 1 for batch in self.ours for example in batch)
 
 
-def load(corpus: str, data_dir: Path | None, batch_tokens: int, folder: Path) -> Data:
+def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:
     """Choose a few of our batches at random, and shuffle their sentences for the plain loop."""
     from common.tokenizer import Tokenizer
     from translation.batches import make_batches
@@ -338,56 +333,34 @@ def _find_weight(name: str, torch_weights: dict[str, Any]) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    names = ("torch", "torch, sorted", "ours", "ours compiled", "x-transformers", "transformers")
+    parser = new_parser(__doc__, names, rounds=5)
+    parser.set_defaults(only=[name for name in names if name != "ours compiled"])
     parser.add_argument("--corpus", default="small_parallel_enja")
     parser.add_argument("--data-dir", type=Path, help="folder of the corpus")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[4000])
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.1])
-    parser.add_argument("--only", nargs="+")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each case")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"))
-    parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
-    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    load_data = partial(_load, options.corpus, options.data_dir, options.folder)
+    load_data = partial(load, options.corpus, options.data_dir, options.folder)
+    plain = partial(make_plain, load_data)
     implementations: dict[str, Callable[[], SetUp]] = {
-        "torch": partial(make_plain, load_data, build_torch, in_order=False),
-        "torch, sorted": partial(make_plain, load_data, build_torch, in_order=True),
+        "torch": partial(plain, build_torch, in_order=False),
+        "torch, sorted": partial(plain, build_torch, in_order=True),
         "ours": partial(make_ours, load_data),
         "ours compiled": partial(make_ours, load_data, compiled=True),
-        "x-transformers": partial(
-            make_plain, load_data, build_x_transformer, in_order=True, own_loss=True
-        ),
-        "transformers": partial(make_plain, load_data, build_transformers, in_order=True),
+        "x-transformers": partial(plain, build_x_transformer, in_order=True, own_loss=True),
+        "transformers": partial(plain, build_transformers, in_order=True),
     }
-    names = options.only or [name for name in implementations if name != "ours compiled"]
     cases = []
     for size in options.batch_tokens:
         run_in_process(compare_losses, load_data, size)
         tokens = load_data(size).tokens
         cases += [Case(options.corpus, size, dropout, tokens) for dropout in options.dropout]
-    results = compare({name: implementations[name] for name in names}, cases, rounds=options.rounds)
-    print("\ntarget tokens per second, without padding")
-    for case in cases:
-        rates = [
-            f"{result.implementation} {case.tokens / result.median:,.0f}"
-            for result in results
-            if result.case is case
-        ]
-        print(f"{case!s}:  {'  '.join(rates)}")
-    if options.output:
-        write_json(options.output, results, PACKAGES)
-    if options.picture:
-        plot(options.picture, results)
-
-
-def _load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:
-    return load(corpus, data_dir, batch_tokens, folder)
+    results = run(options, implementations, cases)
+    title = "target tokens per second, without padding"
+    show(title, results, lambda case, seconds: f"{case.tokens / seconds:,.0f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from tests.page_script import (
     QUANTUM,
     Script,
     labels,
-    numbers,
     plain,
     table,
     uneven,
@@ -404,24 +403,6 @@ def test_labels_stand_beside_their_row_or_column_and_apart_from_each_other() -> 
             assert names[label["index"]].startswith(label["text"].rstrip("…"))
         middles = sorted(label["middle"] for label in own)
         assert np.diff(middles).min() >= 11
-
-
-def test_hatching_covers_masked_cells_and_no_others() -> None:
-    page = Script(plain()[1], "#v=map&a=1&l=0&h=0")
-    window, future = page("layout"), np.triu(np.ones((4, 4), bool), 1)
-    path = max((each[2] for each in page.drawn("map") if isinstance(each[2], str)), key=len)
-    lines = np.array(numbers(path)).reshape(-1, 2, 2)  # their ends as (x, y)
-    lengths = np.zeros((4, 4))
-    for start, end in lines:
-        for part in np.linspace(0.01, 0.99, 50):
-            x, y = start + part * (end - start)
-            cell = (
-                int((y - window["top"]) / window["cell"]),
-                int((x - window["left"]) / window["cell"]),
-            )
-            lengths[cell] += np.abs(end - start).max() / 50
-    assert (lengths[~future] < 0.2).all()
-    assert (lengths[future] > window["cell"]).all()
 
 
 def test_a_finger_selects_the_largest_weight_below_it() -> None:

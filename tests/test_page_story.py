@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.browser import axe, in_browser
-from tests.page import HOSTILE, SOURCE, TARGET, Opened, make_explorer, weights
+from tests.page import HOSTILE, Opened, make_explorer, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, Explorer
 
-SOURCE_LABELS = [token.replace("▁", "") for token in SOURCE]
-TARGET_LABELS = [token.replace("▁", "") for token in TARGET]
 SENTENCE = "#story-sentence"
 
 

@@ -200,14 +200,11 @@ def test_figures_refuse_arguments_that_do_not_fit(
         plot_heads(weights(2, 4, 5), TARGET, SOURCE, columns=0)
 
 
-@pytest.mark.parametrize("plot", [plot_attention, plot_heads])
-def test_a_notebook_shows_a_figure_as_an_image(plot: Any) -> None:
-    table = weights(4, 5) if plot is plot_attention else weights(2, 4, 5)
-    figure = plot(table, TARGET, SOURCE)
+def test_a_notebook_shows_a_figure_as_an_image() -> None:
+    figure = plot_heads(weights(2, 4, 5), TARGET, SOURCE)
     height, width, _ = imread(io.BytesIO(figure._repr_png_()), format="png").shape
     assert (width, height) == tuple(figure.get_size_inches() * figure.dpi // 1)
-    again = pickle.loads(pickle.dumps(figure))
-    assert again._repr_png_().startswith(b"\x89PNG")
+    assert pickle.loads(pickle.dumps(figure))._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
@@ -264,15 +261,13 @@ def test_a_figure_stays_small_enough_to_be_rendered(
         assert len(axes.patches) <= 160**2
 
 
-@pytest.mark.parametrize("size", [30, 250])
 @pytest.mark.parametrize("word", ["word", "猫"])
-def test_labels_never_overlap(size: int, word: str) -> None:
-    words = [f"{word}{place}" if size == 30 else word for place in range(size - 1)] + ["long" * 99]
-    figure = plot_attention(weights(size, size), words, words)
+def test_labels_never_overlap_where_some_are_left_out(word: str) -> None:
+    words = [word] * 249 + ["long" * 99]
+    figure = plot_attention(weights(250, 250), words, words)
     figure.draw_without_rendering()
     axes = figure.axes[0]
     for labels, side in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
-        assert len(labels) == size or size == 250
         boxes = sorted(
             sorted((getattr(box, f"{side}0"), getattr(box, f"{side}1")))
             for box in (label.get_window_extent() for label in labels)

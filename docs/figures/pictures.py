@@ -18,6 +18,7 @@ file that determines what it shows has changed.
 import io
 import json
 import re
+import statistics
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -213,9 +214,7 @@ def lengths(data: Any) -> Figure:
         plots.style(axes, "length", labels[quantity])
         for number, name in enumerate(LENGTH_LINES):
             chosen = [
-                each
-                for each in results
-                if (each["contestant"], each["kind"]) == (name, kind) and each[quantity]
+                each for each in results if (each["implementation"], each["kind"]) == (name, kind)
             ]
             unit = 1e3 if quantity == "seconds" else 1.0
             options: dict[str, Any] = {"label": name}
@@ -223,9 +222,8 @@ def lengths(data: Any) -> Figure:
                 options |= {"color": plots.MUTED, "marker": "", "linewidth": 1.2, "zorder": 1}
                 options["linestyle"] = ":" if "window" in name else "--"
             positions = [each["length"] for each in chosen]
-            plots.plot_line(
-                axes, positions, [unit * r[quantity] for r in chosen], number, **options
-            )
+            values = [unit * statistics.median(each[quantity]) for each in chosen]
+            plots.plot_line(axes, positions, values, number, **options)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:,g}")

@@ -6,6 +6,7 @@ labels, so that nothing is cut off and nothing overlaps. Imported only where a f
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 from torch import Tensor
 
@@ -353,11 +355,12 @@ def _draw_mask(
 def label_colour_bar(bar: Colorbar, style: Style) -> None:
     """Label a colour bar: round weights, and the largest one at its upper end."""
     largest = style.largest if style.largest > 0 else 1.0
-    step = 10.0 ** math.floor(math.log10(largest))
-    step = next(each for each in (2 * step, step, step / 2, step / 5) if largest / each > 3.5)
-    digits = max(0, -math.floor(math.log10(step * 1.0001)))
-    ticks = [step * number for number in range(math.ceil(largest / step))]
-    ticks = [tick for tick in ticks if tick < 0.9 * largest]
+    ticks = [
+        x
+        for x in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0.0, largest)
+        if x < 0.9 * largest
+    ]
+    digits = max(0, -math.floor(math.log10(ticks[1] * 1.0001)))
     texts = [f"{tick:.{digits}f}" for tick in ticks]
     bar.set_ticks([*ticks, largest], labels=[*texts, _end_of_scale(style.largest)])
     for label in bar.ax.get_yticklabels():
@@ -443,16 +446,8 @@ def _label_extents(figure: Figure, panel: Panel, style: Style) -> tuple[float, f
 
 def _wrap(figure: Figure, text: str, style: Style, width: float) -> list[str]:
     """Break a text into lines that are at most ``width`` inches wide, at spaces where possible."""
-    lines: list[str] = []
-    while text:
-        end = len(text)
-        while end > 1 and _extent(figure, text[:end], style, "title")[0] > width:
-            end = min(end - 1, int(end * 0.9) + 1)
-        if end < len(text) and " " in text[1:end]:
-            end = text.rindex(" ", 1, end) + 1
-        lines.append(text[:end].rstrip())
-        text = text[end:].lstrip()
-    return lines
+    share = 0.9 * width / _extent(figure, text, style, "title")[0]  # as letters differ in width
+    return textwrap.wrap(text, max(1, int(share * len(text)))) if share < 0.9 else [text]
 
 
 def _downsample(table: Tensor, height: float, width: float, *, cells: int = CELLS) -> Tensor:
