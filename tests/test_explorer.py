@@ -122,19 +122,23 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"weights": torch.ones(2, 4, 4)}, ValueError, r"^weights of 'a' must have shape \(layers"),
-        ({"weights": weights(1, 1, 4, 3)}, ValueError, r"with \(L, S\) = \(4, 4\) tokens, got"),
+        ({"weights": torch.ones(2, 4, 4)}, ValueError, r"^weights must have shape \(layers, H, L"),
+        ({"weights": weights(1, 1, 4, 3)}, ValueError, r"^weights of 'a' must have \(L, S\) = \(4"),
         ({"weights": weights(1, 1, 4, 4) * torch.nan}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(1, 1, 4, 4) * 9}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(0, 1, 4, 4)}, ValueError, "must not be empty"),
         ({"weights": weights(1, 1, 4, 4).to("meta")}, ValueError, "must have values, got a tensor"),
-        ({"weights": torch.ones(1, 1, 4, 4).int()}, TypeError, "must be floating-point numbers"),
-        ({"weights": [[[[1.0]]]]}, TypeError, r"^weights of 'a' must be a tensor, got list"),
+        (
+            {"weights": torch.ones(1, 1, 4, 4).int()},
+            TypeError,
+            "^weights must be a floating-point tensor",
+        ),
+        ({"weights": [[[[1.0]]]]}, TypeError, "^weights must be a tensor, got list"),
         ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
         ({"keys": "abcd"}, TypeError, "^keys must be a sequence of strings, got keys='abcd'$"),
         ({"query_axis": None}, TypeError, "^query_axis must be an instance of str"),
         ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
-        ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
+        ({"mask": causal_mask(3)}, ValueError, r"^mask must have \(L, S\) = \(4, 4\)"),
     ],
 )
 def test_weights_and_masks_that_do_not_fit_are_refused(
@@ -149,7 +153,7 @@ def test_empty_pages_and_missing_steps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^maps must not be empty, got none$"):
         Explorer([])
     only: Any = AttentionMaps("a", weights(1, 1, 4, 4), TARGET)
-    with pytest.raises(TypeError, match=r"^maps must be a sequence of AttentionMaps, got "):
+    with pytest.raises(TypeError, match=r"^maps must be a list of AttentionMaps instances, got "):
         Explorer(only)
     with pytest.raises(TypeError, match=r"^tokens must be a sequence of strings, got tokens='a'$"):
         DecodingSteps("a", [[]])

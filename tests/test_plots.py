@@ -176,10 +176,10 @@ def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"weights": weights(4, 4)}, ValueError, r"with \(L, S\) = \(4, 5\) tokens, got"),
+        ({"weights": weights(4, 4)}, ValueError, r"^weights must have \(L, S\) = \(4, 5\) for"),
         ({"weights": weights(0, 5), "queries": []}, ValueError, "^weights must not be empty"),
         ({"weights": weights(4, 5) * math.nan}, ValueError, "^weights must be finite, got NaN or"),
-        ({"mask": causal_mask(4)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 5\), got"),
+        ({"mask": causal_mask(4)}, ValueError, r"^mask must have \(L, S\) = \(4, 5\) for"),
         ({"mask": torch.zeros(4, 5)}, TypeError, "^mask must be bool, where True hides a key, got"),
         ({"theme": "blue"}, ValueError, "^theme must be 'light' or 'dark', got theme='blue'$"),
         ({"title": None}, TypeError, "^title must be an instance of str, got title=None$"),

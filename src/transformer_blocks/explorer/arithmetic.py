@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Number, Vectors, checked
+from transformer_blocks._contracts import Vectors, checked
 from transformer_blocks.attention import (
     attention_scores,
     masked_softmax,
@@ -82,7 +82,7 @@ class Arithmetic:
     query: Annotated[Tensor, Vectors("layers H L d_k")]
     key: Annotated[Tensor, Vectors("layers H S d_k")]
     value: Annotated[Tensor, Vectors("layers H S d_v")]
-    scale: Number | None = None
+    scale: float | None = None
 
     def __post_init__(self) -> None:
         for name in PARTS.values():

@@ -5,13 +5,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from transformer_blocks._contracts import (
-    Rule,
-    check_boolean,
-    check_tensor,
-    instance_of,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Rule, instance_of, raise_type_error
 
 
 def check_tokens(name: str, tokens: Sequence[str]) -> None:
@@ -38,42 +32,28 @@ Tokens = Annotated[Sequence[str], Rule("a sequence of strings", check_tokens)]
 
 
 def check_weights(
-    name: str,
-    weights: Tensor,
-    axes: tuple[str, ...],
-    queries: Sequence[str],
-    keys: Sequence[str],
-    mask: Tensor | None,
+    name: str, weights: Tensor, queries: Tokens, keys: Tokens, mask: Tensor | None
 ) -> None:
     """Raise unless weights and mask have values, and one row or column for each token.
 
     Args:
         name: What error messages call the weights.
-        weights: Attention weights, of shape (*axes, L, S).
-        axes: Names of the axes before those of the queries and keys.
+        weights: Attention weights, of shape (..., L, S).
         queries: The L tokens of the queries.
         keys: The S tokens of the keys.
         mask: Boolean mask of shape (L, S), or None.
 
     Raises:
-        TypeError: If an argument is of another type.
         ValueError: If the shapes do not fit, or a tensor is empty or on the meta device.
     """
-    check_tensor(name, weights)
-    size = len(queries), len(keys)
-    if weights.dim() != len(axes) + 2 or tuple(weights.shape[-2:]) != size:
-        raise ValueError(
-            f"{name} must have shape ({', '.join((*axes, 'L', 'S'))}) with (L, S) = {size} tokens, "
-            f"got {tuple(weights.shape)}"
-        )
-    if not weights.numel():
-        raise ValueError(f"{name} must not be empty, got shape {tuple(weights.shape)}")
-    if not weights.is_floating_point():
-        raise TypeError(f"{name} must be floating-point numbers, got dtype={weights.dtype}")
+    size, tensors = (len(queries), len(keys)), {name: weights}
     if mask is not None:
-        check_boolean("mask", mask)
-        if tuple(mask.shape) != size:
-            raise ValueError(f"mask must have shape (L, S) = {size}, got {tuple(mask.shape)}")
-    for each, tensor in ((name, weights), ("mask", mask)):
-        if tensor is not None and tensor.is_meta:
+        tensors["mask"] = mask
+    for each, tensor in tensors.items():
+        shape = tuple(tensor.shape)
+        if (shape if tensor is mask else shape[-2:]) != size:
+            raise ValueError(f"{each} must have (L, S) = {size} for the tokens, got {shape}")
+        if not tensor.numel():
+            raise ValueError(f"{each} must not be empty, got shape {shape}")
+        if tensor.is_meta:
             raise ValueError(f"{each} must have values, got a tensor on the meta device")

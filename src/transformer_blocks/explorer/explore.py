@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Integer, Rule, checked, raise_type_error
+from transformer_blocks._contracts import Rule, checked, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic, is_causal
 from transformer_blocks.explorer.checks import Text, Tokens, check_tokens
 from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
@@ -58,7 +58,7 @@ def explore(
     inputs: Inputs,
     *,
     tokens: ShownTokens | None = None,
-    sequence: Integer = 0,
+    sequence: int = 0,
     title: Text = "Attention",
     arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
 ) -> Explorer:

@@ -42,8 +42,8 @@ def known_fonts() -> list[Any]:
         place = bundled.index(font.fname) if font.fname in bundled else len(bundled)
         return place, font.name != FALLBACK, not is_cjk(font)
 
-    fonts = [font for font in fontManager.ttflist if "Last Resort" not in font.name]
-    return sorted(fonts, key=preference)
+    found = (font for font in fontManager.ttflist if Path(font.fname).is_file())  # not removed
+    return sorted((font for font in found if "Last Resort" not in font.name), key=preference)
 
 
 def is_cjk(font: Any) -> bool:
@@ -126,25 +126,20 @@ def _describe(characters: set[int]) -> str:
 def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int]]:
     """Build a rule with a subset of a font file; return it and the characters it has."""
     from fontTools import subset
-    from fontTools.ttLib import TTFont, TTLibError
+    from fontTools.ttLib import TTFont
 
-    options = subset.Options(layout_features=[], hinting=False, notdef_outline=True)
-    options.name_IDs = []
+    options = subset.Options(layout_features=[], hinting=False, notdef_outline=True, name_IDs=[])
     options.drop_tables += EDITOR_TABLES
     buffer = io.BytesIO()
-    try:
-        with TTFont(file, fontNumber=0, lazy=True, recalcTimestamp=False) as font:
-            found = characters & set(font.getBestCmap() or ())
-            if not found:
-                return "", set()
-            subsetter = subset.Subsetter(options)
-            subsetter.populate(unicodes=found)
-            subsetter.subset(font)
-            font.flavor = "woff"
-            font.save(buffer)
-    except (OSError, TTLibError) as error:
-        log.warning("%s cannot be read as a font: %s", file, error)
-        return "", set()
+    with TTFont(file, fontNumber=0, lazy=True, recalcTimestamp=False) as font:
+        found = characters & set(font.getBestCmap() or ())
+        if not found:
+            return "", set()
+        subsetter = subset.Subsetter(options)
+        subsetter.populate(unicodes=found)
+        subsetter.subset(font)
+        font.flavor = "woff"
+        font.save(buffer)
     ranges = ", ".join(f"U+{character:X}" for character in sorted(found))
     data = b64encode(buffer.getvalue()).decode()
     return (

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import (
+    Mask,
     Probability,
+    Vectors,
     at_least,
     check,
     checked,
-    raise_type_error,
 )
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
@@ -80,10 +81,10 @@ class AttentionMaps:
     """
 
     name: Text
-    weights: Tensor
+    weights: Annotated[Tensor, Vectors("layers H L S")]
     queries: Tokens
     keys: Tokens | None = None
-    mask: Tensor | None = None
+    mask: Mask | None = None
     is_decoding: bool = False
     arithmetic: Arithmetic | None = None
     query_axis: Text = "query"
@@ -91,8 +92,7 @@ class AttentionMaps:
 
     def __post_init__(self) -> None:
         name = f"weights of {self.name!r}"
-        axes = "layers", "H"
-        check_weights(name, self.weights, axes, self.queries, self.key_tokens, self.mask)
+        check_weights(name, self.weights, self.queries, self.key_tokens, self.mask)
         low, high = float(self.weights.detach().min()), float(self.weights.detach().max())
         if not -1e-3 <= low <= high <= 1 + 1e-3:  # false for NaN too
             raise ValueError(f"{name} must be numbers from 0 to 1, got {low} to {high}")
@@ -189,12 +189,8 @@ class Explorer:
     arithmetic_kilobytes: Kilobytes | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.maps, Sequence):
-            raise_type_error("maps", "a sequence of AttentionMaps", self.maps)
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
-        for each in self.maps:
-            check(AttentionMaps, maps=each)
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from transformer_blocks._contracts import Rule, Size, checked, one_of
+from transformer_blocks._contracts import Mask, Rule, Size, Vectors, checked, one_of
 from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
@@ -23,11 +23,11 @@ KnownTheme = Annotated[Theme, one_of(*PALETTES)]
 
 @checked
 def plot_attention(
-    weights: Tensor,
+    weights: Annotated[Tensor, Vectors("L S")],
     queries: Tokens,
     keys: Tokens,
     *,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     title: Text = "",
     axis_names: AxisNames = ("query", "key"),
     theme: KnownTheme = "light",
@@ -61,7 +61,7 @@ def plot_attention(
         TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    _check_weights(weights, (), queries, keys, mask)
+    _check(weights, queries, keys, mask)
     from transformer_blocks.explorer import panels
 
     panel = panels.Panel("", weights, queries, keys, mask)
@@ -78,11 +78,11 @@ def plot_attention(
 
 @checked
 def plot_heads(
-    weights: Tensor,
+    weights: Annotated[Tensor, Vectors("H L S")],
     queries: Tokens,
     keys: Tokens,
     *,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     title: Text = "",
     axis_names: AxisNames = ("query", "key"),
     theme: KnownTheme = "light",
@@ -110,7 +110,7 @@ def plot_heads(
         TypeError: If an argument is of another type, or ``mask`` is not boolean.
         ValueError: If shapes do not fit, a weight is not finite, or ``theme`` is unknown.
     """
-    _check_weights(weights, ("H",), queries, keys, mask)
+    _check(weights, queries, keys, mask)
     from transformer_blocks.explorer.panels import Panel, draw_panels
 
     maps = [("mean of the heads", weights.float().mean(0))]
@@ -120,11 +120,9 @@ def plot_heads(
     return draw_panels(rows, title=title, axis_names=axis_names, theme=theme)
 
 
-def _check_weights(
-    weights: Tensor, axes: tuple[str, ...], queries: Tokens, keys: Tokens, mask: Tensor | None
-) -> None:
+def _check(weights: Tensor, queries: Tokens, keys: Tokens, mask: Tensor | None) -> None:
     """Raise unless weights can be drawn: they fit, are finite, and matplotlib is installed."""
-    check_weights("weights", weights, axes, queries, keys, mask)
+    check_weights("weights", weights, queries, keys, mask)
     if not bool(weights.isfinite().all()):
         raise ValueError("weights must be finite, got NaN or infinity")
     check_packages("a figure", "matplotlib", extra="plot")
