@@ -70,7 +70,7 @@ class Script:
 def _decompress(content: Any) -> Any:
     """Decompress the numbers of a page's data, for which V8 alone has no function."""
     for maps in content["maps"]:
-        arithmetic = maps.get("arithmetic", {})
+        arithmetic = maps["arithmetic"] or {}
         vectors = (arithmetic[name] for name in ("queries", "keys", "values") if arithmetic)
         for part, key in ((maps, "weights"), *((each, "data") for each in vectors)):
             planes = zlib.decompress(base64.b64decode(part[key]))

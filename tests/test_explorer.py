@@ -123,7 +123,11 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
     ("change", "error", "message"),
     [
         ({"weights": torch.ones(2, 4, 4)}, ValueError, r"^weights must have shape \(layers, H, L"),
-        ({"weights": weights(1, 1, 4, 3)}, ValueError, r"^weights of 'a' must have \(L, S\) = \(4"),
+        (
+            {"weights": weights(1, 1, 4, 3)},
+            ValueError,
+            r"^weights of 'a' must have shape \(L, S\) = \(4",
+        ),
         ({"weights": weights(1, 1, 4, 4) * torch.nan}, ValueError, "must be numbers from 0 to 1"),
         ({"weights": weights(0, 1, 4, 4)}, ValueError, "must not be empty"),
         ({"weights": weights(1, 1, 4, 4).to("meta")}, ValueError, "must have values, got a tensor"),
@@ -135,7 +139,7 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
         ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
         ({"keys": "abcd"}, TypeError, "^keys must be a sequence of strings, got keys='abcd'$"),
         ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
-        ({"mask": causal_mask(3)}, ValueError, r"^mask must have \(L, S\) = \(4, 4\)"),
+        ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
     ],
 )
 def test_weights_and_masks_that_do_not_fit_are_refused(

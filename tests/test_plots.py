@@ -176,9 +176,9 @@ def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"weights": weights(4, 4)}, ValueError, r"^weights must have \(L, S\) = \(4, 5\) for"),
+        ({"weights": weights(4, 4)}, ValueError, r"^weights must have shape \(L, S\) = \(4, 5\)"),
         ({"weights": weights(4, 5) * math.nan}, ValueError, "^weights must be finite, got NaN or"),
-        ({"mask": causal_mask(4)}, ValueError, r"^mask must have \(L, S\) = \(4, 5\) for"),
+        ({"mask": causal_mask(4)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 5\)"),
         ({"mask": torch.zeros(4, 5)}, TypeError, "^mask must be bool, where True hides a key, got"),
         ({"theme": "blue"}, ValueError, "^theme must be 'light' or 'dark', got theme='blue'$"),
         ({"axis_names": "qk"}, TypeError, "^axis_names must be a sequence of strings"),

@@ -52,7 +52,7 @@ def check_weights(
     for each, tensor in tensors.items():
         shape = tuple(tensor.shape)
         if (shape if tensor is mask else shape[-2:]) != size:
-            raise ValueError(f"{each} must have (L, S) = {size} for the tokens, got {shape}")
+            raise ValueError(f"{each} must have shape (L, S) = {size} tokens, got {shape}")
         if not tensor.numel():
             raise ValueError(f"{each} must not be empty, got shape {shape}")
         if tensor.is_meta:

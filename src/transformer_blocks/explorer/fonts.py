@@ -79,10 +79,7 @@ def font_for(text: str) -> Any:
             missing.difference_update(glyphs)
             families.append(font.name)
     if missing:
-        log.warning(
-            "no font has %s: `pip install matplotlib-fontja`, or a font such as Noto Sans CJK",
-            _describe(missing),
-        )
+        _warn(missing, "`pip install matplotlib-fontja`, or a font such as Noto Sans CJK")
     return font_manager.FontProperties(family=list(dict.fromkeys(families)))
 
 
@@ -109,18 +106,14 @@ def embedded_fonts(text: str, family: str) -> str:
             rules += [rule] if found else []
     if missing:
         hint = "" if has_packages else '; pip install "transformer-blocks[plot]" installs some'
-        log.warning(
-            "no font to embed has %s: the browser's fonts must show them%s",
-            _describe(missing),
-            hint,
-        )
+        _warn(missing, f"the browser's fonts must show them{hint}")
     return "\n".join(rules)
 
 
-def _describe(characters: set[int]) -> str:
-    """List up to ten characters: printable ones as they are, the others by their code point."""
-    first = sorted(characters)[:10]
-    return " ".join(chr(each) if chr(each).isprintable() else f"U+{each:04X}" for each in first)
+def _warn(characters: set[int], hint: str) -> None:
+    """Log up to ten characters: printable ones as they are, the others by their code point."""
+    names = [chr(each) if chr(each).isprintable() else f"U+{each:04X}" for each in characters]
+    log.warning("no font has %s: %s", " ".join(sorted(names)[:10]), hint)
 
 
 def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int]]:

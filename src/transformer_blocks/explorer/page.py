@@ -245,8 +245,14 @@ class Explorer:
         )
 
     def _content(self) -> dict[str, Any]:
-        maps = list(map(_serialize, self.maps))
-        content: dict[str, Any] = {
+        size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
+        limit = self.arithmetic_kilobytes
+        fits = limit is None or size <= limit
+        if not fits:
+            log.info(f"the arithmetic is left out of the page: {size:,.0f} kB, more than {limit:,}")
+        maps = [_serialize(each, has_arithmetic=fits) for each in self.maps]
+        names = {name for each in maps for layer in each["patterns"] for name in layer}
+        return {
             "levels": LEVELS,
             "model": self.model,
             "style": {
@@ -254,30 +260,19 @@ class Explorer:
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
             "maps": maps,
+            "rules": {each.name: each.rule for each in PATTERNS if each.name in names},
+            "lines": serialize_lines() if fits and size else None,
+            "decoding": None if self.decoding is None else _serialize_steps(self.decoding),
         }
-        names = {name for each in maps for layer in each["patterns"] for name in layer}
-        content["rules"] = {each.name: each.rule for each in PATTERNS if each.name in names}
-        size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
-        limit = self.arithmetic_kilobytes
-        if limit is not None and size > limit:
-            log.info(f"the arithmetic is left out of the page: {size:,.0f} kB, more than {limit:,}")
-        elif size:
-            for saved, each in zip(maps, self.maps, strict=True):
-                if each.arithmetic is not None:
-                    shown = _round(each.weights)
-                    saved["arithmetic"] = serialize_arithmetic(each.arithmetic, shown, each.mask)
-            content["lines"] = serialize_lines()
-        if self.decoding is not None:
-            content["decoding"] = _serialize_steps(self.decoding)
-        return content
 
 
-def _serialize(maps: AttentionMaps) -> dict[str, Any]:
+def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:
     """Convert attention maps to JSON: 12 bits per weight, low bytes before high bytes."""
     layers, heads = maps.weights.shape[:2]
     queries, query_words = _labels(maps.queries)
     keys, key_words = _labels(maps.key_tokens)
-    serialized: dict[str, Any] = {
+    weights, mask, arithmetic = _round(maps.weights), maps.mask, maps.arithmetic
+    return {
         "name": maps.name,
         "layers": layers,
         "heads": heads,
@@ -290,24 +285,24 @@ def _serialize(maps: AttentionMaps) -> dict[str, Any]:
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
         "patterns": _name_heads(maps),
-        "weights": compress((_round(maps.weights) * LEVELS).round().to(torch.int32)),
+        "weights": compress((weights * LEVELS).round().to(torch.int32)),
+        "mask": None if mask is None else base64.b64encode(as_bytes(mask)).decode(),
+        "arithmetic": serialize_arithmetic(arithmetic, weights, mask)
+        if has_arithmetic and arithmetic is not None
+        else None,
     }
-    if maps.mask is not None:
-        serialized["mask"] = base64.b64encode(as_bytes(maps.mask)).decode()
-    return serialized
 
 
 def _serialize_steps(decoding: DecodingSteps) -> dict[str, Any]:
     """Convert decoding steps to JSON."""
     labels, words = _labels(decoding.tokens)
-    serialized: dict[str, Any] = {
+    return {
         "tokens": labels,
         "words": words,
         "candidates": _serialize_candidates(decoding, decoding.candidates),
+        "layers": decoding.layers
+        and [_serialize_candidates(decoding, each) for each in decoding.layers],
     }
-    if decoding.layers is not None:
-        serialized["layers"] = [_serialize_candidates(decoding, each) for each in decoding.layers]
-    return serialized
 
 
 def _serialize_candidates(
