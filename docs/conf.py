@@ -58,6 +58,7 @@ nitpick_ignore_regex = [
         "py:(class|obj)",
         r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_k|positive|finite|Module",
     ),
+    ("py:class", r"layers|d_v"),  # sizes of the explorer's maps
     # named, not linked: other projects, whose lists of names lie on the network ...
     (
         "py:.*",
