@@ -56,9 +56,8 @@ nitpick_ignore_regex = [
     # the rules in annotations: sizes of a shape, and words
     (
         "py:(class|obj)",
-        r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_k|positive|finite|Module",
+        r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_[kv]|capacity|layers|positive|finite|Module",
     ),
-    ("py:class", r"layers|d_v"),  # sizes of the explorer's maps
     # named, not linked: other projects, whose lists of names lie on the network ...
     (
         "py:.*",

@@ -17,6 +17,7 @@ would wait for a GPU. An argument that a function only passes on is checked by t
 
 import inspect
 import math
+import sys
 import types
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -47,18 +48,28 @@ def checked(function: Decorated) -> Decorated:
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
     signature = inspect.signature(function)
-    names = list(signature.parameters)
-    found = [rule_of(each.annotation) for each in signature.parameters.values()]
-    rules = [(place, names[place], rule) for place, rule in enumerate(found) if rule is not None]
-    is_method = names[0] == "self"
-    relative = [rule for _, _, rule in rules if rule.has_shape]
+    is_method = "self" in signature.parameters
+    rules, tests = [], []  # tests, of values alone, are called first
+    for place, each in enumerate(signature.parameters.values()):
+        rule = rule_of(each.annotation)
+        by_place = sys.maxsize if each.kind is each.KEYWORD_ONLY else place
+        if type(rule) is Rule:
+            tests.append((by_place, each.name, rule.test))
+        elif rule is not None:
+            rules.append((by_place, each.name, rule))
+    has_sizes = sum(rule.has_shape for _, _, rule in rules) > 1  # a single shape agrees with none
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         module = args[0] if is_method else None
-        sizes: Sizes | None = {} if len(relative) > 1 else None  # a single one agrees with none
+        sizes: Sizes | None = {} if has_sizes else None
         count = len(args)
         try:
+            for place, name, test in tests:
+                if place < count:
+                    test(name, args[place])
+                elif name in kwargs:
+                    test(name, kwargs[name])
             for place, name, rule in rules:
                 if place < count:
                     rule(name, args[place], module, sizes)
@@ -313,11 +324,6 @@ Count = Annotated[int, in_range(int, "at least 0", lambda count: count >= 0)]
 PositiveNumber = Annotated[float, in_range(float, "positive", lambda number: number > 0)]
 Probability = Annotated[float, in_range(float, "in [0, 1]", lambda number: 0 <= number <= 1)]
 DropoutProbability = Annotated[float, in_range(float, "in [0, 1)", lambda number: 0 <= number < 1)]
-
-
-Integer = int
-Number = float
-Flag = bool
 
 
 def one_of(*choices: str) -> Rule:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._contexts import SharedContext
-from transformer_blocks._contracts import Flag, Vectors, check, check_match, check_tensor
+from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
 
@@ -107,7 +107,7 @@ class PrepackedLinear(InferenceModule):
 
     def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
         check(nn.Linear, linear=linear)
-        check(Flag, relu=relu)
+        check(bool, relu=relu)
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.relu = relu

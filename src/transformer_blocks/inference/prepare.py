@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_blocks._contracts import Factory, Flag, alteration, check, raise_type_error
+from transformer_blocks._contracts import Factory, alteration, check, raise_type_error
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -118,7 +118,7 @@ def prepare(
     """
     check(nn.Module, model=model)
     check(Factory, linear=linear)
-    check(Flag, compiled=compiled, int8=int8)
+    check(bool, compiled=compiled, int8=int8)
     if int8 and linear is not PrepackedLinear:
         raise ValueError("int8 cannot be combined with linear, which replaces the same layers")
     linear = Int8Linear if int8 else linear
