@@ -113,9 +113,8 @@ WRITERS = {
         ),
         "in a new folder, which is then renamed",
     ),
-    "benchmarks/blocks.py": "a switch of the kernel",
     "benchmarks/corpus.py": "a corpus to measure with, in its own folder",
-    "benchmarks/lengths.py": "a switch of the kernel",
+    "benchmarks/harness.py": "a switch of the kernel",
 }
 """The files that write to the disk without ``write_atomically``, and what they write."""
 

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -310,7 +311,7 @@ def test_every_edited_field_of_a_configuration_is_named(
             return load_translator(run, torch.device("cpu"))
         if program is classify:
             return classify_commands.load(run, run.read_config(), torch.device("cpu"))
-        return text_commands.load(run, torch.device("cpu"))
+        return text_commands.load(Namespace(run=folder, device="cpu"))
 
     load()
     written = run.config_file.read_bytes()
