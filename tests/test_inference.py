@@ -553,7 +553,7 @@ def test_a_prefill_without_padding_that_raises_leaves_the_cache_empty() -> None:
     network.forward, forward = lambda *_: 1 / 0, network.forward
     with pytest.raises(ZeroDivisionError):
         prepared(x, mask=mask, causal=True, cache=cache)
-    assert [each.length for each in cache.layers] == [0, 0]
+    assert (cache.length, cache.rows) == (0, 0)
     network.forward = forward
     output = prepared(x, mask=mask, causal=True, cache=cache)
     assert torch.equal(output, prepared(x, mask=mask, causal=True, cache=prepared.new_cache()))

@@ -1,6 +1,5 @@
 """Compiled decoding steps: equal outputs, from one exported program for all lengths."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -489,26 +488,6 @@ def test_one_attention_alone_of_a_compiled_step_is_recorded(
     with record_attention(prepared, only=lambda name: name.endswith(chosen)) as maps:
         prepared(token, cache=cache)
     assert [len(weights) for weights in maps.values()] == [1]
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_a_step_with_a_cache_of_another_length_is_executed_eagerly(
-    programs: list[ExportedProgram],
-) -> None:
-    decoder = build_decoder(**SIZES | {"num_layers": 2}).eval()
-    memory, tokens = torch.randn(3, 6, 16), torch.randn(4, 3, 1, 16)
-    other = KeyValueCache()
-    other.append(*torch.randn(2, 3, 4, 2, 4))
-    outputs = []
-    for model in (prepare(decoder), prepare(decoder, compiled=True)):
-        cache = model.new_cache(memory)
-        for token in tokens:
-            model(token, cache=cache)
-        cache.layers[1] = copy.deepcopy(other)
-        outputs.append(model(tokens[0], cache=cache))
-    torch.testing.assert_close(*outputs, **TOLERANCE)
-    assert len(programs) == 1
 
 
 def test_torch_compile_of_a_prepared_model_still_gives_gradients() -> None:

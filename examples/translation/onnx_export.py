@@ -31,12 +31,7 @@ class FunctionalCache(KeyValueCache):
 
     def __init__(self, *tensors: Tensor) -> None:
         super().__init__()
-        self.tensors = [*tensors]  # the keys and the values; a view (``hold``) shares the list
-
-    @property
-    def length(self) -> int:
-        """The number of cached positions."""
-        return self.tensors[0].shape[2]
+        self.tensors, self.length = tensors, tensors[0].shape[2]  # the keys and the values
 
     @property
     def buffer(self) -> Tensor:
@@ -46,7 +41,7 @@ class FunctionalCache(KeyValueCache):
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new positions."""
         new = zip(self.tensors, (keys, values), strict=True)
-        self.tensors[:] = [torch.cat(pair, dim=2) for pair in new]
+        self.tensors = tuple(torch.cat(pair, dim=2) for pair in new)
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,7 @@ def build_encoder(
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of the output of each sublayer (section 5.4).
         attention_dropout: Dropout probability of the attention weights. The paper has none, and
-            with it the fused kernel loses its speed.
+            with it the fused kernel loses its speed on a CPU.
         activation: Activation function of the feed-forward networks, a function or a module without
             parameters.
         residual: Class of the residual connections, :class:`PostNorm` or :class:`PreNorm`, or a

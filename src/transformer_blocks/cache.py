@@ -14,11 +14,11 @@ decoding. A :class:`DecoderCache` therefore holds two caches for each layer: tha
 which grows, and that of cross-attention, which is computed once and shared by all hypotheses of the
 same source.
 
-The modules hold no state. The caller creates a cache to decode one batch, passes it to the modules
-at each step, and discards it afterwards. A step first writes its keys and values after the cached
-positions, and increases the length only at its end: if it raises an exception or is interrupted,
-the length is what it was, and the step can be repeated. In the same way, reordering first makes all
-new buffers and then replaces the old ones.
+The modules hold no state of the decoding. The caller creates a cache to decode one batch, passes it
+to the stack at each step, and discards it afterwards. The stack increases the length of its cache
+at the end of a step. A step that raised an exception or was interrupted can therefore be repeated:
+what it left in some layers lies beyond that length. Reordering, too, first selects the rows of all
+layers and then replaces them.
 
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
@@ -35,48 +35,19 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Count, Ids, Mask, Shaped, Size, Vectors, checked
-from transformer_blocks.fast.caching import append, drop_empty_mask, grow
+from transformer_blocks.fast.caching import append as append_to
+from transformer_blocks.fast.caching import drop_empty_mask, grow
 
 Keys = Annotated[Tensor, Vectors("N H L d_k")]
 Buffer = Annotated[Tensor, Shaped("N 2 H capacity d_k")]
 Rows = Annotated[Tensor, Ids("M", torch.int64)]
 
 
-class _Contents:
-    """What the caches of the layers of a stack have in common.
-
-    Attributes:
-        length: The number of cached positions.
-        buffers: For each layer, a tensor of keys and values, of shape (N, 2, H, capacity, d_k);
-            None if it is empty.
-    """
-
-    def __init__(self, num_layers: int) -> None:
-        self.length = 0
-        self.buffers: list[Tensor | None] = [None] * num_layers
-
-    def select(self, rows: Tensor) -> list[Tensor | None]:
-        """Return the buffers of a reordered batch; those of these contents do not change."""
-        if rows.tolist() == list(range(len(rows))):  # the first rows, or all
-            return [None if each is None else each[: len(rows)] for each in self.buffers]
-        return [None if each is None else each[rows.to(each.device)] for each in self.buffers]
-
-    @property
-    def rows(self) -> int:
-        """N, the batch size; 0 if there is no buffer."""
-        buffer = self.buffers[0] if self.buffers and self.length else None
-        return 0 if buffer is None else buffer.shape[0]
-
-    def layers(self) -> "list[KeyValueCache]":
-        """Return a cache for each layer, which the owner of these contents advances."""
-        caches = [KeyValueCache() for _ in self.buffers]
-        for number, cache in enumerate(caches):
-            cache._contents, cache._layer, cache._is_held = self, number, True
-        return caches
-
-
 class KeyValueCache:
     """Keys and values of one attention layer, of all positions so far.
+
+    Attributes:
+        length: S, the number of cached positions.
 
     Example:
         >>> import torch
@@ -92,19 +63,13 @@ class KeyValueCache:
     """
 
     def __init__(self) -> None:
-        self._contents = _Contents(1)
-        self._layer = 0
-        self._is_held = False  # True if a stack or a layer advances it
-
-    @property
-    def length(self) -> int:
-        """S, the number of cached positions."""
-        return self._contents.length
+        self.length = 0
+        self._buffer: Tensor | None = None  # (N, 2, H, capacity, d_k)
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return self._contents.rows
+        return 0 if self.buffer is None else self.buffer.shape[0]
 
     @property
     def buffer(self) -> Tensor | None:
@@ -112,7 +77,7 @@ class KeyValueCache:
 
         The capacity, the number of positions that it has room for, is at least :attr:`length`.
         """
-        return self._contents.buffers[self._layer]
+        return self._buffer if self.length else None
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
@@ -135,34 +100,16 @@ class KeyValueCache:
             raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
         buffer, length = self.buffer, self.length
         new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
-        if buffer is not None and length:
+        if buffer is not None:
             self._check_fit(buffer, keys)
-            new = append(buffer, length, new)
-        self._contents.buffers[self._layer] = new
+            new = append_to(buffer, length, new)
+        self._buffer = new
         all_keys, all_values = new[..., : length + keys.shape[2], :].unbind(1)
         return all_keys, all_values
 
     def advance(self, count: int) -> None:
-        """Increase the length by positions that were written.
-
-        It has no effect on the cache of a layer in a stack, whose length the stack increases.
-
-        Args:
-            count: The number of positions.
-        """
-        if not self._is_held:
-            self._contents.length += count
-
-    def hold(self) -> "KeyValueCache":
-        """Return a view of this cache for an attention within a layer; its advance has no effect.
-
-        The layer itself advances the cache, after its last sublayer.
-        """
-        if self._is_held:
-            return self
-        held = copy(self)
-        held._is_held = True
-        return held
+        """Increase the length by a number of positions that were written."""
+        self.length += count
 
     @checked
     def append(self, keys: Keys, values: Keys) -> tuple[Tensor, Tensor]:
@@ -180,7 +127,6 @@ class KeyValueCache:
             TypeError: If they are not tensors, or differ in dtype.
             ValueError: If they differ in shape or device, or do not fit the cached ones.
         """
-        self._check_own()
         all_keys, all_values = self.write(keys, values)
         self.advance(keys.shape[2])
         return all_keys, all_values
@@ -223,7 +169,7 @@ class KeyValueCache:
                 raise ValueError("the cache is empty: its first keys and values must be appended")
             buffer = first
         buffer = grow(buffer, self.length, self.length + count + 1)
-        self._contents.buffers[self._layer] = buffer
+        self._buffer = buffer
         return buffer
 
     @checked
@@ -237,8 +183,7 @@ class KeyValueCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
-        self._check_own()
-        self._contents.length = min(length, self.length)
+        self.length = min(length, self.length)
 
     @checked
     def reorder(self, rows: Rows) -> None:
@@ -253,19 +198,25 @@ class KeyValueCache:
             TypeError: If ``rows`` is not an int64 tensor.
             ValueError: If ``rows`` has another shape.
         """
-        self._check_own()
         check_rows(rows, self.rows)
-        self._contents.buffers = self._contents.select(rows)
+        self._buffer = self._select(rows)._buffer
 
-    def _check_own(self) -> None:
-        """Raise if this is the cache of a layer in a stack, whose layers must change together."""
-        if self._is_held:
-            raise ValueError("the caches of a stack must change together; call its own cache")
+    def _select(self, rows: Tensor) -> "KeyValueCache":
+        """Return another cache, with the rows of these indices, of shape (M,).
+
+        The first rows, in their order, are not copied.
+        """
+        cache, buffer = copy(self), self.buffer
+        if buffer is not None:
+            is_prefix = rows.tolist() == list(range(len(rows)))
+            cache._buffer = buffer[: len(rows)] if is_prefix else buffer[rows.to(buffer.device)]
+        return cache
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
         """Raise unless new keys have the batch size, heads, size and dtype of the buffer."""
         rows, _, heads, _, d_k = buffer.shape
-        if keys.shape != (rows, heads, keys.shape[2], d_k) or keys.dtype != buffer.dtype:
+        fits = keys.dtype == buffer.dtype and keys.device == buffer.device
+        if not fits or keys.shape != (rows, heads, keys.shape[2], d_k):
             raise ValueError(
                 f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
                 f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
@@ -280,31 +231,31 @@ class StackCache:
 
     Attributes:
         layers: The cache of each layer's self-attention, from the first layer to the last.
+        length: The number of cached positions, which is also the position of the next token, from
+            0. It is increased at the end of a step, after those of the layers.
     """
 
     def __init__(self, num_layers: int) -> None:
-        self._contents = _Contents(num_layers)
-        self.layers = self._contents.layers()
-
-    @property
-    def length(self) -> int:
-        """The number of cached positions, which is also the position of the next token, from 0."""
-        return self._contents.length
+        self.length = 0
+        self.layers = [KeyValueCache() for _ in range(num_layers)]
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return self._contents.rows
+        return self.layers[0].rows if self.length else 0
 
     def layers_for(self, x: Tensor, num_layers: int) -> list[KeyValueCache]:
         """Return the cache of each layer for a step of a stack.
+
+        Positions that an interrupted step left in some of the layers are removed.
 
         Args:
             x: Input of the stack, of shape (N, L, d_model).
             num_layers: The number of layers of the stack.
 
         Raises:
-            ValueError: If the cache has another number of layers or another batch size.
+            ValueError: If the cache has another number of layers or another batch size, or a layer
+                was cropped without the others.
         """
         if len(self.layers) != num_layers:
             raise ValueError(
@@ -315,17 +266,14 @@ class StackCache:
             raise ValueError(
                 f"x must have the cache's batch size {self.rows}, got {tuple(x.shape)}"
             )
+        self.crop(self.length)
+        if any(cache.length < self.length for cache in self.layers):
+            raise ValueError("the layers of a cache must have one length; call its own crop")
         return self.layers
 
     def advance(self, count: int) -> None:
-        """Increase the length by positions that all layers have written.
-
-        A stack does so at the end of a step, so that an interrupted step changes no length.
-
-        Args:
-            count: The number of positions.
-        """
-        self._contents.length += count
+        """Increase the length by a number of positions, which all layers hold."""
+        self.length += count
 
     @checked
     def crop(self, length: Count) -> None:
@@ -338,7 +286,9 @@ class StackCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
-        self._contents.length = min(length, self.length)
+        self.length = min(length, self.length)
+        for cache in self.layers:
+            cache.length = min(length, cache.length)
 
 
 class SelfAttentionCache(StackCache):
@@ -387,7 +337,7 @@ class SelfAttentionCache(StackCache):
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
-        self._contents.buffers = self._contents.select(rows)
+        self.layers = [cache._select(rows) for cache in self.layers]
 
 
 class DecoderCache(StackCache):
@@ -395,14 +345,14 @@ class DecoderCache(StackCache):
 
     At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
     rows decode the same source, as the hypotheses of a beam search do. They share one copy of the
-    source's keys and values, as long as each source has the same number of rows, and these are
-    adjacent.
+    source's keys and values if all sources have equally many rows, which are adjacent; otherwise,
+    each row has a copy.
 
     Args:
         memory: For each layer, a cache with the keys and values of the memory, the encoder's
             output.
-        memory_mask: Boolean mask; True hides a position of the memory. Broadcastable to
-            (B, H, 1, S).
+        memory_mask: Boolean mask; True hides a position of the memory. Shape
+            (B|1, H|1, 1, S).
 
     Attributes:
         layers: The cache of each layer's self-attention, from the first layer to the last.
@@ -428,18 +378,17 @@ class DecoderCache(StackCache):
 
     @checked
     def __init__(self, memory: Sequence[KeyValueCache], *, memory_mask: Mask | None = None) -> None:
+        if any(cache.length != memory[0].length for cache in memory):
+            raise ValueError("memory must hold caches of one length")
         super().__init__(len(memory))
-        self._memory = _Contents(len(memory))
-        self._memory.buffers = [each.buffer for each in memory]
-        self._memory.length = max((each.length for each in memory), default=0)
-        self.memory = self._memory.layers()
+        self.memory = list(memory)
         self.memory_mask = drop_empty_mask(memory_mask)
         self._rows_per_memory = 1  # rows of the batch that share one row of the memory
 
     @property
     def rows(self) -> int:
         """N, the batch size."""
-        return self._memory.rows * self._rows_per_memory
+        return self.memory[0].rows * self._rows_per_memory
 
     @checked
     def reorder(self, rows: Rows) -> None:
@@ -458,13 +407,14 @@ class DecoderCache(StackCache):
         """
         check_rows(rows, self.rows)
         sources, rows_per_memory = _group([row // self._rows_per_memory for row in rows.tolist()])
-        buffers, memory = self._contents.select(rows), self._memory.select(sources)
+        layers = [cache._select(rows) for cache in self.layers]
+        memory = [cache._select(sources) for cache in self.memory]
         mask = self.memory_mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[sources.to(mask.device)]
         # An error, for example for lack of memory, changed nothing so far.
-        self._contents.buffers, self._memory.buffers = buffers, memory
-        self.memory_mask, self._rows_per_memory = mask, rows_per_memory
+        self.layers, self.memory, self.memory_mask = layers, memory, mask
+        self._rows_per_memory = rows_per_memory
 
 
 def check_rows(rows: Tensor, count: int) -> None:

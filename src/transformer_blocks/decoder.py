@@ -7,10 +7,11 @@ encoder's output, the *memory*; only here does the target depend on the source. 
 position-wise feed-forward network.
 
 In training, the whole target is known. The decoder is given the target's own tokens as its input
-(*teacher forcing*), so that the outputs of all positions are computed in one pass; the causal mask
-ensures that each depends on no later token. In autoregressive decoding, there is one new position
-at a time. The argument ``cache`` is for that (:mod:`transformer_blocks.cache`; skip it at first
-reading).
+(*teacher forcing*), shifted right by one (figure 1): it begins with a start token, so that position
+i reads the tokens before i and predicts token i. The outputs of all positions are computed in one
+pass; the causal mask ensures that each depends on no later token. In autoregressive decoding, there
+is one new position at a time. The argument ``cache`` is for that (:mod:`transformer_blocks.cache`;
+skip it at first reading).
 
 Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
@@ -102,10 +103,10 @@ class DecoderLayer(nn.Module):
             memory: The encoder's output, of shape (B, S, ``key_width`` of the cross-attention); or
                 a cache that holds its keys and values, projected by this layer's cross-attention.
             mask: Boolean mask of the self-attention; **True hides** a key from a query.
-                Broadcastable to (B, H, L, L'), where L' counts the positions in the cache and those
-                of ``x``.
+                Shape (L, L') or (B|1, H|1, L|1, L'), where L' counts the positions in the cache and
+                those of ``x``.
             memory_mask: Boolean mask of the cross-attention, usually of the source's padding.
-                Broadcastable to (B, H, L, S).
+                Shape (L, S) or (B|1, H|1, L|1, S).
             causal: Also mask future positions of the target.
             cache: Keys and values of the target positions before ``x``; those of ``x`` are
                 appended.
@@ -119,15 +120,11 @@ class DecoderLayer(nn.Module):
                 of the wrong type.
             ValueError: If shapes do not fit.
         """
-        held = None if cache is None else cache.hold()
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=held)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
-        x = self.feed_forward_residual(x, self.feed_forward)
-        if cache is not None:
-            cache.advance(x.shape[1])  # last: an error changes no length
-        return x
+        return self.feed_forward_residual(x, self.feed_forward)
 
     @checked
     def project_memory(
@@ -137,7 +134,7 @@ class DecoderLayer(nn.Module):
 
         Args:
             memory: The encoder's output, of shape (B, S, d_model).
-            memory_mask: The mask with which they will be used, broadcastable to (B, H, 1, S).
+            memory_mask: The mask with which they will be used, of shape (B|1, H|1, 1, S).
 
         Returns:
             Keys, and values, each of shape (B, H, S, d_k), in the form in which a cache stores
@@ -156,8 +153,8 @@ class DecoderLayer(nn.Module):
         """Attend from the target to the memory, or to its cached keys and values."""
         if isinstance(memory, Tensor):
             return self.cross_attention(x, memory, memory, mask=memory_mask)
-        # The N / B hypotheses of one source share its keys and values: as cross-attention is not
-        # causal, their queries can form one sequence. From (N, L, d) to (B, N / B * L, d).
+        # In beam search, the N / B hypotheses of a source share its keys and values. As no query
+        # affects another, their queries form one sequence: (N, L, d) to (B, N / B * L, d).
         rows = memory.read()[0].shape[0]
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
         return self.cross_attention(queries, memory, memory, mask=memory_mask).view_as(x)
@@ -212,10 +209,10 @@ class Decoder(nn.Module):
             x: Embedded target tokens with positions, of shape (B, L, d_model).
             memory: The encoder's output, of shape (B, S, d_model).
             mask: Boolean mask of the self-attention, besides the causal mask; **True hides** a key
-                from a query. Broadcastable to (B, H, L, L'), where L' counts the positions in the
-                cache and those of ``x``.
+                from a query. Shape (L, L') or (B|1, H|1, L|1, L'), where L' counts the positions in
+                the cache and those of ``x``.
             memory_mask: Boolean mask of the cross-attention, usually ``padding_mask(source)``.
-                Broadcastable to (B, H, L, S).
+                Shape (L, S) or (B|1, H|1, L|1, S).
             causal: Mask future positions of the target.
             cache: What :meth:`new_cache` returned, in place of ``memory`` and ``memory_mask``.
                 ``x`` then holds the positions that follow those of earlier calls, and is appended
@@ -253,7 +250,7 @@ class Decoder(nn.Module):
             )
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error changes no length
+            cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
         return x
 
     @checked
@@ -262,8 +259,8 @@ class Decoder(nn.Module):
 
         Args:
             memory: The encoder's output, of shape (B, S, d_model).
-            memory_mask: Boolean mask; **True hides** a position of the memory. Broadcastable to
-                (B, H, 1, S).
+            memory_mask: Boolean mask; **True hides** a position of the memory. Shape
+                (B|1, H|1, 1, S).
 
         Returns:
             A cache for decoding one batch of B sequences; the caller passes it to each call.

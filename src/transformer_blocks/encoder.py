@@ -76,8 +76,8 @@ class EncoderLayer(nn.Module):
 
         Args:
             x: Sequence of vectors, of shape (B, L, d_model).
-            mask: Boolean mask; **True hides** a key from a query. Shape (L, S), or broadcastable to
-                (B, H, L, S), where S counts the positions in the cache and those of ``x``.
+            mask: Boolean mask; **True hides** a key from a query. Shape (L, S) or
+                (B|1, H|1, L|1, S), where S counts the positions in the cache and those of ``x``.
             causal: Also mask future positions.
             cache: Keys and values of the positions before ``x``; those of ``x`` are appended.
 
@@ -90,14 +90,10 @@ class EncoderLayer(nn.Module):
                 type.
             ValueError: If shapes do not fit.
         """
-        held = None if cache is None else cache.hold()
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=held)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
         )
-        x = self.feed_forward_residual(x, self.feed_forward)
-        if cache is not None:
-            cache.advance(x.shape[1])  # last: an error changes no length
-        return x
+        return self.feed_forward_residual(x, self.feed_forward)
 
 
 class Encoder(nn.Module):
@@ -144,8 +140,8 @@ class Encoder(nn.Module):
         Args:
             x: Embedded tokens with positions, of shape (B, L, d_model).
             mask: Boolean mask; **True hides** a key from a query. Usually ``padding_mask(tokens)``.
-                Shape (L, S), or broadcastable to (B, H, L, S), where S counts the positions in the
-                cache and those of ``x``.
+                Shape (L, S) or (B|1, H|1, L|1, S), where S counts the positions in the cache and
+                those of ``x``.
             causal: Also mask future positions, as a decoder-only model must.
             cache: What :meth:`new_cache` returned. ``x`` then holds the positions that follow those
                 of earlier calls, and is appended to them.
@@ -166,7 +162,7 @@ class Encoder(nn.Module):
             x = layer(x, mask=mask, causal=causal, cache=layer_cache)
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # last: an error changes no length
+            cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
         return x
 
     def new_cache(self) -> SelfAttentionCache:

@@ -14,7 +14,9 @@ different positions (section 3.2.2):
    head_i &= \mathrm{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
 
 Each head has only d_k = d_model / H dimensions, so the total cost is similar to that of one head
-with all d_model dimensions. Some later models have heads of another size. The paper's projections
+with all d_model dimensions. The matrices :math:`W_i^Q` of all heads are stored side by side, as the
+weight of one linear layer, whose output is then split into heads; so are those of keys and values.
+Some later models have heads of another size. The paper's projections
 have no biases; here they have biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
 
 Both layers serve the three uses of section 3.2.3. In self-attention, queries, keys and values are
@@ -104,8 +106,8 @@ class SingleHeadAttention(nn.Module):
             query: Query sequence, of shape (B, L, d_model).
             key: Key sequence, of shape (B, S, d_model).
             value: Value sequence, of shape (B, S, d_model).
-            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
-                (B, 1, L, S).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S) or
+                (B|1, 1, L|1, S).
             causal: Also mask future positions.
 
         Returns:
@@ -176,7 +178,7 @@ class QueryKeyTransform(nn.Module):
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
-            start: Position of the first query, counted from 0. The last query has the position of
+            start: Position of the first query, S - L, so that the last query has the position of
                 the last key.
 
         Returns:
@@ -189,7 +191,7 @@ class QueryKeyTransform(nn.Module):
 
         Args:
             keys: Key vectors, of shape (B, H, S, d_k), or of fewer heads.
-            start: Position of the first key, counted from 0, which is the number of cached keys.
+            start: Position of the first key: the number of keys in the cache, 0 without one.
 
         Returns:
             The transformed keys, of the same shape.
@@ -211,7 +213,7 @@ class MultiHeadAttention(nn.Module):
         bias: Whether the projections have a bias; those of the paper have none.
         dropout: Probability of setting an attention weight to zero in training mode. 0 by default:
             the paper has no dropout here, and with it the fused kernel loses its speed and its low
-            memory use.
+            memory use on a CPU.
         attention_function: An :class:`~transformer_blocks.AttentionFunction`, which computes
             attention from the queries, keys and values of all heads; for example
             :func:`~transformer_blocks.scaled_dot_product_attention`, the explicit implementation,
@@ -290,16 +292,16 @@ class MultiHeadAttention(nn.Module):
             key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again.
             value: Value sequence, of shape (B, S, value_width). For cross-attention in decoding,
                 ``key`` and ``value`` may be one cache of what :meth:`project` returned.
-            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
-                (B, H, L, S).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S) or
+                (B|1, H|1, L|1, S).
             causal: Also mask future positions, so that no position attends to a later one.
             cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
                 it at first reading). The new keys and values are appended, and the queries attend
                 to all of them; in the shape of ``mask``, S counts all of them.
 
         Returns:
-            One output vector per query, of shape (B, L, d_model); one tensor, not a pair of output
-            and weights, as ``torch.nn.MultiheadAttention`` returns it.
+            One output vector per query, of shape (B, L, d_model). (``torch.nn.MultiheadAttention``
+            returns a pair of outputs and weights.)
 
         Raises:
             RuntimeError: If keys or values that are to be cached require gradients.
@@ -309,11 +311,13 @@ class MultiHeadAttention(nn.Module):
         """
         if isinstance(key, KeyValueCache) or isinstance(value, KeyValueCache):
             if not isinstance(key, KeyValueCache) or key is not value or cache is not None:
-                raise ValueError("key and value must be tensors, or one cache without another")
+                raise ValueError(
+                    "key and value must be tensors, or both one cache, and cache then be left out"
+                )
             queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
             keys, values = key.read()
         else:
-            queries, keys, values = self.project_heads(query, key, value)  # (B, H, L, d_k)
+            queries, keys, values = self.project_heads(query, key, value)
             keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
             if cache is not None:
                 keys, values = cache.write(keys, values)
@@ -321,7 +325,7 @@ class MultiHeadAttention(nn.Module):
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         output = self.output_projection(self.merge_heads(heads))  # (B, L, d_model)
         if cache is not None:
-            cache.advance(keys.shape[2] - cache.length)  # last: an error changes no length
+            cache.advance(keys.shape[2] - cache.length)  # at the end: an error changes no length
         return output
 
     @checked
@@ -348,22 +352,29 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
 
-        It checks only ``mask``: a layer projects the others from checked inputs.
+        Of a function of this package, it checks only ``mask``: a layer projects the others from
+        checked inputs.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
             keys: Key vectors, of shape (B, H, S, d_k).
             values: Value vectors, of shape (B, H, S, d_k).
-            mask: Boolean mask; True hides a key from a query. Shape (L, S), or broadcastable to
-                (B, H, L, S).
+            mask: Boolean mask; True hides a key from a query. Shape (L, S) or
+                (B|1, H|1, L|1, S).
             causal: Also mask future positions.
 
         Returns:
             The output of each head, of shape (B, H, L, d_k).
         """
-        function, dropout = self.attention_function, self.dropout if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
         return call_attention(
-            function, queries, keys, values, mask=mask, causal=causal, dropout=dropout
+            self.attention_function,
+            queries,
+            keys,
+            values,
+            mask=mask,
+            causal=causal,
+            dropout=dropout,
         )
 
     @checked
@@ -391,7 +402,8 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to the queries, keys and values of all heads, before they are transformed.
 
-        A subclass may compute all three by one matrix product.
+        A subclass may compute all three by one matrix product; :meth:`project` and
+        :meth:`attention_weights` still use the separate projections.
 
         Args:
             query: Query sequence, of shape (B, L, d_model).

@@ -269,7 +269,7 @@ class IncrementalDecoder:
         part = copy(self)
         part.cache, part._padding = self.stack.new_cache(), padding
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
-            new.write(*(each[rows, :, :start] for each in old.read()))  # masked as padding
+            new.append(*(each[rows, :, :start] for each in old.read()))  # masked as padding
         part.cache.advance(start)
         part.prefill(tokens)
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):

@@ -294,7 +294,8 @@ class CompiledSteps:
         """
         if eager_execution.holders or not isinstance(x, Tensor) or not x.dim():
             return None
-        caches, memory_caches = cache.layers, getattr(cache, "memory", ())
+        caches = cache.layers_for(x, len(self.stack.layers))
+        memory_caches = getattr(cache, "memory", ())
         if isinstance(cache, DecoderCache):
             if mask is not None:  # of the target
                 return None
@@ -343,7 +344,8 @@ class CompiledSteps:
         outputs = program.run(
             [*before, *(layer.reserve(1, first=first) for layer, first in pairs), *after]
         )
-        cache.advance(1)
+        for each in (*caches, cache):
+            each.advance(1)
         return outputs
 
     def _signature(

@@ -271,15 +271,11 @@ class _ProgramCache(KeyValueCache):
 
     def __init__(self, buffer: Tensor, length: int) -> None:
         super().__init__()
-        self.positions, self.size = buffer, length
-
-    @property
-    def length(self) -> int:
-        return self.size
+        self.positions, self.length = buffer, length
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        self.positions[..., self.size : self.size + 1, :] = torch.stack((keys, values), dim=1)
-        all_keys, all_values = self.positions[..., : self.size + 1, :].unbind(1)
+        self.positions[..., self.length : self.length + 1, :] = torch.stack((keys, values), dim=1)
+        all_keys, all_values = self.positions[..., : self.length + 1, :].unbind(1)
         return all_keys, all_values
 
     def read(self) -> tuple[Tensor, Tensor]:

@@ -300,7 +300,8 @@ def _prefill(
 
     queries, keys, values = map(pad, attention.project_heads(x, x, x))
     queries = attention.transform_queries(queries, start=cache.length)
-    keys, values = cache.write(attention.transform_keys(keys, start=cache.length), values)
+    keys = attention.transform_keys(keys, start=cache.length)
+    keys, values = cache.append(keys, values)
     output = attention.attend(queries, keys, values, mask=mask, causal=causal)
     concatenated = output.transpose(1, 2).flatten(0, 1)[indices].flatten(1)  # (T, d_model)
     return attention.output_projection(concatenated[None])
