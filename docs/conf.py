@@ -49,7 +49,7 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value"
-        r"|common\.(learner|sharding|task)\.(AnyModel|AnyBatch|Model|Batch)",
+        r"|common\.(learner|sharding)\.(AnyModel|AnyBatch|Model|Batch)",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
     ("py:class", r"dict\[str|float\]"),  # a default factory cuts the type

@@ -13,8 +13,8 @@ from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
 from common.configuration import build_model
+from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
-from common.task import LowestLoss, random_generator
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 
@@ -72,7 +72,7 @@ class Config(TrainingConfig):
 
 
 class Classification(LowestLoss):
-    """The task of predicting the label of a text; a :class:`common.task.Task`.
+    """The task of predicting the label of a text; a :class:`common.learner.Task`.
 
     Args:
         data: The texts and their labels.

@@ -5,6 +5,6 @@ program's. ``options``, ``commands``, ``program``, ``terminal``, ``text_files``,
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
 into tensors; ``token_files`` keep token ids on the disk, and ``parallel`` makes them in several
 processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
-``optimiser``, ``learner``, ``distributed``, ``sharding``, ``sharded_files`` and ``training`` run
+``learner``, ``distributed``, ``sharding``, ``plan`` and ``training`` run
 it. ``searches`` are the decoding methods; ``plots`` and ``tables`` show results.
 """

@@ -8,9 +8,8 @@ A checkpoint is one directory::
         state.json           the rest of ``state``, with the places where those tensors belong
         manifest.json        format version, and the length and SHA-256 of every file above
 
-If several processes hold parts of the tensors, each writes its part of every group, into files such
-as ``model-00001-of-00002.safetensors`` (:mod:`common.sharded_files`). Both forms are read by any
-number of processes, and :func:`merge_checkpoints` converts the second to the first.
+If several processes hold parts of the tensors, the first one collects them, tensor by tensor, and
+writes the same files as a single process. Each process reads the whole tensors and takes its part.
 
 Four ideas make it safe:
 
@@ -34,20 +33,21 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from common.distributed import Processes
 from common.errors import UserError
 from common.files import disk_errors
-from common.sharding import Empty, is_part, is_sharded, part_file, part_of
+from common.sharding import gather, part_of
 from common.terminal import counted
 from transformer_blocks import interop
 
@@ -65,7 +65,6 @@ _LOOKS_LIKE = {
 
 Entry = dict[str, Any]
 """The entry of a file in a manifest: its length and its SHA-256."""
-SHARED = "all processes must use one file system, which all machines share"
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class DamagedCheckpointError(UserError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The arguments of :func:`save_checkpoint`, bit for bit; tensors read whole are on the CPU."""
+    """The arguments of :func:`save_checkpoint`, bit for bit; all tensors are on the CPU."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]
@@ -108,14 +107,14 @@ def save_checkpoint(
             dicts, lists and tuples. Optimiser and random number states are of that kind.
         keep: The number of checkpoints that are kept, the new one included.
         processes: The processes that save it together; this one alone by default. All must call it.
-            Each writes its part of the sharded tensors; the first one writes all else and commits.
+            The first one writes; it collects the parts of sharded tensors from the others.
 
     Returns:
         The directory of the new checkpoint.
 
     Raises:
-        UserError: If the disk fails, a weight is NaN or infinite, or the processes do not share
-            the folder. Earlier checkpoints are unchanged.
+        UserError: In all processes, if the disk fails or a weight is NaN or infinite. Earlier
+            checkpoints are unchanged.
         TypeError: If ``state`` holds something that is neither tensor nor plain data.
         ValueError: If ``step``, ``keep`` or the name of a group is out of range.
 
@@ -141,79 +140,62 @@ def save_checkpoint(
     loose: dict[str, Tensor] = {}
     tree = _to_json(dict(state), "state", loose)
     groups = {**tensors, "state": loose}
-    in_parts = any(is_sharded(tensor) for group in groups.values() for tensor in group.values())
+    entries: dict[str, Entry] = {}
     saving = f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"
 
-    def begin() -> tuple[str, dict[str, dict[str, str]]] | None:
-        for group, weights in tensors.items():
-            _check_finite(weights, f"step {step} is not saved: {group}")
-        if not processes.is_first:
-            return None
+    def begin() -> tuple[Path, dict[str, dict[str, str]]]:
         with disk_errors(saving):
-            partial = _make_partial_folder(folder, step)
-        return partial.name, {group: _tied(members) for group, members in groups.items()}
-
-    def write() -> dict[str, Entry]:
-        untied = {
-            group: {name: tensor for name, tensor in members.items() if name not in tied[group]}
-            for group, members in groups.items()
-        }
-        with disk_errors(saving):
-            if in_parts:
-                from common.sharded_files import save_part
-
-                rank, count = processes.rank, processes.world_size
-                files = {group: partial / part_file(group, rank, count) for group in groups}
-                for group, file in files.items():
-                    save_part(file, untied[group])  # in all processes or in none
-                return {file.name: _entry_of_file(file) for file in files.values()}
-            names = {group: f"{group}.safetensors" for group in groups if processes.is_first}
-            return {
-                name: _write(partial / name, _encode(untied[group]))
-                for group, name in names.items()
+            return _make_partial_folder(folder, step), {
+                group: _tied(members) for group, members in groups.items()
             }
 
-    def commit() -> None:
-        if not processes.is_first:
-            return
+    def write(group: str, whole: Mapping[str, Tensor]) -> None:
+        for name, tensor in whole.items() if group in tensors else ():
+            if not tensor.isfinite().all():
+                raise UserError(
+                    f"step {step} is not saved: {group}: tensor {name!r} holds NaN or infinity"
+                )
         with disk_errors(saving):
-            _check_visible(partial, entries)
+            file = unfinished / f"{group}.safetensors"
+            entries[file.name] = _write(file, save({**whole}))
+
+    def commit() -> Path:
+        with disk_errors(saving):
             meta = {"step": step, "tied": tied, "state": tree}
             data = json.dumps(meta, indent=1, allow_nan=False).encode()
-            entries["state.json"] = _write(partial / "state.json", data)
-            path = _commit(partial, entries)
+            entries["state.json"] = _write(unfinished / "state.json", data)
+            path = _commit(unfinished, entries)
             found = _list_checkpoints(folder)
         older = [old for of, _, old in found if of < step]
         stay = [path, *older[max(0, len(older) - (keep - 1)) :]]
         for _, _, old in found:
             if old not in stay:
                 _remove(old)
+        return path
 
     try:
-        begun = processes.agree(begin)
-        name, tied = processes.broadcast(lambda: begun) or ("", {})
-        partial = folder / name
-        entries = _union(processes.gather(processes.agree(write)))
-        processes.agree(commit)
+        unfinished, tied = processes.broadcast(begin)
+        for group, members in groups.items():
+            whole = {}
+            for name, tensor in members.items():
+                if name not in tied[group]:
+                    gathered = gather(tensor)  # all processes take part
+                    if processes.is_first:
+                        whole[name] = _on_cpu(gathered)
+            processes.broadcast(partial(write, group, whole))
+        return processes.broadcast(commit)
     finally:
         if processes.is_first:
             _remove_partial_folders(folder)
             with suppress(OSError):
                 folder.rmdir()  # only if it is empty: the first save has failed
-    return _committed_path(partial)
 
 
-def load_checkpoint(
-    path: Path, *, processes: Processes | None = None, empty: Empty | None = None
-) -> Checkpoint:
+def load_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint, after checking every byte of it.
 
     Args:
         path: The directory of one checkpoint.
-        processes: The processes that read it together; this one alone by default. All must call it.
-            Each checks its share of the files.
-        empty: Allocates a tensor to read into, given its shape and dtype; of a sharded one, only
-            the part of this process is read. By default tensors are read whole.
 
     Returns:
         What was saved. Pass the weights to :func:`load_weights`.
@@ -222,36 +204,31 @@ def load_checkpoint(
         DamagedCheckpointError: If anything is not as it was saved.
         UserError: If it cannot be read, or was written by a newer version of this program.
     """
-    processes = Processes() if processes is None else processes
-    files = _read_checked(path, processes, whole=empty is None)
-
-    def read() -> Checkpoint:
-        with _parsing(path):
-            meta = json.loads(files["state.json"], parse_constant=_refuse_constant)
+    _check_files(path)
+    with disk_errors(f"cannot read the checkpoint {path}"):
+        try:
+            text = (path / "state.json").read_bytes()
+            meta = json.loads(text, parse_constant=_refuse_constant)
             groups = {}
-            for group, tied in meta["tied"].items():
-                if f"{group}.safetensors" in files:
-                    tensors = load(files.pop(f"{group}.safetensors"))
-                else:
-                    from common.sharded_files import load_parts
-
-                    tensors = load_parts(path, group, empty)
-                groups[group] = tensors | {name: tensors[twin] for name, twin in tied.items()}
+            for file in path.glob("*.safetensors"):
+                tensors = load_file(file)  # memory-mapped
+                tied = meta["tied"][file.stem]
+                groups[file.stem] = tensors | {name: tensors[twin] for name, twin in tied.items()}
             state = _from_json(meta["state"], groups.pop("state"))
             return Checkpoint(int(meta["step"]), groups, dict(state), path)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{path} is not a checkpoint of this program: {error!r}"
+            ) from error
 
-    return processes.agree(read)
 
-
-def latest_checkpoint(
-    folder: Path, *, processes: Processes | None = None, empty: Empty | None = None
-) -> Checkpoint | None:
+def latest_checkpoint(folder: Path) -> Checkpoint | None:
     """Load the newest intact checkpoint, with a warning in the log for each damaged newer one.
 
     Args:
         folder: The folder of :func:`save_checkpoint`. It may be missing.
-        processes: The processes that load it together; see :func:`load_checkpoint`.
-        empty: Allocates a tensor to read into; see :func:`load_checkpoint`.
 
     Returns:
         The newest intact checkpoint, or None if there are no checkpoints.
@@ -259,84 +236,27 @@ def latest_checkpoint(
     Raises:
         DamagedCheckpointError: If there are checkpoints and all are damaged.
         UserError: If one cannot be read, or was written by a newer version of this program:
-            resuming from an older one would discard what is probably intact. Also if the processes
-            do not find the same checkpoints.
+            resuming from an older one would discard what is probably intact.
     """
-    processes = Processes() if processes is None else processes
-
-    def find() -> list[Path]:
-        with disk_errors(f"cannot list the checkpoints in {folder}"):
-            return [path for _, _, path in _list_checkpoints(folder)]
-
     damages: list[UserError] = []
-    found = processes.agree(find)
-    if any(each != found for each in processes.gather(found)):
-        raise UserError(f"the processes find different checkpoints in {folder}; {SHARED}")
+    with disk_errors(f"cannot list the checkpoints in {folder}"):
+        found = [path for _, _, path in _list_checkpoints(folder)]
     for path in reversed(found):
         try:
-            checkpoint = load_checkpoint(path, processes=processes, empty=empty)
+            checkpoint = load_checkpoint(path)
         except UserError as error:
             if not path.exists():  # removed meanwhile by a save, which made a newer one
-                return latest_checkpoint(folder, processes=processes, empty=empty)
+                return latest_checkpoint(folder)
             if not isinstance(error, DamagedCheckpointError):
                 raise
             damages.append(error)
         else:
-            for damage in damages if processes.is_first else ():
+            for damage in damages:
                 _log.warning("%s; taking the older %s", damage, path)
             return checkpoint
     if damages:
         raise DamagedCheckpointError(f"{damages[0]}; no older checkpoint in {folder} is intact")
     return None
-
-
-def merge_checkpoints(folder: Path) -> list[Path]:
-    """Convert each checkpoint in a folder that is in parts: one file for each group of tensors.
-
-    No training may be saving into the folder. A conversion that is killed can be repeated.
-
-    Args:
-        folder: The folder of :func:`save_checkpoint`. It may be missing.
-
-    Returns:
-        The directories of the converted checkpoints.
-
-    Raises:
-        DamagedCheckpointError: If a checkpoint is not as it was saved; it is left as it is.
-        UserError: If the disk fails.
-    """
-    merging = f"cannot convert the checkpoints in {folder}"
-    merged = []
-    with disk_errors(merging):
-        found = _list_checkpoints(folder)
-        newest = {step: path for step, _, path in found}
-        superseded = [path for _, _, path in found if path not in newest.values()]
-    for step, path in newest.items():
-        files = _read_checked(path, Processes(), whole=False)
-        if not any(is_part(file.name) for file in path.iterdir()):
-            continue
-        from common.sharded_files import load_parts
-
-        with _parsing(path):
-            groups = list(json.loads(files["state.json"])["tied"])
-        try:
-            with disk_errors(merging):
-                partial = _make_partial_folder(folder, step)
-                entries = {"state.json": _write(partial / "state.json", files["state.json"])}
-            for group in groups:
-                with _parsing(path):
-                    tensors = load_parts(path, group)
-                with disk_errors(merging):
-                    file = partial / f"{group}.safetensors"
-                    entries[file.name] = _write(file, save(tensors))
-            with disk_errors(merging):
-                merged.append(_commit(partial, entries))
-        finally:
-            _remove_partial_folders(folder)
-        _remove(path)
-    for path in superseded:
-        _remove(path)
-    return merged
 
 
 def average_last(
@@ -400,13 +320,8 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
 # The content of the files
 
 
-def _encode(tensors: Mapping[str, Tensor]) -> bytes:
-    return save(
-        {
-            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, tensor in tensors.items()
-        }
-    )
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -420,12 +335,6 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         if twin != name:
             tied[name] = twin
     return tied
-
-
-def _check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
-    for name, tensor in tensors.items():
-        if not part_of(tensor).isfinite().all():
-            raise UserError(f"{where}: tensor {name!r} holds NaN or infinity")
 
 
 def _to_json(value: object, place: str, tensors: dict[str, Tensor]) -> object:
@@ -484,52 +393,25 @@ def _manifest(entries: Mapping[str, Entry]) -> bytes:
     return json.dumps({"format_version": FORMAT_VERSION, "files": listed}, indent=1).encode()
 
 
-def _entry_of(data: bytes) -> Entry:
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _entry_of_file(path: Path) -> Entry:
-    """Compute what :func:`_entry_of` computes, without reading the file into the memory."""
+def _entry(path: Path) -> Entry:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _union(parts: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
-    return {name: entry for part in parts for name, entry in part.items()}
-
-
-def _read_checked(path: Path, processes: Processes, *, whole: bool) -> dict[str, bytes]:
-    """Check every byte of a checkpoint; return the content of its JSON files.
-
-    Args:
-        path: The directory of the checkpoint.
-        processes: The processes among which the files are divided.
-        whole: Whether to return the content of tensors that are not in parts, too.
-    """
-    contents: dict[str, bytes] = {}
-
-    def check() -> dict[str, Entry]:
-        entries = {}
-        with disk_errors(f"cannot read the checkpoint {path}"):
-            for number, file in enumerate(sorted(path.iterdir())):
-                if file.is_symlink() or not file.is_file():
-                    raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
-                is_small = file.suffix != ".safetensors"
-                if is_small or (whole and not is_part(file.name)):
-                    contents[file.name] = file.read_bytes()
-                    entries[file.name] = _entry_of(contents[file.name])
-                elif number % processes.world_size == processes.rank:
-                    entries[file.name] = _entry_of_file(file)
-        return entries
-
-    entries = _union(processes.gather(processes.agree(check)))
-    if entries.pop(_MANIFEST, None) is None:
-        raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
-    manifest = contents.pop(_MANIFEST)
+def _check_files(path: Path) -> None:
+    """Check every byte of a checkpoint: its manifest equals the one computed from its files."""
+    entries = {}
+    with disk_errors(f"cannot read the checkpoint {path}"):
+        for file in sorted(path.iterdir()):
+            if file.is_symlink() or not file.is_file():
+                raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
+            entries[file.name] = _entry(file)
+        if entries.pop(_MANIFEST, None) is None:
+            raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
+        manifest = (path / _MANIFEST).read_bytes()
     if manifest != _manifest(entries):
         raise _explain_mismatch(path, manifest, entries)
-    return contents
 
 
 def _explain_mismatch(path: Path, manifest: bytes, found: Mapping[str, Entry]) -> UserError:
@@ -576,20 +458,6 @@ def _looks_like(data: bytes) -> str | None:
     return None
 
 
-@contextmanager
-def _parsing(path: Path) -> Iterator[None]:
-    """Raise an error that names the checkpoint for whatever a file of others can provoke."""
-    with disk_errors(f"cannot read the checkpoint {path}"):
-        try:
-            yield
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            raise DamagedCheckpointError(
-                f"{path} is not a checkpoint of this program: {error!r}"
-            ) from error
-
-
 # The disk
 
 
@@ -611,9 +479,9 @@ def _make_partial_folder(folder: Path, step: int) -> Path:
     _remove_partial_folders(folder)
     repeats = max((repeat for of, repeat, _ in _list_checkpoints(folder) if of == step), default=0)
     name = f"step-{step:08d}" + (f".{repeats + 1}" if repeats else "")
-    partial = folder / f"{_PARTIAL}{name}"
-    partial.mkdir()
-    return partial
+    unfinished = folder / f"{_PARTIAL}{name}"
+    unfinished.mkdir()
+    return unfinished
 
 
 def _write(path: Path, data: bytes) -> Entry:
@@ -621,29 +489,17 @@ def _write(path: Path, data: bytes) -> Entry:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return _entry_of(data)
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _check_visible(partial: Path, entries: Mapping[str, Entry]) -> None:
-    """Check that the files of all processes have arrived in this directory."""
-    for name, entry in entries.items():
-        file = partial / name
-        if not file.is_file() or file.stat().st_size != entry["bytes"]:
-            raise UserError(f"{file} was written by another process and is not here; {SHARED}")
-
-
-def _commit(partial: Path, entries: Mapping[str, Entry]) -> Path:
+def _commit(unfinished: Path, entries: Mapping[str, Entry]) -> Path:
     """Write the manifest, and give the directory its name."""
-    _write(partial / _MANIFEST, _manifest(entries))
-    _sync_directory(partial)
-    path = partial.rename(_committed_path(partial))
+    _write(unfinished / _MANIFEST, _manifest(entries))
+    _sync_directory(unfinished)
+    path = unfinished.rename(unfinished.with_name(unfinished.name.removeprefix(_PARTIAL)))
     _sync_directory(path.parent)
     _sync_directory(path.parent.parent)
     return path
-
-
-def _committed_path(partial: Path) -> Path:
-    return partial.with_name(partial.name.removeprefix(_PARTIAL))
 
 
 def _remove_partial_folders(folder: Path) -> None:
@@ -658,8 +514,7 @@ def _remove(path: Path) -> None:
     If the removal fails, it stays a checkpoint or is removed by a later save.
     """
     with suppress(OSError):
-        partial = path.rename(path.with_name(f"{_PARTIAL}{path.name}"))
-        shutil.rmtree(partial)
+        shutil.rmtree(path.rename(path.with_name(f"{_PARTIAL}{path.name}")))
 
 
 def _sync_directory(path: Path) -> None:

@@ -16,21 +16,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from common.errors import UserError
 
 Value = TypeVar("Value")
+Outcome = tuple[Value | None, UserError | None]
+"""What a process has computed, or the error that it has raised."""
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others, for example while rank 0 validates."""
-START_TIMEOUT = timedelta(minutes=5)
-"""How long the processes wait for each other at the start."""
 SHUTDOWN_DELAY = 10.0  # seconds in which torchrun finds the process that failed first
 
 
@@ -56,13 +55,19 @@ class Processes:
         return self.rank == 0
 
     def broadcast(self, compute: Callable[[], Value]) -> Value:
-        """Let rank 0 compute a value, and return it in all processes."""
+        """Let rank 0 compute a value, and return it in all processes.
+
+        Raises:
+            UserError: In all processes, if rank 0 raises it.
+        """
         if self.world_size == 1:
             return compute()
-        values: list[Any] = [compute() if self.is_first else None]
-        dist.broadcast_object_list(values, src=0)
-        value: Value = values[0]
-        return value
+        outcomes = [self._outcome(compute) if self.is_first else None]
+        dist.broadcast_object_list(outcomes, src=0)
+        value, failure = cast(Outcome[Value], outcomes[0])
+        if failure is not None:
+            raise failure
+        return cast(Value, value)
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all processes, in the order of their ranks."""
@@ -80,15 +85,18 @@ class Processes:
         """
         if self.world_size == 1:
             return compute()
-        failure = None
-        try:
-            value = compute()
-        except UserError as error:
-            error.rank, failure = self.rank, error
+        value, failure = self._outcome(compute)
         for each in self.gather(failure):
             if each is not None:
                 raise each
-        return value
+        return cast(Value, value)
+
+    def _outcome(self, compute: Callable[[], Value]) -> Outcome[Value]:
+        try:
+            return compute(), None
+        except UserError as error:
+            error.rank = self.rank
+            return None, error
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
@@ -109,8 +117,8 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     """Join the processes that torchrun has started, and leave them at the end.
 
     Raises:
-        UserError: If the environment variables are incomplete, the other processes do not start in
-            time, or one of them is lost.
+        UserError: If torchrun's environment variables are incomplete, the other processes do not
+            start in time, or one of them is lost.
     """
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
@@ -120,33 +128,19 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Processes()
         return
-    world_size = _number_from_environment("WORLD_SIZE", least=1, most=2**31 - 1)
-    rank = _number_from_environment("RANK", least=0, most=world_size - 1)
-    port = _number_from_environment("MASTER_PORT", least=1, most=2**16 - 1)
-    address = os.environ.get("MASTER_ADDR")
-    if not address:
-        raise UserError(f"MASTER_ADDR {ALL_FOUR}")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        store, _, _ = next(rendezvous("env://", timeout=START_TIMEOUT))
-        store.set_timeout(TIMEOUT)
-        # After a restart by torchrun, the store still holds the addresses of the lost processes.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
-            rank=rank,
-            world_size=world_size,
-            timeout=TIMEOUT,
-        )
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"process {rank} of {world_size} cannot join the others at {address}:{port}: {reason}"
+            "cannot join the processes that torchrun's RANK, WORLD_SIZE, MASTER_ADDR and "
+            f"MASTER_PORT describe: {reason}; to train in one process, set none of them"
         ) from error
+    rank = dist.get_rank()
     try:
-        yield Processes(rank, world_size)
+        yield Processes(rank, dist.get_world_size())
     except UserError as error:
         if error.rank not in (None, rank):
             time.sleep(SHUTDOWN_DELAY)  # the process that found it reports it
@@ -187,33 +181,5 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         here["mps"] = here["mps"] and is_alone
         name = next((each for each in here if here[each]), "cpu")
-    return torch.device(f"cuda:{local_rank()}" if name == "cuda" else name)
-
-
-def local_rank() -> int:
-    """Return the rank of this process among those on this machine.
-
-    Raises:
-        UserError: If the environment variable ``LOCAL_RANK`` is not a whole number.
-    """
-    if "LOCAL_RANK" not in os.environ:
-        return 0
-    return _number_from_environment("LOCAL_RANK", least=0, most=2**15)
-
-
-ALL_FOUR = (
-    "is missing: torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; "
-    "to train in one process, set none of them"
-)
-
-
-def _number_from_environment(name: str, *, least: int, most: int) -> int:
-    text = os.environ.get(name)
-    if not text:
-        raise UserError(f"{name} {ALL_FOUR}")
-    if not text.isascii() or not text.isdecimal() or not least <= int(text[:20]) <= most:
-        raise UserError(
-            f"{name} must be a whole number from {least} to {most}, got {text[:40]!r}, "
-            "in the environment that torchrun makes"
-        )
-    return int(text)
+    local_rank = os.environ.get("LOCAL_RANK", "0")  # among the processes on this machine
+    return torch.device(f"cuda:{local_rank}" if name == "cuda" else name)

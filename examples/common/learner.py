@@ -9,7 +9,8 @@ The model that is used after training has an exponential moving average of the w
 learning rate each update overshoots, and averaging many updates reduces the error.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.distributed import Processes
-from common.sharding import shard_root
+from common.sharding import shard_like, shard_root
 from transformer_blocks import noam_rate
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -42,6 +43,36 @@ class Loss(Protocol[AnyModel, AnyBatch]):
     def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
         """Compute the loss of a batch, summed over its targets."""
         ...
+
+
+class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+    """What a model learns: the batches of a training, their loss, and the validation.
+
+    Attributes:
+        unit: The name of the targets, such as "tokens".
+    """
+
+    unit: str
+
+    def batches(self, epoch: int) -> Sequence[Batch]:
+        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
+        ...
+
+    def validate(self, model: AnyModel) -> dict[str, float]:
+        """Compute metrics of a model in evaluation mode, each named ``validation_...``."""
+        ...
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether a validation is better than the best one so far."""
+        ...
+
+
+class LowestLoss:
+    """A validation is better if its loss is lower: a base class of tasks."""
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether the loss is lower."""
+        return new["validation_loss"] < best["validation_loss"]
 
 
 class Learner(Generic[Model, Batch]):
@@ -87,6 +118,37 @@ class Learner(Generic[Model, Batch]):
         averages = dict(zip(self.model.parameters(), self.moving.parameters(), strict=True))
         state = self.model.state_dict(keep_vars=True)
         return {name: averages.get(tensor, tensor).detach() for name, tensor in state.items()}
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return the weights and their average, as groups of a checkpoint."""
+        return {"model": self.model.state_dict(), "average": self.average_state()}
+
+    def state(self) -> dict[str, Any]:
+        """Return all else that the next update depends on."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "averaged": int(self.moving.n_averaged),
+        }
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> None:
+        """Return to what :meth:`tensors` and :meth:`state` gave, from whole tensors.
+
+        Raises:
+            ValueError: If a moment has another shape or dtype than its parameter.
+        """
+        for group, targets in self.tensors().items():
+            for name, target in targets.items():
+                target.copy_(shard_like(tensors[group][name], target))
+        self.moving.n_averaged.fill_(state["averaged"])
+        optimizer, parameters = state["optimizer"], [*self.model.parameters()]
+        for number, moments in optimizer["state"].items():
+            for name in ("exp_avg", "exp_avg_sq"):
+                moment, like = moments[name], parameters[number]
+                if moment.shape != like.shape or moment.dtype != like.dtype:
+                    raise ValueError(f"{name} of shape {tuple(moment.shape)} fits no parameter")
+                moments[name] = shard_like(moment, like)
+        self.optimizer.load_state_dict(optimizer)
 
     def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
@@ -167,19 +229,6 @@ def make_adam(model: nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
-def load_moments(optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
-    """Load the saved state of an optimiser.
-
-    Raises:
-        ValueError: If a moment has another shape or dtype than its parameter.
-    """
-    optimizer.load_state_dict(state)
-    for parameter, moments in optimizer.state.items():
-        for name in ("exp_avg", "exp_avg_sq"):
-            if moments[name].shape != parameter.shape or moments[name].dtype != parameter.dtype:
-                raise ValueError(f"{name} of shape {tuple(moments[name].shape)} fits no parameter")
-
-
 def learning_rate(
     step: int, done: float, *, peak_rate: float | None, warmup_steps: int, d_model: int
 ) -> float:
@@ -217,3 +266,23 @@ def average_weights(model: nn.Module, decay: float) -> AveragedModel:
         get_ema_multi_avg_fn(min(decay, early))(average, current, count)
 
     return AveragedModel(model, multi_avg_fn=update)
+
+
+def random_generator(seed: int, *purpose: object) -> random.Random:
+    """Make a generator of random numbers that depend only on a seed and a purpose."""
+    return random.Random(" ".join(map(str, (seed, *purpose))))
+
+
+def get_random_state(device: torch.device) -> dict[str, Any]:
+    """Return the states of the random number generators of the CPU and of a device."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type != "cpu":
+        states[device.type] = getattr(torch, device.type).get_rng_state()
+    return states
+
+
+def set_random_state(device: torch.device, states: dict[str, Any]) -> None:
+    """Set the states of the random number generators, as far as they are known."""
+    torch.set_rng_state(states["cpu"])
+    if device.type != "cpu" and device.type in states:
+        getattr(torch, device.type).set_rng_state(states[device.type])

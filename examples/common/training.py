@@ -1,38 +1,59 @@
 """Training: one loop for any model and task, which can be killed and resumed at any time.
 
-The loop updates the model (:class:`common.learner.Learner`), validates it, saves it
-(:class:`common.state.TrainingState`), and keeps the weights of the best validation. A
-:class:`common.task.Task` defines the batches, the loss, the validation, and which validation is
-better. The learning rate rises during the warm-up and falls to zero at the planned end, which is a
-number of updates, of epochs or of minutes (:class:`common.plan.Plan`).
+The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
+weights of the best validation. A :class:`common.learner.Task` defines the batches, the loss, the
+validation, and which validation is better. The learning rate rises during the warm-up and falls to
+zero at the planned end, which is a number of updates, of epochs or of minutes
+(:class:`common.plan.Plan`).
+
+A checkpoint holds everything that the next update depends on: weights, their average, the moments
+of Adam, the states of the random number generators, the metrics, and the progress within the epoch.
+So a training that is stopped and resumed ends with the same bits as one that was never stopped;
+only where a clock decides, as in a plan of minutes, the two may differ.
 """
 
+import json
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 
+from common.checkpoint import (
+    Checkpoint,
+    DamagedCheckpointError,
+    latest_checkpoint,
+    save_checkpoint,
+)
+from common.configuration import check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.events import EventWriter
-from common.files import FolderLock
-from common.learner import Batch, Learner, Model, learning_rate
+from common.files import FolderLock, write_atomically
+from common.learner import (
+    Batch,
+    Learner,
+    Model,
+    Task,
+    get_random_state,
+    learning_rate,
+    set_random_state,
+)
+from common.plan import Plan, Progress
 from common.program import finishing_unread
-from common.run import AnyConfig, Config, Run
+from common.run import REPORTED, AnyConfig, Config, Run
 from common.sharding import build_sharded, gather
-from common.state import TrainingState, same_random_state, set_random_state
-from common.task import Task
 
 log = logging.getLogger(__name__)
 
 
-class Training(TrainingState[Model, Batch]):
+class Training(Generic[Model, Batch]):
     """One training, from its beginning or from its last checkpoint.
 
     Args:
@@ -74,15 +95,18 @@ class Training(TrainingState[Model, Batch]):
         torch.manual_seed(config.seed)
         world_size = processes.world_size
         model = build_sharded(build, world_size, device) if sharded else build().to(device)
-        learner: Learner[Model, Batch] = Learner(
+        self.learner: Learner[Model, Batch] = Learner(
             model, task, average=config.average, processes=processes, sharded=sharded
         )
         if not processes.is_first:  # equal weights, but other random numbers for dropout
             torch.manual_seed(config.seed + 1_000_003 * processes.rank)
-        super().__init__(run, config, learner, keep=keep)
-        self.build = build
-        self.task, self.save_steps = task, save_steps
+        self.run, self.config, self.build, self.task = run, config, build, task
+        self.device, self.processes = device, processes
+        self.save_steps, self.keep = save_steps, keep
         self.on_report, self.title, self.sample = on_report, title, sample
+        self.random_state = get_random_state(device)
+        self.progress = Progress()
+        self.metrics: list[dict[str, Any]] = []
         self.display = Display(
             title,
             task.unit,
@@ -91,6 +115,16 @@ class Training(TrainingState[Model, Batch]):
         )
         self._started = 0.0  # on the clock, as if the training had never been stopped
         self._loss = torch.zeros(())  # of this process, since the losses were summed last
+
+    @property
+    def model(self) -> Model:
+        """The model that is trained."""
+        return self.learner.model
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the training, and how far it has come."""
+        return Plan(self.config, self.progress)
 
     # The loop
 
@@ -102,15 +136,14 @@ class Training(TrainingState[Model, Batch]):
         """
         set_random_state(self.device, self.random_state)
         self.learner.wrap()
+        self._started = time.monotonic() - self.progress.seconds
         if not self.processes.broadcast(self.run.checkpoints.exists):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
-        self._started = time.monotonic() - self.progress.seconds
         with self.display, closing(self._open_events()) as events:
             while not self.processes.broadcast(lambda: self.plan.is_done):
                 speed = self._train_until_validation()
                 if speed is None:
-                    self.progress.seconds = self._seconds()
                     self._save()  # the plan is done, also for a training that resumes
                     break
                 self._report(speed, events)
@@ -155,7 +188,6 @@ class Training(TrainingState[Model, Batch]):
             is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
             if self.save_steps and progress.step % self.save_steps == 0 and is_within:
                 self._sum_loss()
-                progress.seconds = self._seconds()
                 self._save()
         self._sum_loss()
         return (progress.targets - already) / (time.monotonic() - begun)
@@ -206,17 +238,15 @@ class Training(TrainingState[Model, Batch]):
 
     def _begin_loss(self) -> None:
         """Continue the sum of the loss, which the first process holds."""
-        has_float64 = self.device.type in ("cpu", "cuda")
-        dtype = torch.float64 if has_float64 else torch.float32
-        self._loss = torch.zeros((), dtype=dtype, device=self.device)
-        if self.processes.is_first:
-            self._loss += self.progress.loss
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        begun = self.progress.loss if self.processes.is_first else 0.0
+        self._loss = torch.tensor(begun, dtype=dtype, device=self.device)
 
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
-        total = self.processes.all_reduce_sum(self._loss.clone())
+        total = self.processes.all_reduce_sum(self._loss)
         self.progress.loss = self._check_finite(float(total))
-        self._loss.copy_(total if self.processes.is_first else torch.zeros_like(total))
+        self._begin_loss()
         if self.progress.targets:
             self.display.note_loss(self.progress.loss / self.progress.targets)
 
@@ -248,7 +278,6 @@ class Training(TrainingState[Model, Batch]):
         progress.validations_without_gain = (
             0 if has_gained else progress.validations_without_gain + 1
         )
-        progress.seconds = self._seconds()
         self.metrics.append(
             {
                 "epoch": progress.epoch,
@@ -256,7 +285,7 @@ class Training(TrainingState[Model, Batch]):
                 "train_loss": train_loss,
                 **figures,
                 f"{self.task.unit}_per_second": speed,
-                "minutes": progress.seconds / 60.0,
+                "minutes": self._seconds() / 60.0,
             }
         )
         if self.processes.is_first:
@@ -284,7 +313,7 @@ class Training(TrainingState[Model, Batch]):
             return self.learner.average
         whole = None
         if self.processes.is_first:
-            with same_random_state(self.device):
+            with self._random_state_kept():
                 whole = self.build().to(self.device)
         state = {} if whole is None else whole.state_dict()
         for name, tensor in self.learner.average_state().items():
@@ -297,42 +326,140 @@ class Training(TrainingState[Model, Batch]):
         """Let the model generate from the fixed example, if it is shown."""
         if self.sample is None or not self.display.shows_samples:
             return None
-        with same_random_state(self.device):
+        with self._random_state_kept():
             return self.sample(model)
+
+    def _random_state_kept(self) -> AbstractContextManager[None]:
+        """Let random numbers that are drawn inside change nothing afterwards."""
+        return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
 
     def _open_events(self) -> EventWriter:
         """Open the events for TensorBoard, which the first process writes."""
         folder = self.run.folder / "tensorboard" if self.processes.is_first else None
         return EventWriter(folder, self.progress.step, self.metrics)
 
+    # Saving and restoring
+
+    def _save(self) -> None:
+        """Save everything that the next update depends on."""
+        self.progress.seconds = self._seconds()
+        self.random_state = get_random_state(self.device)
+        if self.processes.is_first:
+            self.run.folder.mkdir(exist_ok=True)
+        state = {
+            "config": self.config.definition,
+            "metrics": self.metrics,
+            **self.learner.state(),
+            "random": self.processes.gather(self.random_state),
+            "progress": asdict(self.progress),
+        }
+        save_checkpoint(
+            self.run.checkpoints,
+            step=self.progress.step,
+            tensors=self.learner.tensors(),
+            state=state,
+            keep=self.keep,
+            processes=self.processes,
+        )
+
+    def _save_best(self) -> None:
+        progress = self.progress
+        save_checkpoint(
+            self.run.best,
+            step=progress.step,
+            tensors={"model": self.learner.average_state()},
+            state={"config": self.config.definition, "epoch": progress.epoch, **progress.best},
+            keep=1,
+            processes=self.processes,
+        )
+
+    def _write_metrics(self) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in self.metrics)
+        write_atomically(self.run.metrics, lines.encode())
+
+    def resume(self) -> bool:
+        """Return to the last checkpoint, if there is one; return whether there was.
+
+        Raises:
+            UserError: If a checkpoint is damaged or of another run, if more has been trained than
+                is planned now, or if there are best weights but no checkpoint.
+        """
+        best, checkpoint = map(self._latest, (self.run.best, self.run.checkpoints))
+        if checkpoint is None:
+            if best is not None:
+                raise UserError(
+                    f"{self.run.folder} holds trained weights but no checkpoint to resume from; "
+                    "choose another --run"
+                )
+            return False
+        self.processes.agree(lambda: self._restore(checkpoint))
+        self.plan.check_reached(self.run)
+        if best is None:
+            self.progress.best = {}  # the next validation is the best one again
+        if self.processes.is_first and self.run.metrics.exists():
+            self._write_metrics()  # those of the checkpoint, from which the training resumes
+        return True
+
+    def _latest(self, folder: Path) -> Checkpoint | None:
+        """Load the newest checkpoint, the same one in all processes."""
+        found = self.processes.agree(lambda: latest_checkpoint(folder))
+        paths = {None if found is None else found.path}
+        if len(paths.union(*self.processes.gather(paths))) > 1:
+            raise UserError(
+                f"the processes find different checkpoints in {folder}; all processes must use one "
+                "file system, which all machines share"
+            )
+        if found is not None:
+            self.config.check_trained(found, file=self.run.config_file)
+        return found
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state, world_size = checkpoint.state, self.processes.world_size
+        try:
+            check_fields(Progress, state["progress"], Progress.RANGES)
+            rows, best = state["metrics"], state["progress"]["best"]
+            best_is_row = not best or is_row(best, {"validation_loss"})
+            if not best_is_row or not all(is_row(row, REPORTED) for row in rows):
+                raise ValueError("a metric is missing")
+            self.progress, self.metrics = Progress(**state["progress"]), list(rows)
+            self.learner.restore(checkpoint.tensors, state)
+            random_states = state["random"]
+            if not random_states:
+                raise ValueError("it holds no state of a random number generator")
+            if self.processes.rank < len(random_states):
+                self.random_state = random_states[self.processes.rank]
+                set_random_state(self.device, self.random_state)  # raises if it is none
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{checkpoint.path} holds no state of a training: {error!r}"
+            ) from error
+        if len(random_states) != world_size:
+            log.warning(
+                "%s was saved by %d processes, and there are %d now: the random numbers of dropout "
+                "and the batches of each update will differ",
+                *(self.run.checkpoints, len(random_states), world_size),
+            )
+
 
 @contextmanager
 def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processes, FolderLock]]:
     """Join the processes of a training; the first one locks the folder of its run.
 
-    The training continues to its end even if its output is not read.
+    The training continues to its end even if its output is not read. An interruption names the
+    option ``--resume``, once there is a checkpoint. It also resumes a training that is done: it
+    makes the results again.
 
     Raises:
         UserError: If another training is using the folder, or the processes do not start.
     """
     lock = FolderLock(folder)
-    with (
-        join_processes(device) as processes,
-        finishing_unread(),
-        resumable(lock),
-        lock if processes.is_first else nullcontext(),
-    ):
-        yield processes, lock
-
-
-@contextmanager
-def resumable(lock: FolderLock) -> Iterator[None]:
-    """Add the hint to use ``--resume`` to an interruption, once there is a checkpoint.
-
-    It also resumes a training that is done: it makes the results again.
-    """
     try:
-        yield
+        with (
+            join_processes(device) as processes,
+            finishing_unread(),
+            lock if processes.is_first else nullcontext(),
+        ):
+            yield processes, lock
     except KeyboardInterrupt:
         if lock.is_committed:
             raise KeyboardInterrupt("(resume the training with --resume)") from None

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from common.configuration import build_model
+from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
-from common.task import LowestLoss, random_generator
 from text.models import STYLES, LanguageModel
 from transformer_blocks import linear_cross_entropy
 
@@ -55,7 +55,7 @@ class Config(TrainingConfig):
 
 
 class NextToken(LowestLoss):
-    """The task of predicting each next token; a :class:`common.task.Task`.
+    """The task of predicting each next token; a :class:`common.learner.Task`.
 
     Args:
         train: The token ids of the training text, of shape (T,).

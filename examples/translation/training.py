@@ -102,7 +102,7 @@ def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
 
 
 class TranslationTask(TranslationLoss):
-    """The task of learning to translate a corpus; a :class:`common.task.Task`.
+    """The task of learning to translate a corpus; a :class:`common.learner.Task`.
 
     Args:
         corpus: The sentence pairs.

@@ -107,7 +107,7 @@ WRITERS = {
     "examples/common/plots.py": "into memory",
     **dict.fromkeys(
         (
-            *("examples/common/checkpoint.py", "examples/common/sharded_files.py"),
+            *("examples/common/checkpoint.py",),
             *("examples/common/token_files.py", "examples/translation/run.py"),
             "examples/pretrained/pickles.py",
         ),

@@ -22,24 +22,19 @@ LEVELS = {
     ),
     "searches": 1,
     **dict.fromkeys(
-        (
-            *("program", "configuration", "plots", "tokenizer", "token_files", "learner"),
-            "sharded_files",
-        ),
+        ("program", "configuration", "plots", "tokenizer", "token_files", "learner"),
         2,
     ),
-    **dict.fromkeys(("checkpoint", "commands", "display", "task"), 3),
+    **dict.fromkeys(("checkpoint", "commands", "display"), 3),
     "run": 4,
     "plan": 5,
-    "state": 6,
-    "training": 7,
+    "training": 6,
 }
 """Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {
     "translate": {"common", "translation"},
     "ablate": {"common", "translation"},
     "kill_training": {"common"},
-    "merge_shards": {"common"},
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
     "train_minimal": set[str](),
@@ -126,11 +121,9 @@ def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model
     assert not {path.stem for path in files} & {"distributed", "plots", "training", "toy"}
 
 
-def test_only_what_shards_imports_the_part_of_torch_for_it() -> None:
-    light = {"torch.distributed.rendezvous", "torch.distributed.device_mesh"}
+def test_no_file_imports_the_parts_of_torch_for_sharding_before_it_shards() -> None:
     for path in EXAMPLES.rglob("*.py"):
         body = ast.parse(path.read_text("utf-8")).body
         names = {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
-        if path.stem != "sharded_files":
-            assert {name for name in names if name.startswith("torch.distributed.")} <= light, path
-            assert "common.sharded_files" not in names, path
+        heavy = {name for name in names if name.startswith("torch.distributed.")}
+        assert heavy <= {"torch.distributed.device_mesh"}, path

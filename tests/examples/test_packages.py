@@ -42,7 +42,6 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
         ["classify", "evaluate", "--run", "runs/nowhere"],
         ["generate_text", "generate", "--run", "runs/nowhere"],
         ["ablate", "runs/nowhere"],
-        ["merge_shards", "runs/nowhere"],
     ],
 )
 def test_a_run_that_does_not_exist_is_reported_without_torch_and_those_that_do_are_listed(

@@ -25,8 +25,8 @@ from classification.data import load_data
 from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
+from common.learner import LowestLoss
 from common.run import Config, Run
-from common.task import LowestLoss
 from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Training
 from text import commands as text_commands

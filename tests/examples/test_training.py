@@ -19,8 +19,8 @@ from torch import nn
 from common.checkpoint import latest_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
+from common.learner import set_random_state
 from common.plan import Progress
-from common.state import set_random_state
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.run import load_translator
@@ -235,14 +235,13 @@ def test_tied_embeddings_are_still_tied_after_a_resume(
     assert model.output.weight is model.target_embedding.weight
 
 
-def test_the_best_weights_are_restored_where_they_were_lost(
-    tmp_path: Path, trained: TranslationTraining
+def test_processes_that_find_different_checkpoints_are_stopped(
+    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(trained.run.folder, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "best")
-    training = begin(tmp_path / "run")
-    assert training.resume()
-    assert load_translator(training.run, torch.device("cpu"))
+    training = begin(trained.run.folder)
+    monkeypatch.setattr(training.processes, "gather", lambda paths: [paths, {None}])
+    with pytest.raises(UserError, match="all processes must use one file system"):
+        training.resume()
 
 
 def test_best_weights_that_are_lost_within_an_epoch_are_followed_by_the_next(
