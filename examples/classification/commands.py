@@ -192,7 +192,7 @@ def show_attention(trained: Trained, data: Data) -> None:
 def load_chosen(options: argparse.Namespace) -> Trained:
     """Load the run that ``--run`` names, or the latest."""
     train = "python examples/classify.py train"
-    run = choose_run(options.run, Config, train=train, parts=("bag",))
+    run = choose_run(options.run, Config, train=train)
     return load(run, run.read_config(), choose_device(options.device))
 
 

@@ -8,9 +8,8 @@ names. Nothing here is needed to train, to resume or to use a model.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,51 +33,37 @@ class EventWriter:
         self._folder = folder
         if folder is None:
             return
-        try:
-            if not _is_installed():
+        with self._failure_logged():
+            try:
+                from torch.utils.tensorboard import SummaryWriter  # seconds: not without need
+            except ImportError:
                 return
-            if folder.is_symlink():
-                raise OSError("it is a symbolic link")
-            from torch.utils.tensorboard import SummaryWriter  # seconds: not without need
-
             is_new = not folder.exists()
             self._writer = SummaryWriter(str(folder), purge_step=step + 1)
-        except Exception as error:  # whatever another package raises, the training continues
-            self._give_up(error)
-            return
-        for row in rows if is_new else ():
-            self.write(row)
+            for row in rows if is_new else ():
+                self.write(row)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Write one line of ``metrics.jsonl``."""
-        if self._writer is None:
-            return
-        try:
-            for name, value in row.items():
-                if name != "step":
-                    self._writer.add_scalar(name, value, row["step"])
-            self._writer.flush()
-        except Exception as error:  # as above
-            self._give_up(error)
+        with self._failure_logged():
+            if self._writer is not None:
+                for name, value in row.items():
+                    if name != "step":
+                        self._writer.add_scalar(name, value, row["step"])
+                self._writer.flush()
 
     def close(self) -> None:
         """Close the file of the events."""
-        events, self._writer = self._writer, None
-        if events is None:
-            return
+        writer, self._writer = self._writer, None
+        with self._failure_logged():
+            if writer is not None:
+                writer.close()
+
+    @contextmanager
+    def _failure_logged(self) -> Iterator[None]:
+        """Continue without events, whatever error another package raises."""
         try:
-            events.close()
-        except Exception as error:  # as above
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        events, self._writer = self._writer, None
-        with suppress(Exception):  # it has failed already
-            events.close()
-        log.warning("no events for TensorBoard are written to %s: %s", self._folder, error)
-
-
-def _is_installed() -> bool:
-    """Return whether there is a package called tensorboard, not only a folder of that name."""
-    spec = find_spec("tensorboard")
-    return spec is not None and spec.origin is not None
+            yield
+        except Exception as error:
+            log.warning("no events for TensorBoard are written to %s: %s", self._folder, error)
+            self.close()

@@ -14,8 +14,8 @@ The folder holds everything that a training needs or produces, except the data::
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -128,12 +128,8 @@ class Config:
             UserError: If it was trained with another one; the message names the first difference.
         """
         saved = checkpoint.state.get("config")
-        if not isinstance(saved, dict):
-            raise UserError(
-                f"{checkpoint.path} holds no configuration, and does not belong to the run of "
-                f"{file}"
-            )
-        if found := difference(self.definition, saved):
+        found = difference(self.definition, saved if isinstance(saved, dict) else {})
+        if found:
             raise UserError(
                 f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
                 f"another run: {found}; restore the original value"
@@ -189,7 +185,11 @@ class Run(Generic[AnyConfig]):
             content = load_json(read_text(self.config_file))
             if not isinstance(content, dict):
                 raise TypeError("it holds no object")
-            _check_version(self.config_file, content["format_version"])
+            if (version := content["format_version"]) != FORMAT_VERSION:
+                raise UserError(
+                    f"{self.config_file} has format version {short(version)}, and this program "
+                    f"reads {FORMAT_VERSION}; train again in another --run"
+                )
             is_intact = content.pop("sha256", None) == content_hash(content)
             check_fields(self.kind, content)
             config = self.kind(**content)
@@ -352,91 +352,42 @@ class Run(Generic[AnyConfig]):
             if not rows or not all(is_row(row, REPORTED | figures) for row in rows):
                 raise ValueError("a row or a metric is missing, or out of its range")
             checkpoint = latest_checkpoint(self.checkpoints)
-            saved = [] if checkpoint is None else checkpoint.state.get("metrics", [])
-            if rows[: len(saved)] != saved:
+            saved = rows if checkpoint is None else checkpoint.state["metrics"]
+            if rows[: len(saved)] != saved or len(rows) > len(saved) + 1:
+                # A row is written before its checkpoint.
                 raise ValueError(f"it differs from what {self.checkpoints} holds")
-            more = len(rows) - len(saved)
-            if checkpoint is not None and more > 1:  # a row is written before its checkpoint
-                raise ValueError(f"it holds {more} rows more than {self.checkpoints}")
-            epochs = [row["epoch"] for row in rows]
-            if self.read_config().report_steps is None and epochs != [*range(1, len(rows) + 1)]:
-                raise ValueError("the epochs are not counted from 1")
-            for name in ("epoch", "step", "minutes"):
-                if any(after[name] < before[name] for before, after in pairwise(rows)):
-                    raise ValueError(f"{name} falls from one row to the next")
         except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
         return rows
 
 
-def _check_version(path: Path, version: object) -> None:
-    """Raise unless a configuration has the format version of this program."""
-    if type(version) is not int or version < 1:
-        raise ValueError(f"format_version must be a whole number above 0, got {short(version)}")
-    if version > FORMAT_VERSION:
-        raise UserError(
-            f"{path} has format version {version}, newer than this program's {FORMAT_VERSION}; "
-            "update the program"
-        )
-    if version < FORMAT_VERSION:
-        raise UserError(
-            f"{path} has format version {version}, older than this program's {FORMAT_VERSION}; "
-            "train again in another --run"
-        )
-
-
-def choose_run(
-    folder: Path | None, kind: type[AnyConfig], *, train: str, parts: Sequence[str] = ()
-) -> Run[AnyConfig]:
+def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run[AnyConfig]:
     """Return the run that ``--run`` names, or else the latest trained one, and print its name.
 
-    A run is skipped if it is of another program, damaged, not trained yet, or being trained.
+    A run is skipped if it is of another program, its configuration is damaged, it has no weights
+    yet, or it is being trained.
 
     Args:
         folder: The folder that the command line names; None to choose one.
         kind: The configuration of the program's runs.
         train: The command that trains a run, for the error message.
-        parts: The folders within a run that have weights of their own, besides the run itself.
 
     Raises:
         UserError: If ``folder`` is None and there is no trained run.
     """
     if folder is not None:
         return Run(folder, kind)
-    found = [Run(file.parent, kind) for file in sorted(RUNS.glob("*/config.json"))]
-    trained = [(time, run) for run in found if (time := _trained_at(run)) is not None]
-    trained.sort(key=lambda each: each[0])
-    while trained:
-        _, run = trained[-1]
-        if _has_weights(run, parts):
-            others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
-            print(fit(f"run: {run.folder}{others}", sys.stderr), file=sys.stderr, flush=True)
-            return run
-        trained.pop()
-    raise UserError(no_run(train))
-
-
-def _trained_at(run: Run[AnyConfig]) -> float | None:
-    """Return when a run was trained; None if it is of another program, or is being trained."""
-    try:
-        run.read_config()
-        if is_locked(run.folder):
-            return None
-        return max(each.stat().st_mtime for each in run.best.glob("step-*"))
-    except (OSError, UserError, ValueError):  # ValueError: there are no weights yet
-        return None
-
-
-def _has_weights(run: Run[AnyConfig], parts: Sequence[str]) -> bool:
-    """Return whether the tokenizers and the best weights of a run are undamaged."""
-    try:
-        config = run.read_config()
-        run.load_tokenizers(config)
-        for best in (run.best, *(run.folder / part / "best" for part in parts)):
-            checkpoint = latest_checkpoint(best)
-            if checkpoint is None:
-                return False
-            config.check_trained(checkpoint, file=run.config_file)
-    except (OSError, UserError):
-        return False
-    return True
+    trained = []
+    for file in sorted(RUNS.glob("*/config.json")):
+        run = Run(file.parent, kind)
+        with suppress(OSError, UserError, ValueError):  # ValueError: there are no weights yet
+            run.read_config()
+            if not is_locked(run.folder):
+                time = max(each.stat().st_mtime for each in run.best.glob("step-*"))
+                trained.append((time, run.folder))
+    if not trained:
+        raise UserError(no_run(train))
+    _, latest = max(trained)
+    others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
+    print(fit(f"run: {latest}{others}", sys.stderr), file=sys.stderr, flush=True)
+    return Run(latest, kind)

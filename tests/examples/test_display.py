@@ -1,6 +1,5 @@
 """What a training shows in terminals of several widths, in a pipe and in TensorBoard."""
 
-import importlib.util
 import json
 import logging
 import math
@@ -310,12 +309,8 @@ def visible(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 @pytest.fixture
-def _tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a package called tensorboard be installed."""
-    package = tmp_path / "packages" / "tensorboard"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(package.parent))
     module = SimpleNamespace(SummaryWriter=FakeWriter)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
 
@@ -343,16 +338,13 @@ def test_tensorboard_shows_every_metric_of_a_resumed_training_once(
     assert file.read_text(encoding="utf-8").count("train_loss") == len(rows)
 
 
-def test_without_tensorboard_nothing_is_imported_or_written(
+def test_without_tensorboard_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # its import would fail
-    folder = importlib.util.spec_from_loader("tensorboard", None)  # found, but no package
-    for spec in (None, folder):
-        monkeypatch.setattr("common.events.find_spec", {"tensorboard": spec}.get)
-        writer = EventWriter(tmp_path / "events", 0, [{"step": 1}])
-        writer.write({"step": 2, "train_loss": 1.0})
-        writer.close()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # its import fails
+    writer = EventWriter(tmp_path / "events", 0, [{"step": 1}])
+    writer.write({"step": 2, "train_loss": 1.0})
+    writer.close()
     assert not (tmp_path / "events").exists()
     assert caplog.messages == []
 
@@ -369,20 +361,8 @@ def test_a_training_continues_without_a_tensorboard_that_fails(
     writer.write({"step": 1, "train_loss": 1.0})
     writer.write({"step": 2, "train_loss": 1.0})
     writer.close()
-    (tmp_path / "link").symlink_to(tmp_path)
-    EventWriter(tmp_path / "link", 0).write({"step": 1, "train_loss": 1.0})
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    EventWriter(tmp_path / "broken", 0).close()
-    first, second, third = caplog.messages
-    assert first.endswith("events: another version is needed")
-    assert second.endswith("link: it is a symbolic link")
-    assert "broken" in third
-
-    caplog.clear()
-    monkeypatch.undo()
-    monkeypatch.setattr("common.events.find_spec", fail)
-    EventWriter(tmp_path / "unknown", 0).close()
-    assert "another version is needed" in caplog.text
+    (message,) = caplog.messages
+    assert message.endswith("events: another version is needed")
 
 
 @pytest.mark.usefixtures("_tensorboard")

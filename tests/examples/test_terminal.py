@@ -425,9 +425,6 @@ def test_the_latest_trained_run_of_the_program_is_taken_and_named(
     changed = make_run(trained, runs / "changed", minutes=1)
     text = (changed / "config.json").read_text("utf-8")
     (changed / "config.json").write_text(text.replace('"seed": 0', '"seed": 1'), "utf-8")
-    truncated = make_run(trained, runs / "truncated", minutes=1)
-    next(truncated.glob("best/*/model.safetensors")).write_bytes(b"")
-    (make_run(trained, runs / "untokenized", minutes=1) / "source.model").unlink()
     (runs / "file").touch()
     (runs / "empty").mkdir()
     with FolderLock(make_run(trained, runs / "trained now", minutes=1)):
