@@ -3,9 +3,9 @@
 A checkpoint is one directory::
 
     checkpoints/step-00001200/
-        model.safetensors    weights: one such file for each group of ``tensors``
-        state.safetensors    the tensors inside ``state``: optimiser moments, random number states
-        state.json           the rest of ``state``, with the places where those tensors belong
+        model.safetensors    weights: one such file for each group of tensors
+        optimizer.safetensors    another group: the moments of Adam
+        state.json           all else that the run needs to resume
         manifest.json        format version, and the length and SHA-256 of every file above
 
 If several processes hold parts of the tensors, the first one collects them, tensor by tensor, and
@@ -29,7 +29,6 @@ Four ideas make it safe:
 import hashlib
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -38,12 +37,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from common.configuration import load_json
 from common.distributed import Processes
 from common.errors import UserError
 from common.files import disk_errors
@@ -56,12 +56,6 @@ FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-([0-9]{8,})(?:\.([0-9]+))?")  # the step, and which save of that step
 _PARTIAL = ".partial-"  # incompletely written or removed: no checkpoint
-_LOOKS_LIKE = {
-    b"version https://git-lfs": "a git-lfs pointer; fetch the file itself with `git lfs pull`",
-    b"<!doctype html": "an HTML page, not the file that was asked for; download it again",
-    b"<html": "an HTML page, not the file that was asked for; download it again",
-    b"pk\x03\x04": "a zip or .pt archive, which may carry code and is never opened here",
-}
 
 Entry = dict[str, Any]
 """The entry of a file in a manifest: its length and its SHA-256."""
@@ -103,8 +97,8 @@ def save_checkpoint(
         step: The number of updates so far.
         tensors: Weights by group, such as ``{"model": model.state_dict()}``. Each group becomes one
             file. Names that share one tensor, as tied embeddings do, share it again after loading.
-        state: All else that the run needs to resume: tensors, numbers, text and None, nested in
-            dicts, lists and tuples. Optimiser and random number states are of that kind.
+        state: All else that the run needs to resume, as JSON: finite numbers, text and None, nested
+            in lists and in dicts with text as keys.
         keep: The number of checkpoints that are kept, the new one included.
         processes: The processes that save it together; this one alone by default. All must call it.
             The first one writes; it collects the parts of sharded tensors from the others.
@@ -115,8 +109,9 @@ def save_checkpoint(
     Raises:
         UserError: In all processes, if the disk fails or a weight is NaN or infinite. Earlier
             checkpoints are unchanged.
-        TypeError: If ``state`` holds something that is neither tensor nor plain data.
-        ValueError: If ``step``, ``keep`` or the name of a group is out of range.
+        TypeError: If ``state`` holds something that JSON does not know.
+        ValueError: If ``step``, ``keep`` or the name of a group is out of range, or a number in
+            ``state`` is not finite.
 
     Example:
         >>> import tempfile
@@ -134,23 +129,21 @@ def save_checkpoint(
     if step < 0 or keep < 1:
         raise ValueError(f"step must be at least 0 and keep at least 1, got {step=} and {keep=}")
     for group in tensors:
-        if not re.fullmatch("[a-z_]+", group) or group == "state":
-            raise ValueError(f"a group is named by a-z and _ and not 'state', got {group!r}")
+        if not re.fullmatch("[a-z_]+", group):
+            raise ValueError(f"a group is named by a-z and _, got {group!r}")
     processes = Processes() if processes is None else processes
-    loose: dict[str, Tensor] = {}
-    tree = _to_json(dict(state), "state", loose)
-    groups = {**tensors, "state": loose}
+    json.dumps(state, allow_nan=False)  # raises before anything is written
     entries: dict[str, Entry] = {}
     saving = f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"
 
     def begin() -> tuple[Path, dict[str, dict[str, str]]]:
         with disk_errors(saving):
             return _make_partial_folder(folder, step), {
-                group: _tied(members) for group, members in groups.items()
+                group: _tied(members) for group, members in tensors.items()
             }
 
     def write(group: str, whole: Mapping[str, Tensor]) -> None:
-        for name, tensor in whole.items() if group in tensors else ():
+        for name, tensor in whole.items():
             if not tensor.isfinite().all():
                 raise UserError(
                     f"step {step} is not saved: {group}: tensor {name!r} holds NaN or infinity"
@@ -161,8 +154,8 @@ def save_checkpoint(
 
     def commit() -> Path:
         with disk_errors(saving):
-            meta = {"step": step, "tied": tied, "state": tree}
-            data = json.dumps(meta, indent=1, allow_nan=False).encode()
+            meta = {"step": step, "tied": tied, "state": state}
+            data = json.dumps(meta, indent=1).encode()
             entries["state.json"] = _write(unfinished / "state.json", data)
             path = _commit(unfinished, entries)
             found = _list_checkpoints(folder)
@@ -175,7 +168,7 @@ def save_checkpoint(
 
     try:
         unfinished, tied = processes.broadcast(begin)
-        for group, members in groups.items():
+        for group, members in tensors.items():
             whole = {}
             for name, tensor in members.items():
                 if name not in tied[group]:
@@ -204,18 +197,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
         DamagedCheckpointError: If anything is not as it was saved.
         UserError: If it cannot be read, or was written by a newer version of this program.
     """
-    _check_files(path)
+    names = _check_files(path)
     with disk_errors(f"cannot read the checkpoint {path}"):
         try:
-            text = (path / "state.json").read_bytes()
-            meta = json.loads(text, parse_constant=_refuse_constant)
+            meta = load_json((path / "state.json").read_text("utf-8"))
             groups = {}
-            for file in path.glob("*.safetensors"):
+            for file in (path / name for name in names if name.endswith(".safetensors")):
                 tensors = load_file(file)  # memory-mapped
                 tied = meta["tied"][file.stem]
                 groups[file.stem] = tensors | {name: tensors[twin] for name, twin in tied.items()}
-            state = _from_json(meta["state"], groups.pop("state"))
-            return Checkpoint(int(meta["step"]), groups, dict(state), path)
+            return Checkpoint(int(meta["step"]), groups, dict(meta["state"]), path)
         except (OSError, MemoryError):
             raise
         except Exception as error:  # whatever a file that someone else made can provoke
@@ -337,54 +328,6 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return tied
 
 
-def _to_json(value: object, place: str, tensors: dict[str, Tensor]) -> object:
-    """Convert nested data to JSON; what JSON lacks becomes an object with one key, as $tensor."""
-    match value:
-        case Tensor():
-            tensors[place] = value
-            return {"$tensor": place}
-        case dict():
-            items = {
-                key: _to_json(item, f"{place}[{key!r}]", tensors) for key, item in value.items()
-            }
-            if all(isinstance(key, str) and not key.startswith("$") for key in items):
-                return items
-            if all(isinstance(key, str | int) for key in items):
-                return {"$dict": list(items.items())}
-        case list() | tuple():
-            parts = [_to_json(part, f"{place}[{i}]", tensors) for i, part in enumerate(value)]
-            return {"$tuple": parts} if isinstance(value, tuple) else parts
-        case float() if not math.isfinite(value):
-            return {"$float": str(value)}
-        case None | bool() | int() | float() | str():
-            return value
-    raise TypeError(
-        "state may hold tensors, numbers, text and None in lists, tuples and dicts whose keys are "
-        f"text or whole numbers, got a {type(value).__name__} at {place}"
-    )
-
-
-def _from_json(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    match value:
-        case {"$tensor": place}:
-            return tensors[place]
-        case {"$dict": pairs}:
-            return {key: _from_json(item, tensors) for key, item in pairs}
-        case {"$tuple": parts}:
-            return tuple(_from_json(part, tensors) for part in parts)
-        case {"$float": text}:
-            return float(text)
-        case dict():
-            return {key: _from_json(item, tensors) for key, item in value.items()}
-        case list():
-            return [_from_json(part, tensors) for part in value]
-    return value
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 # The manifest
 
 
@@ -399,8 +342,8 @@ def _entry(path: Path) -> Entry:
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _check_files(path: Path) -> None:
-    """Check every byte of a checkpoint: its manifest equals the one computed from its files."""
+def _check_files(path: Path) -> list[str]:
+    """Check every byte: the manifest equals the one computed from the files. Return their names."""
     entries = {}
     with disk_errors(f"cannot read the checkpoint {path}"):
         for file in sorted(path.iterdir()):
@@ -412,12 +355,13 @@ def _check_files(path: Path) -> None:
         manifest = (path / _MANIFEST).read_bytes()
     if manifest != _manifest(entries):
         raise _explain_mismatch(path, manifest, entries)
+    return [*entries]
 
 
 def _explain_mismatch(path: Path, manifest: bytes, found: Mapping[str, Entry]) -> UserError:
     """Explain a manifest that does not describe the files: name the first that differs."""
     try:
-        content = json.loads(manifest, parse_constant=_refuse_constant)
+        content = load_json(manifest.decode())
         version, listed = int(content["format_version"]), content["files"]
         if version > FORMAT_VERSION:
             return UserError(
@@ -425,37 +369,21 @@ def _explain_mismatch(path: Path, manifest: bytes, found: Mapping[str, Entry]) -
                 "program knows; update the program"
             )
         for name in sorted(listed.keys() | found.keys()):
-            if difference := _difference(path / name, found.get(name), listed.get(name)):
+            if difference := _difference(found.get(name), listed.get(name)):
                 return DamagedCheckpointError(f"{path}: {name!r} {difference}")
     except Exception:  # so malformed that it is the manifest itself
         pass
-    problem = _looks_like(manifest) or "is truncated or altered"
-    return DamagedCheckpointError(f"{path}: {_MANIFEST!r} {problem}")
+    return DamagedCheckpointError(f"{path}: {_MANIFEST!r} is truncated or altered")
 
 
-def _difference(file: Path, found: Entry | None, entry: Any) -> str | None:
+def _difference(found: Entry | None, entry: Any) -> str | None:
     if found is None:
         return "is missing"
     if entry is None:
         return "is not in the manifest"
-    if found["sha256"] == entry["sha256"]:
-        return None
-    if found["bytes"] < entry["bytes"]:
-        problem = f"is truncated: {found['bytes']} bytes of {entry['bytes']}"
-    elif found["bytes"] > entry["bytes"]:
-        problem = f"is too long: {found['bytes']} bytes instead of {entry['bytes']}"
-    else:
-        problem = "fails its SHA-256 checksum"
-    with file.open("rb") as opened:
-        return _looks_like(opened.read(99)) or problem
-
-
-def _looks_like(data: bytes) -> str | None:
-    start = data[:99].lstrip().lower()
-    for mark, what in _LOOKS_LIKE.items():
-        if start.startswith(mark):
-            return f"looks like {what}"
-    return None
+    if found["bytes"] != entry["bytes"]:
+        return f"holds {found['bytes']} bytes instead of {entry['bytes']}"
+    return None if found["sha256"] == entry["sha256"] else "fails its SHA-256 checksum"
 
 
 # The disk

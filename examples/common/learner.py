@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.distributed import Processes
-from common.sharding import shard_like, shard_root
+from common.sharding import copy_whole, shard_root
 from transformer_blocks import noam_rate
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -120,35 +120,35 @@ class Learner(Generic[Model, Batch]):
         return {name: averages.get(tensor, tensor).detach() for name, tensor in state.items()}
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the weights and their average, as groups of a checkpoint."""
-        return {"model": self.model.state_dict(), "average": self.average_state()}
-
-    def state(self) -> dict[str, Any]:
-        """Return all else that the next update depends on."""
+        """Return all that an update changes, as groups of a checkpoint."""
         return {
-            "optimizer": self.optimizer.state_dict(),
-            "averaged": int(self.moving.n_averaged),
+            "model": self.model.state_dict(),
+            "average": self.average_state(),
+            "optimizer": {"averaged": self.moving.n_averaged}
+            | {
+                f"{name}.{key}": tensor
+                for name, parameter in self.model.named_parameters()
+                for key, tensor in self.optimizer.state.get(parameter, {}).items()
+            },
         }
 
-    @torch.no_grad()
-    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> None:
-        """Return to what :meth:`tensors` and :meth:`state` gave, from whole tensors.
+    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Return to what :meth:`tensors` gave, from whole tensors.
 
         Raises:
-            ValueError: If a moment has another shape or dtype than its parameter.
+            KeyError: If a tensor is missing.
+            ValueError: If a tensor has another shape or dtype.
         """
+        for name, parameter in self.model.named_parameters():
+            if f"{name}.step" in tensors["optimizer"]:
+                self.optimizer.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=self.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
         for group, targets in self.tensors().items():
             for name, target in targets.items():
-                target.copy_(shard_like(tensors[group][name], target))
-        self.moving.n_averaged.fill_(state["averaged"])
-        optimizer, parameters = state["optimizer"], [*self.model.parameters()]
-        for number, moments in optimizer["state"].items():
-            for name in ("exp_avg", "exp_avg_sq"):
-                moment, like = moments[name], parameters[number]
-                if moment.shape != like.shape or moment.dtype != like.dtype:
-                    raise ValueError(f"{name} of shape {tuple(moment.shape)} fits no parameter")
-                moments[name] = shard_like(moment, like)
-        self.optimizer.load_state_dict(optimizer)
+                copy_whole(target, tensors[group][name])
 
     def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
@@ -273,7 +273,7 @@ def random_generator(seed: int, *purpose: object) -> random.Random:
     return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
-def get_random_state(device: torch.device) -> dict[str, Any]:
+def get_random_state(device: torch.device) -> dict[str, Tensor]:
     """Return the states of the random number generators of the CPU and of a device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
@@ -281,7 +281,7 @@ def get_random_state(device: torch.device) -> dict[str, Any]:
     return states
 
 
-def set_random_state(device: torch.device, states: dict[str, Any]) -> None:
+def set_random_state(device: torch.device, states: Mapping[str, Tensor]) -> None:
     """Set the states of the random number generators, as far as they are known."""
     torch.set_rng_state(states["cpu"])
     if device.type != "cpu" and device.type in states:

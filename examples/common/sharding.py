@@ -71,13 +71,20 @@ def gather(tensor: Tensor) -> Tensor:
     return whole
 
 
-def shard_like(whole: Tensor, like: Tensor) -> Tensor:
-    """Take this process's part of a whole tensor, sharded as another one; if that is whole, all."""
-    if not hasattr(like, "to_local"):
-        return whole
-    from torch.distributed.tensor import DTensor, distribute_tensor
+@torch.no_grad()
+def copy_whole(target: Tensor, whole: Tensor) -> None:
+    """Copy a whole tensor into one of which this process may hold only its part.
 
-    assert isinstance(like, DTensor)
-    return distribute_tensor(
-        whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None
-    )
+    Raises:
+        ValueError: If they differ in shape or dtype.
+    """
+    if (whole.shape, whole.dtype) != (target.shape, target.dtype):
+        raise ValueError(f"a tensor must be {target.dtype} of shape {tuple(target.shape)}")
+    if hasattr(target, "to_local"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(target, DTensor)
+        whole = distribute_tensor(
+            whole.to(target.device), target.device_mesh, target.placements, src_data_rank=None
+        )
+    target.copy_(whole)

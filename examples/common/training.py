@@ -346,17 +346,20 @@ class Training(Generic[Model, Batch]):
         self.random_state = get_random_state(self.device)
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
+        random_states = {
+            f"{rank}.{kind}": tensor
+            for rank, states in enumerate(self.processes.gather(self.random_state))
+            for kind, tensor in states.items()
+        }
         state = {
             "config": self.config.definition,
             "metrics": self.metrics,
-            **self.learner.state(),
-            "random": self.processes.gather(self.random_state),
             "progress": asdict(self.progress),
         }
         save_checkpoint(
             self.run.checkpoints,
             step=self.progress.step,
-            tensors=self.learner.tensors(),
+            tensors={**self.learner.tensors(), "random": random_states},
             state=state,
             keep=self.keep,
             processes=self.processes,
@@ -414,30 +417,33 @@ class Training(Generic[Model, Batch]):
         return found
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        state, world_size = checkpoint.state, self.processes.world_size
+        state, mine = checkpoint.state, f"{self.processes.rank}."
         try:
             check_fields(Progress, state["progress"], Progress.RANGES)
             rows, best = state["metrics"], state["progress"]["best"]
             best_is_row = not best or is_row(best, {"validation_loss"})
             if not best_is_row or not all(is_row(row, REPORTED) for row in rows):
                 raise ValueError("a metric is missing")
-            self.progress, self.metrics = Progress(**state["progress"]), list(rows)
-            self.learner.restore(checkpoint.tensors, state)
-            random_states = state["random"]
-            if not random_states:
-                raise ValueError("it holds no state of a random number generator")
-            if self.processes.rank < len(random_states):
-                self.random_state = random_states[self.processes.rank]
+            self.progress, self.metrics = Progress(**state["progress"]), rows
+            self.learner.restore(checkpoint.tensors)
+            random_states = checkpoint.tensors["random"]
+            saved = sum(name.endswith(".cpu") for name in random_states)
+            if self.processes.rank < saved:
+                self.random_state = {
+                    name.removeprefix(mine): tensor
+                    for name, tensor in random_states.items()
+                    if name.startswith(mine)
+                }
                 set_random_state(self.device, self.random_state)  # raises if it is none
         except Exception as error:  # whatever a file that someone else made can provoke
             raise DamagedCheckpointError(
                 f"{checkpoint.path} holds no state of a training: {error!r}"
             ) from error
-        if len(random_states) != world_size:
+        if saved != self.processes.world_size:
             log.warning(
                 "%s was saved by %d processes, and there are %d now: the random numbers of dropout "
                 "and the batches of each update will differ",
-                *(self.run.checkpoints, len(random_states), world_size),
+                *(self.run.checkpoints, saved, self.processes.world_size),
             )
 
 

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from common.checkpoint import load_checkpoint, save_checkpoint
 from common.distributed import Processes, join_processes
 from common.errors import UserError
-from common.sharding import shard_like
+from common.sharding import copy_whole, part_of
 
 ROOT = Path(__file__).parents[2]
 GROUP = {
@@ -45,22 +45,22 @@ def test_a_process_takes_its_rows_of_a_whole_tensor(count: int) -> None:
     try:
         mesh = init_device_mesh("cpu", (count,))
         for whole in GROUP.values():
-            if not whole.dim():
-                assert shard_like(whole, torch.zeros(())) is whole
-                continue
-            rows = whole[-(-len(whole) // count) * (count - 1) :]
-            like = DTensor.from_local(
-                torch.zeros_like(rows),
-                mesh,
-                [Shard(0)],
-                run_check=False,
-                shape=whole.shape,
-                stride=whole.stride(),
-            )
-            part = shard_like(whole, like)
-            assert isinstance(part, DTensor)
-            assert part.shape == whole.shape
-            assert_same(part.to_local(), rows)
+            target, rows = torch.zeros_like(whole), whole
+            if whole.dim():
+                rows = whole[-(-len(whole) // count) * (count - 1) :]
+                target = DTensor.from_local(
+                    torch.zeros_like(rows),
+                    mesh,
+                    [Shard(0)],
+                    run_check=False,
+                    shape=whole.shape,
+                    stride=whole.stride(),
+                )
+            copy_whole(target, whole)
+            assert_same(part_of(target), rows)
+            for other in (whole[None], whole.to(torch.int8)):
+                with pytest.raises(ValueError, match="a tensor must be"):
+                    copy_whole(target, other)
     finally:
         dist.destroy_process_group()
 
@@ -68,10 +68,9 @@ def test_a_process_takes_its_rows_of_a_whole_tensor(count: int) -> None:
 def save(folder: Path, processes: Processes, step: int, group: dict[str, Tensor]) -> str:
     """Save, and return the error or the name of the checkpoint."""
     tensors = {"model": group | {"tied": group["weight"]}}
-    state = {"moments": {0: group["tall"]}, "loss": 0.5}
     try:
         return save_checkpoint(
-            folder, step=step, tensors=tensors, state=state, processes=processes
+            folder, step=step, tensors=tensors, state={}, processes=processes
         ).name
     except UserError as error:
         return str(error)
@@ -120,11 +119,10 @@ def test_processes_save_together_what_one_would_and_fail_together(tmp_path: Path
     assert first[2].endswith("(earlier checkpoints are unchanged): No space left on device")
     assert names(tmp_path / "checkpoints") == ["step-00000001"]
     path = tmp_path / "checkpoints" / "step-00000001"
-    assert names(path) == ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
+    assert names(path) == ["manifest.json", "model.safetensors", "state.json"]
     found = load_checkpoint(path)
     assert_same(found.tensors["model"], GROUP | {"tied": GROUP["weight"]})
     assert found.tensors["model"]["tied"] is found.tensors["model"]["weight"]
-    assert_same(found.state, {"moments": {0: GROUP["tall"]}, "loss": 0.5})
 
 
 def main() -> None:
