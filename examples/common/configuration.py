@@ -39,15 +39,12 @@ Dataclass = TypeVar("Dataclass", bound="DataclassInstance")
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def check_fields(
-    kind: type, content: Mapping[str, object], ranges: Mapping[str, str] = FIELDS
-) -> None:
-    """Check the type of each field of a dataclass, and the range of each number.
+def check_fields(kind: type, content: Mapping[str, object]) -> None:
+    """Check the type of each field of a dataclass, and the range of each number in :data:`FIELDS`.
 
     Args:
         kind: The dataclass.
         content: The values of its fields, by name.
-        ranges: A rule of :data:`common.options.RULES` for each field that is a number.
 
     Raises:
         KeyError: If a field is missing.
@@ -63,7 +60,7 @@ def check_fields(
         if is_bool_for_number or not (isinstance(value, allowed) or is_int_for_float):
             raise TypeError(f"{name} must be {_name(hint)}, got {short(value)}")
         if isinstance(value, int | float) and hint is not bool:
-            rule = ranges[name]
+            rule = FIELDS[name]
             if not RULES[rule](value):
                 limit = describe_rule(rule, value)
                 raise ValueError(f"{name} must be {limit}, got {short(value)}")

@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -146,7 +146,7 @@ class FolderLock:
     opened it meanwhile tries again.
 
     A training that fails before :meth:`commit` leaves the folder unchanged: files that were written
-    with :meth:`write_new` are removed, unless they have been changed since, then the folders
+    with :meth:`write_new` are removed, unless their content has changed since, then the folders
     that were created, if they are empty. Nothing else is ever removed.
 
     Args:
@@ -168,12 +168,10 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.is_committed = folder, False
         self._file = folder / ".lock"
-        self.is_committed = False
         self._lock = FileLock(self._file, timeout=PATIENCE)
-        self._created: list[Path] = []
-        self._written: dict[Path, bytes | tuple[int, ...]] = {}  # content, then identity
+        self._folders, self._files = ExitStack(), ExitStack()  # remove what was made
 
     def __enter__(self) -> "FolderLock":
         """Take the lock.
@@ -188,7 +186,7 @@ class FolderLock:
                     self._lock.acquire()
             return self
         except BaseException as error:
-            self._remove_folders()
+            self._folders.close()
             if isinstance(error, Timeout):
                 raise UserError(f"another training is using {self.folder}") from error
             if isinstance(error, OSError):
@@ -203,17 +201,13 @@ class FolderLock:
         traceback: TracebackType | None,
     ) -> None:
         """Release the lock; after an error, first remove the files that were written."""
-        for path, ours in self._written.items() if error is not None else ():
-            with suppress(OSError):
-                found = path.read_bytes() if isinstance(ours, bytes) else identity(path)
-                if found == ours and path.is_dir():
-                    shutil.rmtree(path)
-                elif found == ours:
-                    path.unlink()
+        if error is None:
+            self.commit()
+        self._files.close()
         with suppress(OSError):
             self._file.unlink()
         self._lock.release()
-        self._remove_folders()
+        self._folders.close()
 
     def write_new(self, path: Path, content: bytes) -> None:
         """Write a file that does not exist yet; one with the same content is not written again.
@@ -228,9 +222,9 @@ class FolderLock:
                 f"{path} exists already, and is not from this training; "
                 "remove it, or choose another --run"
             )
-        self._written[path] = content  # before it is written: an interruption may come at any time
+        # Before it is written: an interruption may come at any time.
+        self._files.callback(_remove_file, path, content)
         write_atomically(path, content)
-        self._written[path] = identity(path)
 
     @contextmanager
     def write_folder(self, path: Path) -> Iterator[Path]:
@@ -238,28 +232,29 @@ class FolderLock:
         with write_folder(path) as partial:
             yield partial
         if not self.is_committed:
-            self._written[path] = identity(path)
+            self._files.callback(shutil.rmtree, path, ignore_errors=True)
 
     def commit(self) -> None:
         """Keep all files from now on, because there is a checkpoint to resume from."""
         self.is_committed = True
-        self._written.clear()
+        self._files.pop_all()
 
     def _create_folders(self) -> None:
         for folder in reversed([self.folder, *self.folder.parents]):
             if not folder.is_dir():
-                self._created.append(folder)  # before it is: an interruption may come at any time
-                try:
-                    folder.mkdir()
-                except FileExistsError:
-                    self._created.remove(folder)
-        self.folder.mkdir(exist_ok=True)  # raises if it is a file
+                self._folders.callback(_remove_empty, folder)  # before it is created, as above
+                folder.mkdir(exist_ok=True)  # raises if it is a file
 
-    def _remove_folders(self) -> None:
-        for folder in reversed(self._created):
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty
-        self._created.clear()
+
+def _remove_file(path: Path, content: bytes) -> None:
+    with suppress(OSError):
+        if path.read_bytes() == content:
+            path.unlink()
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def is_locked(folder: Path) -> bool:

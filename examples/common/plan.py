@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from common.display import Status
 from common.errors import UserError
@@ -34,11 +34,6 @@ class Progress:
     targets: int = 0
     best: dict[str, float] = field(default_factory=dict)
     validations_without_gain: int = 0
-
-    RANGES: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("epoch", "batches", "step", "seconds", "loss", "targets"), "at least 0"),
-        "validations_without_gain": "at least 0",
-    }
 
     def epochs(self, batches: int) -> float:
         """Return the number of passes over the data, the current one of ``batches`` in part."""

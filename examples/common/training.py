@@ -30,7 +30,6 @@ from common.checkpoint import (
     latest_checkpoint,
     save_checkpoint,
 )
-from common.configuration import check_fields, is_row
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
@@ -47,7 +46,7 @@ from common.learner import (
 )
 from common.plan import Plan, Progress
 from common.program import finishing_unread
-from common.run import REPORTED, AnyConfig, Config, Run
+from common.run import AnyConfig, Config, Run
 from common.sharding import build_sharded, gather
 
 log = logging.getLogger(__name__)
@@ -419,12 +418,7 @@ class Training(Generic[Model, Batch]):
     def _restore(self, checkpoint: Checkpoint) -> None:
         state, mine = checkpoint.state, f"{self.processes.rank}."
         try:
-            check_fields(Progress, state["progress"], Progress.RANGES)
-            rows, best = state["metrics"], state["progress"]["best"]
-            best_is_row = not best or is_row(best, {"validation_loss"})
-            if not best_is_row or not all(is_row(row, REPORTED) for row in rows):
-                raise ValueError("a metric is missing")
-            self.progress, self.metrics = Progress(**state["progress"]), rows
+            self.progress, self.metrics = Progress(**state["progress"]), [*state["metrics"]]
             self.learner.restore(checkpoint.tensors)
             random_states = checkpoint.tensors["random"]
             saved = sum(name.endswith(".cpu") for name in random_states)

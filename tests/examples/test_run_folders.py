@@ -137,22 +137,11 @@ def test_an_interrupted_beginning_removes_only_what_it_made(
     assert snapshot(folder) == snapshot(runs[program])
     shutil.rmtree(folder.parent)
 
-    def trained(*arguments: Any, **options: Any) -> None:
-        train(*arguments, **options)  # ours is written, then replaced
-        shutil.copytree(runs[program], folder, dirs_exist_ok=True)
-        raise KeyboardInterrupt
-
-    train = Tokenizer.train
-    with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "train", trained)
-        assert program.main(command) == 130
-    assert snapshot(folder) == snapshot(runs[program])
-    shutil.rmtree(folder.parent)
-
     def alone(*arguments: Any, **options: Any) -> None:
         train(*arguments, **options)
         raise KeyboardInterrupt
 
+    train = Tokenizer.train
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "train", alone)
         assert program.main(command) == 130
@@ -445,15 +434,9 @@ def test_odd_figures_in_metrics_are_named(tiny: Run[Config], value: str) -> None
     [
         {"optimizer": {}},
         {"random": {"0.cpu": torch.zeros(3, dtype=torch.uint8)}},
-        {"progress": {}},
-        {"progress": {"epoch": -1}},
-        {"progress": {"best": {"validation_bleu": 3.0}}},
-        {"progress": {"best": {"validation_bleu": 3.0, "validation_loss": "2"}}},
-        {"progress": {"step": 10**20}},
-        {"progress": {"seconds": "long"}},
-        {"metrics": [{"epoch": 1}]},
+        {"progress": {"pages": 3}},
+        {"metrics": None},
         {"config": None},
-        {"config": {}},
     ],
 )
 def test_a_state_that_is_none_is_refused_in_one_line(
@@ -461,8 +444,6 @@ def test_a_state_that_is_none_is_refused_in_one_line(
 ) -> None:
     path = max(tiny.checkpoints.iterdir())
     checkpoint = load_checkpoint(path)
-    if change.get("progress"):
-        change = {"progress": checkpoint.state["progress"] | change["progress"]}
     save_checkpoint(
         tiny.checkpoints,
         step=checkpoint.step,
