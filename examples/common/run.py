@@ -36,7 +36,7 @@ from common.configuration import (
     short,
 )
 from common.errors import UserError
-from common.files import FolderLock, file_hash, is_locked, read_text, write_atomically
+from common.files import FolderLock, disk_errors, file_hash, is_locked, read_text, write_atomically
 from common.folders import RUNS, no_run
 from common.terminal import fit
 from common.tokenizer import Tokenizer
@@ -298,10 +298,15 @@ class Run(Generic[AnyConfig]):
         tokenizers = []
         for name in config.tokenizer_names:
             path = self.tokenizer_file(name)
-            if name in config.tokenizers:
-                tokenizers.append(Tokenizer.load(path))
-            if name not in config.tokenizers or file_hash(path) != config.tokenizers[name]:
-                raise UserError(f"{path} is not the tokenizer that this run was trained with")
+            with disk_errors(f"cannot read the tokenizer {path}"):
+                expected = config.tokenizers.get(name)
+                is_ours = expected is not None and file_hash(path) == expected
+            if not is_ours:
+                raise UserError(
+                    f"{path} is not the tokenizer that this run was trained with, or it is "
+                    "damaged; restore the file that the training wrote"
+                )
+            tokenizers.append(Tokenizer.load(path))
         return tokenizers
 
     # Results

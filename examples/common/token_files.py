@@ -125,19 +125,15 @@ class TokenFiles:
 
     Raises:
         StaleError: If the folder is missing or incomplete, or was made from something else.
-        UserError: If it was written by a newer version of this program.
+        UserError: If it cannot be read.
     """
 
     def __init__(self, folder: Path, made_from: Mapping[str, Any]) -> None:
         self.folder = folder
         try:
             manifest = json.loads(read_text(folder / _MANIFEST))
-            version = manifest["format_version"]
-            if isinstance(version, int) and version > FORMAT_VERSION:
-                raise UserError(
-                    f"{folder} has format version {version}, newer than the {FORMAT_VERSION} that "
-                    "this program knows; update the program"
-                )
+            if manifest["format_version"] != FORMAT_VERSION:
+                raise StaleError(f"{folder} has another format version")
             if manifest["made_from"] != json.loads(json.dumps(made_from)):
                 raise StaleError(f"{folder} was made from other files or tokenizers")
             dtype: np.dtype[Any] = {each.str: each for each in TYPES}[manifest["dtype"]]

@@ -12,7 +12,6 @@ in the same order. A space is a character like others, the first one of a word, 
 so Japanese, which has none, needs no word segmenter, and decoding restores the text exactly.
 """
 
-import hashlib
 import io
 import logging
 import re
@@ -22,13 +21,11 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from common.errors import UserError
-from common.files import disk_errors, write_atomically
+from common.files import write_atomically
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the padding, unknown, begin and end tokens."""
 
-# In protobuf's terms: field 200 with 32 bytes, which other readers of the file skip as unknown.
-_SEAL = b"\xc2\x0c\x20"
 _UNENCODABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 _log = logging.getLogger(__name__)
@@ -117,27 +114,15 @@ class Tokenizer:
         except RuntimeError as error:
             raise UserError(f"cannot train a tokenizer with {vocab_size=}: {error}") from error
         content = model.getvalue()
-        write(path, content + _SEAL + hashlib.sha256(content).digest())
+        write(path, content)
         tokenizer = cls(content)
         _log.info(f"{path}: {tokenizer.vocab_size:,} tokens, at most {vocab_size:,}")
         return tokenizer
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Load a tokenizer that :meth:`train` has saved, and verify its checksum.
-
-        Raises:
-            UserError: If the file is missing or differs from what was saved in a single bit.
-        """
-        with disk_errors(f"cannot read the tokenizer {path}"):
-            data = path.read_bytes()
-        content, seal = data[:-35], data[-35:]
-        if seal != _SEAL + hashlib.sha256(content).digest():
-            raise UserError(
-                f"{path} is no tokenizer of this program, or it is empty, truncated or damaged "
-                f"(its checksum is wrong); restore the file that the training wrote"
-            )
-        return cls(content)
+        """Load a tokenizer that :meth:`train` has saved; the run holds the SHA-256 of its file."""
+        return cls(path.read_bytes())
 
     @property
     def vocab_size(self) -> int:

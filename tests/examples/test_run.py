@@ -74,10 +74,18 @@ def test_another_format_is_refused(run: Run[Config], version: int) -> None:
         run.read_config()
 
 
-def test_the_tokenizer_of_another_run_is_refused(run: Run[Config]) -> None:
-    shutil.copy(run.tokenizer_file("target"), run.tokenizer_file("source"))
-    with pytest.raises(UserError, match="is not the tokenizer that this run was trained with"):
-        load_translator(run, torch.device("cpu"))
+def test_another_or_a_damaged_tokenizer_is_refused_and_a_missing_one_named(
+    run: Run[Config],
+) -> None:
+    path = run.tokenizer_file("source")
+    saved = path.read_bytes()
+    for content in (run.tokenizer_file("target").read_bytes(), saved[:-1], saved[:-1] + b"?", b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"{path} is not the tokenizer that this run was"):
+            run.load_tokenizers(run.read_config())
+    path.unlink()
+    with pytest.raises(UserError, match=f"cannot read the tokenizer {path}: No such file"):
+        run.load_tokenizers(run.read_config())
 
 
 def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
