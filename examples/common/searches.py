@@ -5,9 +5,8 @@ a model.
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,20 +14,11 @@ from torch import Tensor
 from transformer_blocks import beam_search, greedy_search, sample
 from transformer_blocks.generation import Generation, StepModel
 
+Search = Callable[..., list[list[Generation]]]
+"""A search with its options: one of the classes below, or a function with the same arguments.
 
-class Search(Protocol):
-    """A search of ``transformer_blocks`` with its options, which decodes with any step model."""
-
-    def __call__(
-        self,
-        model: StepModel,
-        start: Tensor,
-        *,
-        end_id: int | Collection[int] | None,
-        max_length: list[int],
-    ) -> list[list[Generation]]:
-        """Return the sequences found for each of ``start``, best first; each has a length limit."""
-        ...
+It returns the sequences found for each of ``start``, best first; each has a length limit.
+"""
 
 
 @dataclass(frozen=True)

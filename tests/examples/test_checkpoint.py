@@ -11,14 +11,12 @@ import json
 import logging
 import os
 import pickle
-import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -794,7 +792,7 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     start = tmp_path / "start"
     for earlier in (1, 2):
         save_step(start, earlier, keep=keep)
-    run_victims("operations", str(tmp_path), str(step), str(keep))
+    run_victims(str(tmp_path), str(step), str(keep))
     killed = sorted(tmp_path.glob("killed-*"))
     assert len(killed) > 20
     leftovers = [names(folder) for folder in killed]
@@ -803,11 +801,6 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     for folder in killed:
         assert_survived(folder, (2, step), keep)
     assert not caplog.records
-
-
-@pytest.mark.slow
-def test_kill_9_at_many_random_moments_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    run_victims("moments", str(tmp_path), "500")
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -846,41 +839,8 @@ def kill_at_every_operation(place: Path, step: int, keep: int) -> None:
         assert os.WTERMSIG(status) == signal.SIGKILL
 
 
-def kill_at_random_moments(folder: Path, times: int) -> None:
-    """Save and save again, be killed, look at what is there, go on from it; ``times`` over."""
-    rng = random.Random(0)
-    step, folder = 0, folder / "checkpoints"
-    save_step(folder, 0)
-
-    def save_for_ever() -> None:
-        at = step
-        while True:
-            at += 1
-            save_step(folder, at)
-            (folder.parent / "committed").write_text(str(at))
-
-    for _ in range(times):
-        child = fork(save_for_ever)
-        time.sleep(rng.uniform(0.0, 0.15))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        newest = latest_checkpoint(folder)
-        assert newest is not None
-        assert_is_step(newest, newest.step)
-        report = folder.parent / "committed"
-        if report.exists() and report.read_text():
-            assert newest.step >= int(report.read_text())
-            report.unlink()
-        assert newest.step >= step
-        step = newest.step
-
-
 def main(arguments: Iterator[str]) -> None:
-    what, place = next(arguments), Path(next(arguments))
-    if what == "operations":
-        kill_at_every_operation(place, int(next(arguments)), int(next(arguments)))
-    else:
-        kill_at_random_moments(place, int(next(arguments)))
+    kill_at_every_operation(Path(next(arguments)), *map(int, arguments))
 
 
 if __name__ == "__main__":

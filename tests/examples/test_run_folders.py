@@ -395,13 +395,6 @@ def test_a_flipped_bit_is_refused_or_without_effect(
     flip_bits(tiny, 25, caplog)
 
 
-@pytest.mark.slow
-def test_thousands_of_flipped_bits_are_refused_or_without_effect(
-    tiny: Run[Config], caplog: pytest.LogCaptureFixture
-) -> None:
-    flip_bits(tiny, 5000, caplog)
-
-
 def test_metrics_that_were_changed_do_not_change_a_resumed_training(tiny: Run[Config]) -> None:
     whole = tiny.metrics.read_bytes()
     rows = [json.loads(line) for line in whole.splitlines()]

@@ -1,11 +1,7 @@
 import hashlib
 import json
 import math
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -267,38 +263,3 @@ def test_a_model_that_diverges_in_its_last_update_is_not_saved_as_best(tmp_path:
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
         training.fit()
     assert latest_checkpoint(training.run.best) is None
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from tests.examples.tiny_run import begin
-torch.set_num_threads(1)
-training = begin(Path(sys.argv[1]))
-training.resume()
-training.fit()
-"""
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_a_training_ends_with_the_same_bits(
-    tmp_path: Path, trained: TranslationTraining
-) -> None:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'examples'}"}
-    kills = 0
-    for attempt in range(100):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(tmp_path / "run")], env=environment
-        )
-        try:
-            process.wait(timeout=2.0 + 0.15 * attempt)
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills > 3
-    assert process.returncode == 0
-    assert fingerprint(begin(tmp_path / "run")) == fingerprint(trained)
