@@ -54,10 +54,10 @@ class EventWriter:
 
     def close(self) -> None:
         """Close the file of the events."""
-        writer, self._writer = self._writer, None
+        events, self._writer = self._writer, None
         with self._failure_logged():
-            if writer is not None:
-                writer.close()
+            if events is not None:
+                events.close()
 
     @contextmanager
     def _failure_logged(self) -> Iterator[None]:
