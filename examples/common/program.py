@@ -1,5 +1,6 @@
 """Programs: how all programs print their errors and use the standard streams."""
 
+import codecs
 import io
 import logging
 import os
@@ -28,7 +29,7 @@ def run_program(work: Callable[[], None]) -> int:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+            stream.reconfigure(encoding="utf-8", errors="printable")
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())
     logging.basicConfig(handlers=[handler], force=True)
@@ -156,3 +157,14 @@ def finishing_unread() -> Iterator[None]:
         output.flush()
     finally:
         output.may_close = False
+
+
+def _printable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Print undecodable bytes of the command line unchanged, and escape other surrogates."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+codecs.register_error("printable", _printable)

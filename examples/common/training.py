@@ -396,8 +396,15 @@ class Training(Generic[Model, Batch]):
             return False
         self.processes.agree(lambda: self._restore(checkpoint))
         self.plan.check_reached(self.run)
-        if best is None:
-            self.progress.best = {}  # the next validation is the best one again
+        if (
+            best is None
+        ):  # the best weights were lost: the next validation is the best one again ...
+            self.progress.best = {}
+            if self.metrics and self.metrics[-1]["step"] == self.progress.step:
+                row = self.metrics[-1]  # ... unless the last one has just been made
+                names = [name for name in row if name.startswith("validation_")]
+                self.progress.best = {name: row[name] for name in names}
+                self._save_best()
         if self.processes.is_first and self.run.metrics.exists():
             self._write_metrics()  # those of the checkpoint, from which the training resumes
         return True
