@@ -1,10 +1,10 @@
 """Code that two or more of the example programs share.
 
 A program imports this package, its own package and the library; no package imports another
-program's. ``options``, ``commands``, ``program``, ``terminal``, ``text_files``, ``ranges``,
+program's. ``options``, ``commands``, ``folders``, ``program``, ``terminal``, ``text_files``,
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
 into tensors; ``token_files`` keep token ids on the disk, and ``parallel`` makes them in several
-processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training;
-``learner``, ``distributed``, ``sharding``, ``plan`` and ``training`` run
-it. ``searches`` are the decoding methods; ``plots`` and ``tables`` show results.
+processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training; ``learner``,
+``distributed``, ``sharding``, ``plan``, ``display`` and ``training`` run it. ``searches`` are the
+decoding methods; ``plots``, ``tables`` and ``events`` show results.
 """
