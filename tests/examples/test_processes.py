@@ -75,7 +75,7 @@ def torchrun(
     """Start two processes with a tiny training, and wait for them."""
     script = folder.with_suffix(".py")
     script.write_text(SCRIPT, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}:{ROOT / 'src'}"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *options]
     command += ["--standalone", "--", str(script), str(folder), str(dropout), str(victim)]
     command += ["sharded" if sharded else "copied"]
@@ -247,7 +247,7 @@ def test_any_number_of_processes_resumes_from_the_same_bits(
     script.write_text(RESUME_AND_SAVE, encoding="utf-8")
     shutil.copytree(trained.run.folder, folder)
     expected = contents(folder)
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}:{ROOT / 'src'}"}
     for count in (2, 4, 3, 1):
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
         command += ["--standalone", "--", str(script), str(folder)]
