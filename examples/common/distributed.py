@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from common.errors import UserError
@@ -30,6 +31,8 @@ Outcome = tuple[Value | None, UserError | None]
 """What a process has computed, or the error that it has raised."""
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others, for example while rank 0 validates."""
+START_TIMEOUT = timedelta(minutes=5)
+"""How long the processes wait for each other at the start."""
 SHUTDOWN_DELAY = 10.0  # seconds in which torchrun finds the process that failed first
 
 
@@ -131,16 +134,25 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+        store, rank, world_size = next(rendezvous("env://", timeout=START_TIMEOUT))
+        store.set_timeout(TIMEOUT)
+        # After a restart by torchrun, the store still holds the addresses of the lost processes.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
+            rank=rank,
+            world_size=world_size,
+            timeout=TIMEOUT,
+        )
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             "cannot join the processes that torchrun's RANK, WORLD_SIZE, MASTER_ADDR and "
             f"MASTER_PORT describe: {reason}; to train in one process, set none of them"
         ) from error
-    rank = dist.get_rank()
     try:
-        yield Processes(rank, dist.get_world_size())
+        yield Processes(rank, world_size)
     except UserError as error:
         if error.rank not in (None, rank):
             time.sleep(SHUTDOWN_DELAY)  # the process that found it reports it

@@ -166,7 +166,7 @@ def test_an_environment_that_torchrun_does_not_make_is_refused(
 def test_processes_that_never_come_are_waited_for_in_bounded_time(
     number: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(distributed, "TIMEOUT", timedelta(milliseconds=300))
+    monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(milliseconds=300))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     assert join_by(monkeypatch, ENVIRONMENT | {"RANK": number, "MASTER_PORT": port}) == 2
