@@ -366,15 +366,10 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output of each head, of shape (B, H, L, d_k).
         """
+        function = self.attention_function
         dropout = self.dropout if self.training else 0.0
         return call_attention(
-            self.attention_function,
-            queries,
-            keys,
-            values,
-            mask=mask,
-            causal=causal,
-            dropout=dropout,
+            function, queries, keys, values, mask=mask, causal=causal, dropout=dropout
         )
 
     @checked
