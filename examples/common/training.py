@@ -237,9 +237,11 @@ class Training(Generic[Model, Batch]):
 
     def _begin_loss(self) -> None:
         """Continue the sum of the loss, which the first process holds."""
-        dtype = torch.float32 if self.device.type == "mps" else torch.float64
-        begun = self.progress.loss if self.processes.is_first else 0.0
-        self._loss = torch.tensor(begun, dtype=dtype, device=self.device)
+        has_float64 = self.device.type in ("cpu", "cuda")
+        dtype = torch.float64 if has_float64 else torch.float32
+        self._loss = torch.zeros((), dtype=dtype, device=self.device)
+        if self.processes.is_first:
+            self._loss += self.progress.loss
 
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
