@@ -101,6 +101,7 @@ def test_num_heads_must_divide_d_model(make: Any) -> None:
     message = "d_model must be divisible by num_heads, got d_model=10 and num_heads=3"
     with pytest.raises(ValueError, match=f"^{message}$"):
         make(10, 3)
+    assert MultiHeadAttention(10, 3, d_k=4).query_projection.out_features == 12
 
 
 def decode(**masks: Tensor) -> Tensor:
