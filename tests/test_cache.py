@@ -137,6 +137,30 @@ def test_a_step_copies_no_earlier_positions_and_the_first_rows_stay_where_they_a
     assert torch.equal(cache.read()[0], before[[2, 0, 2]])
 
 
+@torch.no_grad()
+def test_a_layer_advances_a_cache_of_its_own_once() -> None:
+    x, memory = torch.randn(2, 4, 16), torch.randn(2, 3, 16)
+    encoder, decoder = make_encoder().layers[0], make_decoder().layers[0]
+    for layer, inputs in ((encoder, ()), (decoder, (memory,))):
+        cache = KeyValueCache()
+        parts = [layer(part, *inputs, causal=True, cache=cache) for part in x.split(2, dim=1)]
+        assert cache.length == 4
+        whole = layer(x, *inputs, causal=True)
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_memory_mask_of_one_row_for_all_queries_serves_steps_of_any_length() -> None:
+    decoder, x, memory = make_decoder(), torch.randn(3, 4, 16), make_memory(torch.float32)
+    row = MASK[1, 0]  # (1, S)
+    cache = decoder.new_cache(memory, memory_mask=row)
+    steps = [decoder(part, cache=cache) for part in x.split([1, 3], dim=1)]
+    whole = decoder(x, memory, memory_mask=row[None, None])
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=r"^memory_mask must have shape"):
+        decoder.new_cache(memory, memory_mask=MASK[..., :-1])
+
+
 def test_a_memory_mask_that_hides_nothing_is_dropped() -> None:
     decoder = make_decoder()
     with torch.no_grad():
@@ -210,6 +234,10 @@ def test_a_cache_names_what_is_wrong() -> None:
             KeyValueCache().read()
 
 
+def test_reserved_room_exceeds_the_new_positions() -> None:
+    assert KeyValueCache().reserve(4, first=torch.zeros(2, 2, 4, 4, 4)).shape[3] > 4
+
+
 @torch.no_grad()
 def test_a_cache_cropped_to_nothing_is_as_new() -> None:
     attention, encoder = MultiHeadAttention(16, 4).eval(), make_encoder()
@@ -235,8 +263,9 @@ def test_the_layers_of_a_stack_have_one_length() -> None:
     for stack, cache in caches:
         expected = stack(x[:, :2], cache=cache)[:, 1:]
         assert [each.length for each in (cache, *cache.layers)] == [2, 2, 2]
-        cache.crop(1)
-        assert [each.length for each in (cache, *cache.layers)] == [1, 1, 1]
+        for length, left in ((5, 2), (1, 1)):
+            cache.crop(length)
+            assert [each.length for each in (cache, *cache.layers)] == [left] * 3
         step = stack(x[:, 1:2], cache=cache)
         if stack is decoder:  # causal, so that the first position is as it was
             torch.testing.assert_close(step, expected, rtol=0, atol=1e-5)
