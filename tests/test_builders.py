@@ -150,6 +150,26 @@ def test_parameters_are_never_shared_between_layers(build: Builder) -> None:
             build(**SIZES | options)
 
 
+@both_builders
+def test_parts_of_one_layer_share_no_parameter_either(build: Builder) -> None:
+    def tied() -> MultiHeadAttention:
+        attention = MultiHeadAttention(8, 2)
+        attention.key_projection.weight = attention.query_projection.weight
+        return attention
+
+    with pytest.raises(ValueError, match=r"key_projection.weight the same as .*query_projection"):
+        build(**SIZES, attention=tied)
+
+
+def test_num_heads_may_be_those_of_the_cross_attention_alone() -> None:
+    decoder = build_decoder(**SIZES, attention=lambda: MultiHeadAttention(8, 4))
+    heads = [
+        (layer.self_attention.num_heads, layer.cross_attention.num_heads)
+        for layer in decoder.layers
+    ]
+    assert heads == [(4, 2)] * 3
+
+
 @pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
 def test_what_a_factory_makes_must_fit(name: str) -> None:
     build: Any = build_decoder
