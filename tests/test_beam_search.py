@@ -102,8 +102,9 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
         assert_same(best, expected[:beam_size])
 
 
-def test_several_end_tokens_never_leave_fewer_hypotheses_than_beams() -> None:
-    options: dict[str, Any] = {"beam_size": 2, "max_length": 8, "lookahead": 9}
+@pytest.mark.parametrize("lookahead", [0, 9])
+def test_several_end_tokens_never_leave_fewer_hypotheses_than_beams(lookahead: int) -> None:
+    options: dict[str, Any] = {"beam_size": 2, "max_length": 8, "lookahead": lookahead}
     starts, ends = torch.arange(1, 40), (1, 2, 4)
     found = beam_search(
         PrefixModel(39), starts, **options, end_id=ends, length_penalty=3.0, n_best=2
@@ -141,6 +142,24 @@ def test_the_length_penalty_may_be_a_function() -> None:
         for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
     ]
     assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_lookahead_asks_for_no_length_penalty_beyond_the_maximum_length() -> None:
+    asked: list[int] = []
+
+    def penalty(length: int) -> float:
+        asked.append(length)
+        return float(length)
+
+    beam_search(
+        *(PrefixModel(39), torch.arange(1, 40)),
+        beam_size=2,
+        end_id=END,
+        max_length=5,
+        length_penalty=penalty,
+        lookahead=9,
+    )
+    assert max(asked) == 5
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
