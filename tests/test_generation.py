@@ -45,6 +45,19 @@ def decode_alone(first: int, max_length: int) -> Generation:
     return Generation(list(prefix[1:]), score, finished=False)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_scores_of_logits_in_half_precision_are_computed_in_float32(dtype: torch.dtype) -> None:
+    logits = torch.randn(1, 7).to(dtype)
+
+    class Constant(PrefixModel):
+        def step(self, tokens: Tensor) -> Tensor:
+            return logits
+
+    (found,) = greedy_search(Constant(1), torch.tensor([1]), end_id=None, max_length=1)
+    expected = logits.double().log_softmax(-1).max().item()
+    assert found.score == pytest.approx(expected, abs=1e-6)
+
+
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
 def test_a_batch_generates_what_each_sequence_generates_alone_in_the_given_order(
     starts: list[int], max_length: int
