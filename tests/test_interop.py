@@ -213,6 +213,8 @@ def test_blocks_survive_the_round_trip_bit_for_bit(residual: Any) -> None:
     ]
     assert back.training
     assert str(back) == str(ours)  # dropouts, sizes and norms
+    layer = from_torch(nn.TransformerEncoderLayer(8, 2, dropout=0.3, batch_first=True))
+    assert layer.feed_forward.get_submodule("dropout").p == 0.3
     theirs = to_torch(ours.encoder)
     with torch.no_grad():
         for weight in theirs.parameters():
@@ -332,6 +334,14 @@ class Tied(nn.Module):
         self.output.weight = self.embedding.weight
 
 
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_of_every_kind_have_no_equivalent(kind: str) -> None:
+    block = MultiHeadAttention(8, 2)
+    getattr(block, f"register_{kind}_hook")(lambda *_: None)
+    with pytest.raises(ValueError, match="must have neither hooks nor replaced methods"):
+        to_torch(block)
+
+
 def test_heads_of_another_size_have_no_equivalent_in_torch() -> None:
     with pytest.raises(
         ValueError, match=r"d_k must be d_model / num_heads, as in torch, got d_k=5"
@@ -422,6 +432,10 @@ def test_gradients_count_even_if_outputs_are_equal() -> None:
 
     with pytest.raises(AssertionError, match="gradient of all parameters differs"):
         assert_equivalent(linear, Halved(), [torch.randn(3, 2)])
+    reversed_ = copy.deepcopy(linear)
+    reversed_.weight.register_hook(lambda gradient: -gradient)
+    with pytest.raises(AssertionError, match="gradient of all parameters differs"):
+        assert_equivalent(linear, reversed_, [torch.randn(3, 2)])
 
 
 def test_the_path_without_gradients_is_compared_too() -> None:
