@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer_blocks import (
     AdditiveAttention,
     FeedForward,
+    LearnedPositionalEncoding,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -72,8 +73,12 @@ def test_an_ablated_residual_connection_does_not_add_its_input(
     assert not torch.equal(residual(x, feed_forward), expected)
 
 
-def test_without_positional_encodings_the_encoder_is_permutation_equivariant() -> None:
-    model = nn.Sequential(SinusoidalPositionalEncoding(16), build_encoder(**SIZES)).eval()
+@pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
+def test_without_positional_encodings_the_encoder_is_permutation_equivariant(kind: Any) -> None:
+    positions = kind(16, max_length=6)
+    for parameter in positions.parameters():
+        nn.init.normal_(parameter)
+    model = nn.Sequential(positions, build_encoder(**SIZES)).eval()
     x, order = torch.randn(1, 6, 16), torch.tensor([3, 1, 5, 0, 2, 4])
     with ablate(model, positions=True):
         torch.testing.assert_close(model(x[:, order]), model(x)[:, order])
