@@ -145,6 +145,8 @@ def test_an_induction_head_attends_to_what_followed_an_earlier_occurrence() -> N
     assert "induction" not in head_patterns(weights, mask=mask)[0].scores
     assert "induction" not in head_patterns(weights, keys=words, self_attention=False)[0].scores
     assert "induction" not in head_patterns(weights, keys=[*"abcdefghi"])[0].scores  # no repetition
+    (itself,) = head_patterns(torch.eye(9)[None], keys=[*"abcdehhhh"], mask=mask)
+    assert itself.scores["induction"] == 0.0  # of one's own position there is no earlier one
 
 
 def test_scores_are_those_that_are_compared_with_the_thresholds() -> None:
