@@ -218,6 +218,38 @@ def test_neither_preparing_a_model_changes_it_nor_a_later_change_of_it_the_copy(
         assert torch.equal(prepared(x), before)  # without dropout, and without shared weights
 
 
+@torch.no_grad()
+def test_a_prepacked_linear_layer_has_copies_of_weight_and_bias() -> None:
+    linear, x = nn.Linear(8, 4), torch.randn(3, 8)
+    prepared, expected = PrepackedLinear(linear), linear(x)
+    for parameter in linear.parameters():
+        parameter.zero_()
+    torch.testing.assert_close(prepared(x), expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_prepared_self_attention_projects_other_values_by_themselves() -> None:
+    encoder, x, value = build_encoder(**SIZES).eval(), torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    found, expected = (
+        model.get_submodule("layers.0.self_attention")(x, x, value)
+        for model in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+class HalvedAttention(MultiHeadAttention):
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        return super().forward(*inputs, **options) / 2
+
+
+@torch.no_grad()
+def test_cross_attention_of_another_class_computes_its_own_steps() -> None:
+    decoder = build_decoder(**SIZES, cross_attention=lambda: HalvedAttention(16, 4)).eval()
+    prepared, memory, x = prepare(decoder), torch.randn(2, 5, 16), torch.randn(2, 1, 16)
+    found = prepared(x, cache=prepared.new_cache(memory))
+    torch.testing.assert_close(found, decoder(x, memory), rtol=0, atol=1e-5)
+
+
 def test_only_parts_with_a_faster_equivalent_are_replaced() -> None:
     replaced: list[nn.Linear] = []
 
