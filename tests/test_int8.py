@@ -133,6 +133,7 @@ def test_rows_of_zeros_and_of_the_smallest_numbers_are_quantised() -> None:
     x[1], x[2] = 1e-45, 1e-32
     expected = linear.bias.expand(3, 24)
     torch.testing.assert_close(Int8Linear(linear)(x), expected, rtol=0, atol=1e-30)
+    assert quantise_rows(x)[0].isfinite().all()
 
 
 def test_rows_are_divided_by_their_largest_absolute_value() -> None:
