@@ -42,6 +42,12 @@ def test_batches_depend_on_seed_and_epoch_alone() -> None:
     assert [*first] != [*make_batches(examples, batch_tokens=30, seed=2, epoch=1)]
 
 
+def test_a_long_sentence_takes_no_room_in_later_batches() -> None:
+    examples = [Example([5] * 8, [6]), *[Example([5], [6, 6])] * 4]
+    batches = make_batches(examples, batch_tokens=12, seed=0, epoch=1)
+    assert sorted(len(batch) for batch in batches) == [1, 4]
+
+
 def test_sorting_leaves_little_padding() -> None:
     lengths = torch.randint(3, 20, (2000,)).tolist()
     examples = [Example([5] * length, [6] * length) for length in lengths]
