@@ -28,7 +28,7 @@ from translation.comparison import (
 from translation.decoding import translate as write
 from translation.presets import Config
 from translation.run import FIGURES, load_translator
-from translation.scoring import bootstrap
+from translation.scoring import bootstrap, score
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +191,8 @@ def test_metrics_that_are_missing_or_damaged_are_named(
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):
         Run(tmp_path, Config).read_metrics(FIGURES)
+
+
+@pytest.mark.parametrize("tokenize", ["none", "13a", "char"])
+def test_bleu_is_computed_with_the_given_tokenizer(tokenize: str) -> None:
+    assert f"tok:{tokenize}|" in score(["a b"], ["a b"], tokenize=tokenize).bleu_signature
