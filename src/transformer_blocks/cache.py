@@ -75,7 +75,7 @@ class KeyValueCache:
     def buffer(self) -> Tensor | None:
         """The tensor that holds keys and values, (N, 2, H, capacity, d_k); None if empty.
 
-        The capacity, the number of positions that it has room for, is at least :attr:`length`.
+        The capacity, the number of positions that it has room for, is at least ``length``.
         """
         return self._buffer if self.length else None
 
@@ -155,7 +155,7 @@ class KeyValueCache:
                 (N, 2, H, capacity, d_k); it may have any content.
 
         Returns:
-            The :attr:`buffer`, in which the new positions follow the first :attr:`length`. Its
+            The :attr:`buffer`, in which the new positions follow the first ``length``. Its
             capacity exceeds them, as a full buffer would be a special case in a compiled program.
 
         Raises:
