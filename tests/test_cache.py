@@ -222,6 +222,10 @@ def test_a_cache_names_what_is_wrong() -> None:
             own.append(new.double(), new.double())
         with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
             own.append(new[1:], new[1:])
+        with pytest.raises(
+            ValueError, match=r"^appended keys and values must be on cpu, got meta$"
+        ):
+            own.append(new.to("meta"), new.to("meta"))
         assert torch.equal(own.read()[0], keys)
         other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
         with pytest.raises(ValueError, match=r"^cache must be of this stack with 1 layers"):

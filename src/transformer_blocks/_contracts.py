@@ -2,7 +2,8 @@
 
 The signature ``def f(x: Heads, *, mask: Mask | None = None, dropout: DropoutProbability = 0.0)``
 says what each argument must be. For a type checker, these annotations are ``Tensor``,
-``Tensor | None`` and ``float``; at run time each of them also holds a *rule*. The decorator
+``Tensor | None`` and ``float``; at run time each of them also holds a *rule*. Plain types are rules
+too: a ``bool`` is True or False, an ``int`` is no bool, and a ``float`` is finite. The decorator
 :func:`checked` reads the rules once, when the function is defined, and applies them at each call.
 :func:`check` applies one rule to a value that is no argument.
 

@@ -213,10 +213,13 @@ class KeyValueCache:
         return cache
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
-        """Raise unless new keys have the batch size, heads, size and dtype of the buffer."""
+        """Raise unless new keys have batch size, heads, size, dtype and device of the buffer."""
         rows, _, heads, _, d_k = buffer.shape
-        fits = keys.dtype == buffer.dtype and keys.device == buffer.device
-        if not fits or keys.shape != (rows, heads, keys.shape[2], d_k):
+        if keys.device != buffer.device:
+            raise ValueError(
+                f"appended keys and values must be on {buffer.device}, got {keys.device}"
+            )
+        if keys.shape != (rows, heads, keys.shape[2], d_k) or keys.dtype != buffer.dtype:
             raise ValueError(
                 f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
                 f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
