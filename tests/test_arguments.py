@@ -55,7 +55,6 @@ from transformer_blocks import (
     fused_attention,
     greedy_search,
     linear_cross_entropy,
-    lora_weights,
     sample,
 )
 from transformer_blocks.fast.dropout import apply_dropout
@@ -230,7 +229,6 @@ OF_LAYER = Argument(None, (MultiHeadAttention(D, H), "attention", 1, dict, lambd
 LAYERS = Argument([], (nn.Linear, [nn.Linear], "x", 1))
 LABELS = Argument(None, (["a"], [1, 2, 3], 3))
 TARGET = torch.tensor([[1, 2, 3], [4, 0, 0]])
-LORA = lora_weights(adapted())
 BUILT_RESIDUAL = Argument(PreNorm, ("pre", PreNorm(D), nn.Identity(), None, 1))
 
 ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
@@ -423,18 +421,6 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
         ),
     },
     "merge_lora": ADAPTED,
-    "lora_weights": ADAPTED,
-    "load_lora": NOT_ADAPTED
-    | {
-        "weights": Argument(
-            LORA,
-            (
-                *(None, 1, "x", [LORA], list(LORA.items()), {}, {1: torch.ones(2)}, dict),
-                {name: each.tolist() for name, each in LORA.items()},
-                {name: each.double() for name, each in LORA.items()},
-            ),
-        )
-    },
     "prepare": {
         "model": made(nn.Linear(D, D), nn.Linear),
         "linear": Argument(PrepackedLinear, ("prepared", None, 1)),

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: its equation, what it trains, and how it is merged, saved and loaded."""
+"""Low-rank adaptation: its equation, what it trains, and how it is merged."""
 
 import copy
 from collections.abc import Callable
@@ -19,8 +19,6 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     linear_cross_entropy,
-    load_lora,
-    lora_weights,
     merge_lora,
     record_attention,
 )
@@ -120,7 +118,7 @@ def test_only_a_and_b_receive_gradients_and_the_trained_weights_stay() -> None:
         (["self_attention.query_projection"], 2),
         (["query_projection", "cross_attention.value_projection"], 6),
         (["layers.1.cross_attention.key_projection"], 1),
-        ({"up_projection", "layers.0.feed_forward.up_projection"}, 2),
+        (("up_projection", "layers.0.feed_forward.up_projection"), 2),
     ],
 )
 def test_modules_are_chosen_by_their_names_or_the_ends_of_these(modules: Any, count: int) -> None:
@@ -174,35 +172,17 @@ def test_the_merged_weight_carries_gradients_to_a_and_b() -> None:
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("alpha", [None, 7.0])
-def test_the_saved_matrices_are_all_that_a_fresh_model_needs(
-    tmp_path: Any, alpha: float | None
-) -> None:
-    model = adapted(alpha=alpha, rank=3, modules=["query_projection", "up_projection"])
-    fresh, x = encoder(), torch.randn(2, 5, 16)
-    trained = {name.replace(".linear.", "."): each for name, each in model.state_dict().items()}
-    load_weights(fresh, {name: each for name, each in trained.items() if ".lora_" not in name})
-    save_file(lora_weights(model), tmp_path / "lora.safetensors")
-    weights = load_file(tmp_path / "lora.safetensors")
-    assert sum(each.numel() for each in weights.values()) == 2 * 3 * (16 + 16 + 16 + 32)
-    load_lora(fresh, weights)
-    torch.testing.assert_close(fresh(x), model(x), rtol=0, atol=1e-5)
-    assert {name for name, weight in fresh.named_parameters() if weight.requires_grad} == {
-        name for name, weight in model.named_parameters() if weight.requires_grad
-    }
-    again = lora_weights(fresh)
-    assert again.keys() == weights.keys()
-    assert all(torch.equal(again[name], weights[name]) for name in weights)
-
-
-def test_saved_matrices_are_copies() -> None:
-    model = adapted()
-    weights = lora_weights(model)
-    before = copy.deepcopy(weights)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(1.0)
-    assert all(torch.equal(weights[name], before[name]) for name in weights)
+def test_a_and_b_and_the_trained_model_are_all_that_another_one_needs(tmp_path: Any) -> None:
+    model, trained, x = adapted(alpha=7.0), encoder(), torch.randn(2, 5, 16)
+    state = {name.replace(".linear.", "."): each for name, each in model.state_dict().items()}
+    matrices = {name: each for name, each in state.items() if ".lora_" in name}
+    trained.load_state_dict({name: state[name] for name in trained.state_dict()})
+    save_file(matrices, tmp_path / "lora.safetensors")
+    add_lora(trained, rank=2, alpha=7.0)
+    loaded = trained.load_state_dict(load_file(tmp_path / "lora.safetensors"), strict=False)
+    assert not loaded.unexpected_keys
+    assert not any(".lora_" in name for name in loaded.missing_keys)
+    assert torch.equal(trained(x), model(x))
 
 
 def test_a_whole_state_and_a_copy_compute_the_same() -> None:
@@ -234,15 +214,10 @@ class Shared(nn.Module):
 @pytest.mark.parametrize("modules", [["first"], ["second"], ["first", "second"]])
 def test_a_layer_in_two_places_has_one_a_and_b_in_both(modules: list[str]) -> None:
     model, tokens = Shared().eval(), torch.tensor([[1, 2, 3]])
-    trained = copy.deepcopy(model)
     add_lora(model, rank=2, modules=modules)
     assert isinstance(model.first, LoraLinear)
     assert model.first is model.second
     nn.init.normal_(model.first.lora_b)
-    weights = lora_weights(model)
-    assert weights.keys() == {"first.lora_a", "first.lora_b"}
-    load_lora(trained, weights)
-    assert torch.equal(trained(tokens), model(tokens))
     expected = model(tokens)
     merge_lora(model)
     assert model.first is model.second
@@ -250,25 +225,10 @@ def test_a_layer_in_two_places_has_one_a_and_b_in_both(modules: list[str]) -> No
     assert model.output.weight is model.embedding.weight
 
 
-def test_matrices_for_two_places_of_one_layer_are_refused() -> None:
-    model = Shared()
-    weights = {f"{name}.lora_{part}": torch.ones(*shape)
-               for name in ("first", "second")
-               for part, shape in (("a", (2, 8)), ("b", (8, 2)))}  # fmt: skip
-    before = state_of(model)
-    with pytest.raises(ValueError, match=r"^weights must name each layer once"):
-        load_lora(model, weights)
-    assert_unchanged(model, before)
-
-
 def hooked() -> Encoder:
     model = encoder()
     model.get_submodule(FIRST).register_forward_hook(lambda *_: None)
     return model
-
-
-def without(name: str) -> dict[str, Tensor]:
-    return {key: each for key, each in lora_weights(adapted()).items() if key != name}
 
 
 FIRST = "layers.0.self_attention.query_projection"
@@ -312,48 +272,9 @@ def test_what_cannot_be_adapted_is_refused_and_the_model_is_as_it_was(
     assert_unchanged(model, before)
 
 
-A, B = f"{FIRST}.lora_a", f"{FIRST}.lora_b"
-UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
-    "A alone": (lambda: without(B), "weights must hold lora_a and lora_b"),
-    "B alone": (lambda: without(A), "weights must hold lora_a and lora_b"),
-    "nothing": (dict, "weights must hold lora_a and lora_b"),
-    "other weights": (lambda: encoder().state_dict(), "weights must hold lora_a and lora_b"),
-    "one weight more": (lambda: lora_weights(adapted()) | {"x.weight": torch.ones(2)}, "weights"),
-    "an unknown module": (
-        lambda: lora_weights(adapted()) | {"x.lora_a": torch.ones(2), "x.lora_b": torch.ones(2)},
-        "weights must name parts of the model, got 'x'",
-    ),
-    "ranks that differ": (lambda: without(A) | {A: torch.ones(3, 16)}, "weights must have"),
-    "a scalar": (lambda: without(A) | {A: torch.tensor(1.0)}, "weights must have"),
-    "another size": (lambda: without(A) | {A: torch.ones(2, 15)}, "weights must have"),
-    "a large rank": (
-        lambda: without(A) | {A: torch.ones(17, 16), B: torch.ones(16, 17)},
-        "rank must be at most 16",
-    ),
-    "another dtype": (lambda: without(B) | {B: torch.ones(16, 2).double()}, "weights must have"),
-    "NaN": (lambda: without(B) | {B: torch.full((16, 2), torch.nan)}, "weights must hold finite"),
-    "sparse": (lambda: without(B) | {B: torch.ones(16, 2).to_sparse()}, "weights must have"),
-    "on meta": (lambda: without(B) | {B: torch.ones(16, 2, device="meta")}, "weights must hold"),
-    "an array": (lambda: without(B) | {B: np.ones((16, 2))}, r"weights\['.*b'\] must be a ten"),
-    "a list": (lambda: [1], "weights must be a dictionary of"),
-}
-
-
-@pytest.mark.parametrize(("make", "message"), UNFIT.values(), ids=UNFIT)
-def test_matrices_that_do_not_fit_are_refused_and_the_model_is_as_it_was(
-    make: Callable[[], Any], message: str
-) -> None:
-    model = encoder()
-    before, weights = state_of(model), make()
-    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        load_lora(model, weights)
-    assert_unchanged(model, before)
-
-
-@pytest.mark.parametrize("function", [merge_lora, lora_weights])
-def test_a_model_without_lora_layers_is_refused(function: Callable[[nn.Module], Any]) -> None:
+def test_a_model_without_lora_layers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^model must have LoRA layers, got none in Encoder"):
-        function(encoder())
+        merge_lora(encoder())
 
 
 @pytest.mark.parametrize("inner", [True, False])

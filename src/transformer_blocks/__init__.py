@@ -35,8 +35,7 @@ The reading order, and the public names of each file or sub-package:
 21. :mod:`~transformer_blocks.variants.grouped_query`: GroupedQueryAttention
 22. :mod:`~transformer_blocks.variants.gated_feed_forward`: GatedFeedForward
 23. :mod:`~transformer_blocks.variants.sandwich_norm`: SandwichNorm
-24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, lora_weights, load_lora,
-    merge_lora
+24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, merge_lora
 25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
     IncrementalDecoder, StepModel, TopKStepModel, NonFiniteLogitsError
 26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
@@ -152,8 +151,6 @@ from transformer_blocks.variants.sandwich_norm import (
 from transformer_blocks.variants.lora import (
     LoraLinear as LoraLinear,
     add_lora as add_lora,
-    load_lora as load_lora,
-    lora_weights as lora_weights,
     merge_lora as merge_lora,
 )
 from transformer_blocks.generation import (
