@@ -12,8 +12,6 @@ Next: :mod:`transformer_blocks.loss`, which training minimises.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import signature
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch.nn.functional as F
@@ -24,8 +22,8 @@ from transformer_blocks._contracts import (
     Factory,
     Function,
     Size,
+    check,
     checked,
-    raise_type_error,
 )
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -67,10 +65,10 @@ def build_encoder(
             stack with :class:`PreNorm` ends with one more normalisation layer of the same kind.
         attention: Function without arguments that returns the self-attention of one layer; it is
             called once per layer. By default, it builds a :class:`MultiHeadAttention` with
-            ``num_heads`` and ``attention_dropout``.
+            ``num_heads`` and ``attention_dropout``, which a function of your own does not get.
         feed_forward: Function without arguments that returns the feed-forward network of one layer;
             it is called once per layer. By default, it builds a :class:`FeedForward` with ``d_ff``
-            and ``activation``.
+            and ``activation``, which a function of your own does not get.
 
     Returns:
         The composed stack.
@@ -79,8 +77,7 @@ def build_encoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, ``attention`` returns layers of another ``d_model``, layers share
-            parameters, or an option is given that contradicts what a factory makes.
+            ``d_model``, or layers share parameters.
 
     Example:
         >>> import torch
@@ -150,8 +147,7 @@ def build_decoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, a factory returns layers of another ``d_model``, layers share
-            parameters, or an option is given that contradicts what a factory makes.
+            ``d_model``, or layers share parameters.
 
     Example:
         >>> import torch
@@ -179,55 +175,23 @@ def _compose(
         MultiHeadAttention, d_model, given["num_heads"], dropout=given["attention_dropout"]
     )
     feed_forward = partial(FeedForward, d_model, given["d_ff"], activation=given["activation"])
-    factories = {name: given[name] for name in FACTORIES if name in given}  # as in a layer
-    parts = {name: make or attention for name, make in factories.items()}
-    parts["feed_forward"] = factories["feed_forward"] or feed_forward
+    factories = {  # in the order of the arguments of a layer
+        name: given[name] or attention for name in ("attention", "cross_attention") if name in given
+    } | {"feed_forward": given["feed_forward"] or feed_forward}
     residual = partial(given["residual"], d_model, dropout=given["dropout"])
     layers = [
-        layer(*(_make(name, part, d_model) for name, part in parts.items()), residual=residual)
+        layer(*(_make(name, factory) for name, factory in factories.items()), residual=residual)
         for _ in range(given["num_layers"])
     ]
     _check_nothing_is_shared(layers)
-    if given["attention"] and given.get("cross_attention", True):
-        _check_options("attention", layers[0].self_attention, given)
-    if given["feed_forward"]:
-        _check_options("feed_forward", layers[0].feed_forward, given)
     last = residual()
     return layers, last.norm if last.needs_final_norm else None
 
 
-FACTORIES = "attention", "cross_attention", "feed_forward"
-OPTIONS = {
-    "attention": {"num_heads": "num_heads", "attention_dropout": "dropout"},
-    "feed_forward": {"d_ff": "up_projection.out_features", "activation": "activation"},
-}
-"""Of each factory, the options that it makes needless, and where its part has what they set."""
-
-
-def _check_options(factory: str, part: nn.Module, given: Mapping[str, Any]) -> None:
-    """Raise if an option is given that the part which a factory made does not have."""
-    defaults = signature(build_encoder).parameters
-    for name, place in OPTIONS[factory].items():
-        try:
-            made = attrgetter(place)(part)
-        except AttributeError:
-            made = None
-        if given[name] not in (made, defaults[name].default):
-            raise ValueError(
-                f"{name} must be left out with {factory}, which makes layers with {name}={made}, "
-                f"got {name}={given[name]}"
-            )
-
-
-def _make(name: str, factory: Callable[[], nn.Module], d_model: int) -> nn.Module:
-    """Build one part and check its ``d_model``."""
+def _make(name: str, factory: Callable[[], nn.Module]) -> nn.Module:
+    """Build one part; ``name`` is the argument that is its factory."""
     part = factory()
-    if not isinstance(part, nn.Module):
-        raise_type_error(name, "a function that returns modules", part)
-    if isinstance(part, MultiHeadAttention):
-        size = getattr(part.query_projection, "in_features", d_model)
-        if size != d_model:
-            raise ValueError(f"{name} must return layers of d_model={d_model}, got d_model={size}")
+    check(nn.Module, **{name: part})
     return part
 
 
