@@ -43,17 +43,14 @@ from torch import Tensor
 from transformer_blocks._contracts import Function, Size, Vectors, at_least, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
-POSITIONS = 2**24
-"""Number of positions that float32 counts exactly."""
-
 
 class RotaryPositionalEncoding(QueryKeyTransform):
     r"""A transform that rotates queries and keys by their positions.
 
     It has no parameters. Angles are computed in float32 at least, as in published models: the angle
-    at position p is off by up to p / 2^24 radians, and the positions of float32 vectors end at
-    2^24. That there is no other maximum length does not mean that a trained model works at lengths
-    beyond those of its training (:doc:`chapter 15 </learn/15_since_2017>`).
+    at position p is off by up to p / 2^24 radians. That there is no maximum length does not mean
+    that a trained model works at lengths beyond those of its training
+    (:doc:`chapter 15 </learn/15_since_2017>`).
 
     The last query has the position of the last key, so the transform works for self-attention, and
     for decoding with a cache, which stores the rotated keys. It does not suit cross-attention, as
@@ -114,7 +111,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         Raises:
             TypeError: If ``queries`` is not a floating-point tensor, or ``start`` not an integer.
             ValueError: If the shape does not fit, or ``start`` is negative, which it is if there
-                are more queries than keys, or a position is not below 2^24 in float32.
+                are more queries than keys.
         """
         return self._rotate(queries, start)
 
@@ -145,11 +142,6 @@ class RotaryPositionalEncoding(QueryKeyTransform):
                 "there must be no more queries than keys"
             )
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
-        if dtype == torch.float32 and start + x.shape[2] > POSITIONS:
-            raise ValueError(
-                f"positions must be below 2**24 in {x.dtype}, got start={start} and "
-                f"{x.shape[2]} vectors"
-            )
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
         even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
         frequency = self.base ** (-even / self.d_k)  # (d_k / 2,)
