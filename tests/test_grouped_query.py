@@ -126,12 +126,12 @@ def test_the_cache_is_smaller_by_the_number_of_heads_that_share() -> None:
 
 
 def test_its_key_and_value_projections_are_smaller() -> None:
-    attention = GroupedQueryAttention(16, 4, 2, key_width=6, value_width=5, bias=False)
+    attention = GroupedQueryAttention(16, 4, 2, bias=False)
     shapes = {name: tuple(weight.shape) for name, weight in attention.named_parameters()}
     assert shapes == {
         "query_projection.weight": (16, 16),
-        "key_projection.weight": (8, 6),
-        "value_projection.weight": (8, 5),
+        "key_projection.weight": (8, 16),
+        "value_projection.weight": (8, 16),
         "output_projection.weight": (16, 16),
     }
 

@@ -30,7 +30,7 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,7 @@ from transformer_blocks._contracts import (
     raise_type_error,
     unchecked,
 )
-from transformer_blocks.masks import build_causal_mask
+from transformer_blocks.masks import causal_mask
 
 Queries = Annotated[Tensor, Heads("B H L d_k")]
 Keys = Annotated[Tensor, Heads("B G S d_k")]
@@ -265,19 +265,12 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     length, key_length = query.shape[-2], key.shape[-2]
     if not causal or length == 1:  # a single query is the last one, which attends to every key
         return mask
-    future = build_causal_mask(length, key_length, query.device)
+    future = unchecked(causal_mask)(length, key_length, device=query.device)
     return future if mask is None else mask | future
 
 
 def call_attention(
-    function: AttentionFunction,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    mask: Tensor | None,
-    causal: bool,
-    dropout: float,
+    function: AttentionFunction, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
 ) -> Tensor:
     """Call an attention function with the queries, keys and values of a layer.
 
@@ -289,9 +282,7 @@ def call_attention(
         query: Query vectors, of shape (B, H, L, d_k).
         key: Key vectors, of shape (B, H, S, d_k).
         value: Value vectors, of shape (B, H, S, d_v).
-        mask: The mask, as an :class:`AttentionFunction` takes it.
-        causal: Also mask future positions.
-        dropout: Probability of setting an attention weight to zero.
+        options: Its options by name: the mask, ``causal`` and ``dropout``.
 
     Returns:
         The output, of shape (B, H, L, d_v).
@@ -302,26 +293,19 @@ def call_attention(
     """
     is_ours = is_checked(function)
     if not is_ours:  # a protocol's method has a contract, and does nothing else
-        check = AttentionFunction.__call__
-        check(function, query, key, value, mask=mask, causal=causal, dropout=dropout)
+        AttentionFunction.__call__(function, query, key, value, **options)
     elif not isinstance(function, nn.Module) and query.shape[0] == key.shape[0]:
-        if mask is not None:
-            check_mask("mask", mask, (*query.shape[:3], key.shape[2]), query.device)
+        if options["mask"] is not None:
+            check_mask("mask", options["mask"], (*query.shape[:3], key.shape[2]), query.device)
         function = unchecked(function)
-    output = function(query, key, value, mask=mask, causal=causal, dropout=dropout)
-    output, weights = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
-    if not is_ours:
-        _check_result("an output of shape (B, H, L, d_k)", output, query, value.shape[3])
-        if weights is not None:
-            _check_result("attention weights of shape (B, H, L, S)", weights, query, key.shape[2])
-    return output
-
-
-def _check_result(what: str, x: object, query: Tensor, size: int) -> None:
-    """Raise unless a result of an attention function is a tensor of shape (B, H, L, size)."""
-    if not isinstance(x, Tensor):
+    output = function(query, key, value, **options)
+    output = output[0] if isinstance(output, tuple) and len(output) == 2 else output
+    if is_ours:
+        return output
+    if not isinstance(output, Tensor):
         rule = "a function that returns an output, or an output and its attention weights"
-        raise_type_error("attention_function", rule, x)
-    shape = *query.shape[:3], size
-    if x.shape != shape:
-        raise ValueError(f"attention_function must return {what} = {shape}, got {tuple(x.shape)}")
+        raise_type_error("attention_function", rule, output)
+    if output.shape != (shape := (*query.shape[:3], value.shape[3])):
+        rule = f"an output of shape (B, H, L, d_k) = {shape}"
+        raise ValueError(f"attention_function must return {rule}, got {tuple(output.shape)}")
+    return output

@@ -78,8 +78,7 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.dropout = Dropout(dropout)
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
-        for projection in (self.up_projection, self.down_projection):
-            initialise_linear(projection)
+        initialise(self)
 
     @checked
     def forward(self, x: Annotated[Tensor, Input("... d_model", "up_projection")]) -> Tensor:
@@ -100,18 +99,13 @@ class FeedForward(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the activation function when the module is printed."""
-        return activation_name(self.activation)
+        return f"activation={getattr(self.activation, '__name__', self.activation)}"
 
 
-def initialise_linear(projection: nn.Linear) -> None:
-    """Initialise a linear layer with Xavier uniform weights and a zero bias."""
-    nn.init.xavier_uniform_(projection.weight)
-    if projection.bias is not None:
-        nn.init.zeros_(projection.bias)
-
-
-def activation_name(activation: Callable[[Tensor], Tensor]) -> str:
-    """Describe an activation function; a module needs no text, as torch prints submodules."""
-    if isinstance(activation, nn.Module):
-        return ""
-    return f"activation={getattr(activation, '__name__', activation)}"
+def initialise(module: nn.Module) -> None:
+    """Initialise the linear layers of a module with Xavier uniform weights and zero biases."""
+    for layer in module.children():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

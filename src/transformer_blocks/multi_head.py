@@ -31,13 +31,7 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    DropoutProbability,
-    Function,
-    Input,
-    Size,
-    checked,
-)
+from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
 from transformer_blocks.attention import (
     AttentionFunction,
     attention_weights,
@@ -47,6 +41,7 @@ from transformer_blocks.attention import (
 )
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.feed_forward import initialise
 
 Query = Annotated[Tensor, Input("B L d_model", "query_projection")]
 Key = Annotated[Tensor, Input("B S key_width", "key_projection")]
@@ -88,7 +83,7 @@ class SingleHeadAttention(nn.Module):
         self.key_projection = nn.Linear(d_model, d_model, bias=bias)
         self.value_projection = nn.Linear(d_model, d_model, bias=bias)
         self.output_projection = nn.Linear(d_model, d_model, bias=bias)
-        initialise_projections(self)
+        initialise(self)
 
     @checked
     def forward(
@@ -272,7 +267,7 @@ class MultiHeadAttention(nn.Module):
         self.value_projection = nn.Linear(value_width or d_model, width, bias=bias)
         self.output_projection = nn.Linear(width, d_model, bias=bias)
         self.transforms: Any = nn.ModuleList(transforms)
-        initialise_projections(self)
+        initialise(self)
 
     @checked
     def forward(
@@ -366,11 +361,9 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output of each head, of shape (B, H, L, d_k).
         """
-        function = self.attention_function
         dropout = self.dropout if self.training else 0.0
-        return call_attention(
-            function, queries, keys, values, mask=mask, causal=causal, dropout=dropout
-        )
+        options = {"mask": mask, "causal": causal, "dropout": dropout}
+        return call_attention(self.attention_function, queries, keys, values, options)
 
     @checked
     def attention_weights(
@@ -435,12 +428,3 @@ class MultiHeadAttention(nn.Module):
     def extra_repr(self) -> str:
         """Show the number of heads when the module is printed."""
         return f"num_heads={self.num_heads}"
-
-
-def initialise_projections(layer: SingleHeadAttention | MultiHeadAttention) -> None:
-    """Initialise the projections with Xavier uniform weights and zero biases."""
-    inputs = layer.query_projection, layer.key_projection, layer.value_projection
-    for projection in (*inputs, layer.output_projection):
-        nn.init.xavier_uniform_(projection.weight)
-        if projection.bias is not None:
-            nn.init.zeros_(projection.bias)

@@ -45,9 +45,9 @@ from transformer_blocks._contracts import (
     Input,
     Size,
     Vectors,
+    check,
     check_tensor,
     checked,
-    raise_type_error,
 )
 from transformer_blocks.fast.dropout import Dropout
 
@@ -121,8 +121,7 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
         TypeError: If the factory returns anything else.
     """
     residual = factory()
-    if not isinstance(residual, Residual):
-        raise_type_error("residual", "a factory of Residual modules", residual)
+    check(Residual, residual=residual)
     return residual
 
 

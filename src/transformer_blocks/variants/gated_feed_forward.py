@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
 from transformer_blocks.fast.dropout import Dropout
-from transformer_blocks.feed_forward import activation_name, initialise_linear
+from transformer_blocks.feed_forward import initialise
 
 
 class GatedFeedForward(nn.Module):
@@ -69,8 +69,7 @@ class GatedFeedForward(nn.Module):
         self.activation = activation
         self.dropout = Dropout(dropout)
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
-        for projection in (self.gate_projection, self.up_projection, self.down_projection):
-            initialise_linear(projection)
+        initialise(self)
 
     @checked
     def forward(self, x: Annotated[Tensor, Input("... d_model", "gate_projection")]) -> Tensor:
@@ -92,4 +91,4 @@ class GatedFeedForward(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the activation function of the gate when the module is printed."""
-        return activation_name(self.activation)
+        return f"activation={getattr(self.activation, '__name__', self.activation)}"

@@ -23,11 +23,8 @@ from torch import nn
 from transformer_blocks._contracts import Size, checked
 from transformer_blocks.attention import AttentionFunction
 from transformer_blocks.fast.attention import fused_attention
-from transformer_blocks.multi_head import (
-    MultiHeadAttention,
-    QueryKeyTransform,
-    initialise_projections,
-)
+from transformer_blocks.feed_forward import initialise
+from transformer_blocks.multi_head import MultiHeadAttention, QueryKeyTransform
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -39,9 +36,6 @@ class GroupedQueryAttention(MultiHeadAttention):
         num_key_value_heads: Number of key and value heads G, which divides ``num_heads``.
         d_k: Size of the queries, keys and values of one head. If not given, it is d_model / H, and
             H must divide ``d_model``.
-        key_width: Size of the key vectors that ``forward`` receives; ``d_model`` if not given.
-        value_width: Size of the value vectors that ``forward`` receives; ``d_model`` if not
-            given.
         bias: Whether the projections have a bias.
         dropout: Probability of setting an attention weight to zero in training mode.
         attention_function: An :class:`~transformer_blocks.AttentionFunction`, which computes
@@ -74,8 +68,6 @@ class GroupedQueryAttention(MultiHeadAttention):
         num_key_value_heads: Size,
         *,
         d_k: int | None = None,
-        key_width: int | None = None,
-        value_width: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         attention_function: AttentionFunction = fused_attention,
@@ -85,8 +77,6 @@ class GroupedQueryAttention(MultiHeadAttention):
             d_model,
             num_heads,
             d_k=d_k,
-            key_width=key_width,
-            value_width=value_width,
             bias=bias,
             dropout=dropout,
             attention_function=attention_function,
@@ -99,9 +89,9 @@ class GroupedQueryAttention(MultiHeadAttention):
             )
         self.num_key_value_heads = num_key_value_heads
         width = self.d_k * num_key_value_heads
-        self.key_projection = nn.Linear(self.key_projection.in_features, width, bias=bias)
-        self.value_projection = nn.Linear(self.value_projection.in_features, width, bias=bias)
-        initialise_projections(self)
+        self.key_projection = nn.Linear(d_model, width, bias=bias)
+        self.value_projection = nn.Linear(d_model, width, bias=bias)
+        initialise(self)
 
     def extra_repr(self) -> str:
         """Show the numbers of heads when the module is printed."""
