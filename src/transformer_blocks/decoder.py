@@ -21,14 +21,7 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    AttentionMask,
-    Factory,
-    Input,
-    Module,
-    Shaped,
-    checked,
-)
+from transformer_blocks._contracts import AttentionMask, Factory, Input, Module, Shaped, checked
 from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Hidden, Residual, new_residual
@@ -36,6 +29,9 @@ from transformer_blocks.residual import Hidden, Residual, new_residual
 Target = Annotated[Tensor, Shaped("N L d_model")]
 Memory = Annotated[Tensor, Input("B S memory_width", "cross_attention.key_projection")]
 MemoryMask = Annotated[Tensor, AttentionMask(heads="cross_attention.num_heads")]
+OF_LAYER = "layers.0.cross_attention"
+StackMemory = Annotated[Tensor, Input("B S memory_width", f"{OF_LAYER}.key_projection")]
+StackMemoryMask = Annotated[Tensor, AttentionMask(heads=f"{OF_LAYER}.num_heads")]
 
 
 class DecoderLayer(nn.Module):
@@ -126,27 +122,6 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
         return self.feed_forward_residual(x, self.feed_forward)
 
-    @checked
-    def project_memory(
-        self, memory: Memory, *, memory_mask: MemoryMask | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Project the memory to the keys and values of the cross-attention.
-
-        Args:
-            memory: The encoder's output, of shape (B, S, d_model).
-            memory_mask: The mask with which they will be used, of shape (B|1, H|1, 1, S).
-
-        Returns:
-            Keys, and values, each of shape (B, H, S, d_k), in the form in which a cache stores
-            them.
-
-        Raises:
-            TypeError: If ``memory`` differs from the weights in dtype, or ``memory_mask`` is not
-                boolean.
-            ValueError: If shapes do not fit.
-        """
-        return self.cross_attention.project(memory, memory)
-
     def _cross_attend(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
     ) -> Tensor:
@@ -232,29 +207,21 @@ class Decoder(nn.Module):
             raise ValueError(
                 "memory must be given with its memory_mask, or instead a cache that holds both"
             )
-        memories: Sequence[Tensor | KeyValueCache | None]
-        caches: Sequence[KeyValueCache | None]
-        if cache is None:
-            memories, caches = [memory] * len(self.layers), [None] * len(self.layers)
-        else:
-            memories, caches = cache.memory, cache.layers_for(x, len(self.layers))
-            memory_mask = cache.memory_mask
+        count = len(self.layers)
+        memories = [memory] * count if cache is None else cache.memory
+        caches = [None] * count if cache is None else cache.layers_for(x, count)
+        masks = {"mask": mask, "memory_mask": memory_mask if cache is None else cache.memory_mask}
         for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
-            x = layer(
-                x,
-                layer_memory,
-                mask=mask,
-                memory_mask=memory_mask,
-                causal=causal,
-                cache=layer_cache,
-            )
+            x = layer(x, layer_memory, **masks, causal=causal, cache=layer_cache)
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
             cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
         return x
 
     @checked
-    def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
+    def new_cache(
+        self, memory: StackMemory, *, memory_mask: StackMemoryMask | None = None
+    ) -> DecoderCache:
         """Create a cache that holds the keys and values of the memory, projected for each layer.
 
         Args:
@@ -274,7 +241,7 @@ class Decoder(nn.Module):
         caches = []
         for layer in self.layers:
             cache = KeyValueCache()
-            cache.append(*layer.project_memory(memory, memory_mask=memory_mask))
+            cache.append(*layer.cross_attention.project(memory, memory))
             caches.append(cache)
         if memory_mask is not None and memory_mask.dim() == 2:
             memory_mask = memory_mask[None, None]  # the same for all sequences and heads

@@ -28,15 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    Count,
-    Ids,
-    Input,
-    Size,
-    Vectors,
-    check_device,
-    checked,
-)
+from transformer_blocks._contracts import Count, Ids, Input, Size, Vectors, check_device, checked
 
 Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64, place="weight")]
 Offset = Count | Annotated[Tensor, Ids("B", torch.int32, torch.int64, place="cpu")]

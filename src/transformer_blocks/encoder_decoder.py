@@ -90,9 +90,5 @@ class EncoderDecoder(nn.Module):
             memory_mask = source_mask
         memory = self.encoder(source, mask=source_mask)
         return self.decoder(
-            target,
-            memory,
-            mask=target_mask,
-            memory_mask=memory_mask,
-            causal=causal,
+            target, memory, mask=target_mask, memory_mask=memory_mask, causal=causal
         )

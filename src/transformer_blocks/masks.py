@@ -44,10 +44,7 @@ MASKED, UNMASKED = "x", "."
 
 @checked
 def causal_mask(
-    query_length: Size,
-    key_length: Size | None = None,
-    *,
-    device: torch.device | str | None = None,
+    query_length: Size, key_length: Size | None = None, *, device: torch.device | str | None = None
 ) -> Tensor:
     """Build a causal mask: position i attends to positions 0..i and to no later one.
 
@@ -81,13 +78,6 @@ def causal_mask(
         0  . . .
     """
     key_length = query_length if key_length is None else key_length
-    return build_causal_mask(query_length, key_length, device)
-
-
-def build_causal_mask(
-    query_length: int, key_length: int, device: torch.device | str | None
-) -> Tensor:
-    """Build a causal mask without checks, for callers whose sizes may be zero or symbolic."""
     mask = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     return mask.triu_(key_length - query_length + 1)  # in place, as a mask may take gigabytes
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transformer_blocks._contracts import check_boolean, checked
 from transformer_blocks._tables import align_columns
-from transformer_blocks.masks import UNMASKED, build_causal_mask
+from transformer_blocks.masks import UNMASKED, causal_mask
 
 SEVERAL, UNKNOWN = "+", "another reason"
 COLOURS = "#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b"  # dark enough for white letters
@@ -201,7 +201,7 @@ def _recognise(table: Tensor) -> dict[str, Tensor]:
     length, key_length = table.shape
     if not table.numel():
         return {}
-    future = build_causal_mask(length, key_length, None)
+    future = causal_mask(length, key_length)
     # Position of the query minus that of the key; the last query has the last key's position.
     distance = (
         torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
@@ -233,7 +233,7 @@ def _find_mistakes(table: Tensor, queries: Sequence[str], *, rows_are_queries: b
     if not table.numel():
         return []
     warnings = []
-    future = build_causal_mask(length, key_length, None)
+    future = causal_mask(length, key_length)
     reasons, inverse = _recognise(table), _recognise(~table)
     if UNKNOWN in reasons and inverse and UNKNOWN not in inverse:
         if list(inverse) == ["padding"]:
