@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.pairs import every_pair
 from tests.reference import attention_loop, to_numpy
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     AdditiveAttention,
@@ -25,7 +24,6 @@ from transformer_blocks import (
     fused_attention,
     padding_mask,
     scaled_dot_product_attention,
-    sliding_window_mask,
 )
 from transformer_blocks._contracts import Heads
 
@@ -496,112 +494,6 @@ def test_many_small_matrices_are_computed_explicitly_with_the_same_result(
     torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
-@every_pair(
-    {
-        "shape": [None, (1, 1, 1, 0), (2, 1, 1, 0), (2, 1, 7, 0), (1, 3, 7, 0), (7, 0)],  # 0: keys
-        "causal": [False, True],
-        "keys": [3, 7, 10],
-        "elements": [1, 20, 60],
-    }
-)
-def test_a_large_mask_is_built_for_some_queries_at_a_time_with_the_same_result(
-    shape: tuple[int, ...] | None,
-    causal: bool,
-    keys: int,
-    elements: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", elements)
-    mask = None if shape is None else torch.rand(*shape[:-1], keys) < 0.5
-    inputs = [torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (7, keys, keys)]
-    results = []
-    for attention_function in (explicit, fused_attention):
-        for each in inputs:
-            each.grad = None
-            each.requires_grad_()
-        output = attention_function(*inputs, mask=mask, causal=causal)
-        output.square().sum().backward()
-        with torch.no_grad():
-            without = attention_function(*inputs, mask=mask, causal=causal)
-        results.append([output, without, *(each.grad for each in inputs)])
-    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
-
-
-class Largest(TorchDispatchMode):
-    """Records the size in bytes of the largest new tensor, without views of a given one."""
-
-    def __init__(self, given: Tensor | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes, self.known = 0, None if given is None else given.untyped_storage().data_ptr()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, Tensor) and each.untyped_storage().data_ptr() != self.known:
-                self.bytes = max(self.bytes, each.numel() * each.element_size())
-        return result
-
-
-@pytest.mark.parametrize("with_gradients", [False, True])
-@pytest.mark.parametrize(
-    ("mask", "causal"),
-    [
-        (padding_mask(torch.ones(2, 512).long().index_fill(1, torch.arange(400, 512), 0)), True),
-        (sliding_window_mask(512, window=9), True),
-        (sliding_window_mask(512, window=9), False),
-        (None, True),
-    ],
-)
-def test_no_operation_makes_a_tensor_of_all_queries_and_keys(
-    mask: Tensor | None, causal: bool, with_gradients: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 2**13)
-    keys = 512 if mask is not None else 500  # of equal length, torch masks the future itself
-    query, key = torch.randn(2, 1, 512, 4), torch.randn(2, 1, keys, 4)
-    query.requires_grad_(with_gradients)
-    saved: dict[int, int] = {}
-
-    def save(each: Tensor) -> Tensor:
-        storage = each.untyped_storage()
-        saved[storage.data_ptr()] = storage.nbytes()
-        return each
-
-    hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda each: each)
-    with Largest(mask) as largest, torch.set_grad_enabled(with_gradients):
-        with hooks:
-            output = fused_attention(query, key, key, mask=mask, causal=causal)
-        if with_gradients:
-            output.sum().backward()
-    assert 0 < largest.bytes <= 2**13 * 4  # float32; all queries and keys are 2**18 elements
-    assert sum(saved.values()) <= 2**13 * 8  # nor are they saved in parts for the backward pass
-
-
-def test_the_elements_of_a_mask_count_in_every_sequence_and_head(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 2**12)
-    x, mask = torch.randn(2, 4, 64, 4), torch.rand(2, 4, 64, 64) < 0.3
-    with torch.no_grad(), Largest(mask) as largest:
-        fused_attention(x, x, x, mask=mask)
-    assert 0 < largest.bytes <= 2**12 * 4  # float32; the mask has 2**15 elements
-
-
-def test_large_masks_work_in_the_transforms_of_torch_func(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 20)
-    x, mask = torch.randn(1, 1, 7, 4, dtype=torch.float64), torch.rand(7, 7) < 0.3
-    gradients = [
-        torch.func.grad(
-            lambda x, attention_function=attention_function: attention_function(
-                x, x, x, mask=mask, causal=True
-            ).sum()
-        )(x)
-        for attention_function in (explicit, fused_attention)
-    ]
-    torch.testing.assert_close(*gradients)
-
-
 @pytest.mark.parametrize("length", [16, 20, 40])
 def test_an_infinite_query_shows_also_where_it_attends_to_few_keys(length: int) -> None:
     query, key, value = torch.randn(3, 2, 2, length, 8).unbind()
@@ -612,15 +504,3 @@ def test_an_infinite_query_shows_also_where_it_attends_to_few_keys(length: int) 
         found = fused_attention(query, key, value, **options)
         assert not expected[0, 1, 0].isfinite().any()
         assert torch.equal(found.isfinite(), expected.isfinite())
-
-
-def test_changing_a_large_mask_before_the_backward_pass_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("transformer_blocks.fast.attention.LARGE_MASK", 64)
-    x = torch.randn(1, 1, 20, 8, requires_grad=True)
-    mask = torch.rand(20, 20) < 0.3
-    loss = fused_attention(x, x, x, mask=mask).square().sum()
-    mask |= True
-    with pytest.raises(RuntimeError, match=r"^mask must not be changed in place"):
-        loss.backward()

@@ -44,9 +44,6 @@ __all__ = ["fused_attention"]
 MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400, 1024, 8
 
 FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel loses NaN
-# Torch's kernel converts a mask to the dtype of the scores, which takes 256 MB in float32 for this
-# number of elements. Instead of a larger mask, masks of blocks of queries are built in turn.
-LARGE_MASK = 2**26
 BLOCK_SIZE = 128  # queries of a block, with an interval mask
 
 
@@ -83,13 +80,14 @@ def fused_attention(
         >>> torch.allclose(fused, explicit, atol=1e-6)
         True
     """
-    block_size = _block_size(query, key, mask, causal)
-    if block_size is not None:
-        intervals = _to_intervals(query, key, mask, causal)
-        if isinstance(intervals, IntervalMask):
-            return _attend_in_blocks(query, key, value, intervals, block_size, dropout, scale)
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
+    if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
+        after = 1 if causal else length
+        band = band_intervals(length, key_length, before=key_length, after=after, like=query)
+        if dropout or not _can_recompute():
+            return _attend_in_blocks(query, key, value, band | mask, dropout, scale)
+        return _Blockwise.apply(query, key, value, band | mask, scale)  # type: ignore[no-untyped-call]
     is_grouped = heads != groups
     if is_grouped and length == 1 and (mask is None or mask.dim() == 2 or mask.shape[1] == 1):
         # The single queries of heads that share keys and values are treated as several queries of
@@ -127,50 +125,19 @@ def fused_attention(
 _fused = unchecked(fused_attention)
 
 
-def _block_size(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> int | None:
-    """Choose the number of queries of a block; None if all queries are computed at once.
-
-    The masks of a block have at most :data:`LARGE_MASK` elements. Compiled code computes all
-    queries at once, since its lengths may be symbols.
-    """
-    if isinstance(mask, IntervalMask):
-        return BLOCK_SIZE if mask.numel() and has_values(mask.first) else None
-    length, size = query.shape[2], key.shape[2]
-    if torch.compiler.is_compiling() or length == 1 or not (causal or mask is not None):
-        return None
-    if mask is None and length == size:  # torch itself masks the future
-        return None
-    if mask is not None and mask.dim() == 4:
-        if mask.shape[2] == 1 and not causal:  # one row, which serves every query
-            return None
-        size *= mask.shape[0] * mask.shape[1]
-    return max(1, LARGE_MASK // size) if length * size > LARGE_MASK else None
-
-
-def _to_intervals(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Combine a mask with the causal one, as an :class:`IntervalMask` where torch allows it."""
-    length, size = query.shape[2], key.shape[2]
-    band = band_intervals(length, size, before=size, after=1 if causal else length, like=query)
-    return band if mask is None else band | mask
-
-
 def _attend_in_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: IntervalMask,
-    size: int,
     dropout: float,
     scale: float | None,
 ) -> Tensor:
     """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
 
-    In the backward pass, the gradient of each slice of the keys would be as large as all keys, and
-    the masks of all blocks would be kept. :class:`_Blockwise` computes each block again instead.
+    In the backward pass, the gradient of each slice of the keys is as large as all keys, and the
+    masks of all blocks are kept. :class:`_Blockwise` computes each block again instead.
     """
-    if dropout == 0.0 and _can_recompute(query, key, value):
-        output: Tensor = _Blockwise.apply(query, key, value, mask, size, scale)  # type: ignore[no-untyped-call]
-        return output
     blocks = [
         _fused(
             query[sequences, :, queries],
@@ -180,7 +147,7 @@ def _attend_in_blocks(
             dropout=dropout,
             scale=scale,
         )
-        for sequences, queries, keys, part in mask.blocks(size)
+        for sequences, queries, keys, part in mask.blocks(BLOCK_SIZE)
     ]
     count = len(blocks) // mask.first.shape[0]  # of blocks of one sequence
     rows = [torch.cat(blocks[i : i + count], dim=2) for i in range(0, len(blocks), count)]
@@ -197,13 +164,11 @@ class _Blockwise(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         mask: IntervalMask,
-        size: int,
         scale: float | None,
     ) -> Tensor:
-        ctx.save_for_backward(query, key, value)
-        ctx.mask, ctx.size, ctx.scale = mask, size, scale
-        ctx.version = _count_changes(mask.rest)
-        return _attend_in_blocks(query, key, value, mask, size, 0.0, scale)
+        ctx.save_for_backward(query, key, value, mask.rest)  # torch refuses them if they change
+        ctx.mask, ctx.scale = mask, scale
+        return _attend_in_blocks(query, key, value, mask, 0.0, scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -212,11 +177,9 @@ class _Blockwise(torch.autograd.Function):
                 "attention to intervals of keys can be differentiated once, not twice; "
                 "scaled_dot_product_attention with sliding_window_mask or document_mask can"
             )
-        if ctx.version != _count_changes(ctx.mask.rest):
-            raise RuntimeError("mask must not be changed in place before the backward pass")
-        inputs = ctx.saved_tensors
+        *inputs, _ = ctx.saved_tensors
         gradients = [torch.zeros_like(each) for each in inputs]
-        for sequences, queries, keys, part in ctx.mask.blocks(ctx.size):
+        for sequences, queries, keys, part in ctx.mask.blocks(BLOCK_SIZE):
             places = [(sequences, slice(None), each) for each in (queries, keys, keys)]
             pairs = list(zip(inputs, places, strict=True))
             with torch.enable_grad():
@@ -225,27 +188,19 @@ class _Blockwise(torch.autograd.Function):
             of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
             for whole, place, each in zip(gradients, places, of_parts, strict=True):
                 whole[place] += each
-        return *gradients, None, None, None
+        return *gradients, None, None
 
 
-def _can_recompute(*inputs: Tensor) -> bool:
-    """Return whether gradients are recorded, and :class:`_Blockwise` can compute them.
+def _can_recompute() -> bool:
+    """Return whether a backward pass may compute another one, as that of :class:`_Blockwise` does.
 
-    The transforms of torch.func allow no backward pass within a backward pass. They are recognised
-    by the hooks that they refuse.
+    The transforms of torch.func allow none. They are recognised by the hooks that they refuse.
     """
-    if not (torch.is_grad_enabled() and any(each.requires_grad for each in inputs)):
-        return False
     try:
         with saved_tensors_hooks(lambda x: x, lambda x: x):
             return True
     except RuntimeError:
         return False
-
-
-def _count_changes(mask: Tensor | None) -> int | None:
-    """Return how often a mask has been changed in place, as far as torch knows."""
-    return None if mask is None or mask.is_inference() else getattr(mask, "_version", None)
 
 
 def _explicit_is_faster(query: Tensor, key: Tensor, *, mask_free: bool, dropout: float) -> bool:
