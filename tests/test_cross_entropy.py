@@ -86,7 +86,7 @@ def test_ignored_tokens_contribute_neither_to_the_loss_nor_to_gradients() -> Non
             torch.testing.assert_close(
                 *(torch.autograd.grad(loss, (hidden, weight)) for loss in losses)
             )
-    with pytest.raises(IndexError, match="got -100"):
+    with pytest.raises(RuntimeError, match="index -100 is out of bounds"):
         linear_cross_entropy(hidden, weight, target)
 
 
@@ -151,5 +151,5 @@ def test_torchs_own_chunks_are_off_with_label_smoothing() -> None:
 @pytest.mark.parametrize("unknown", [11, -1])
 def test_ids_outside_the_vocabulary_are_refused(unknown: int) -> None:
     hidden, weight, _ = inputs(2)
-    with pytest.raises(IndexError, match=rf"^target ids must be in 0\.\.10, got {unknown}$"):
+    with pytest.raises(RuntimeError, match=rf"^index {unknown} is out of bounds"):
         linear_cross_entropy(hidden, weight, torch.tensor([0, unknown]))

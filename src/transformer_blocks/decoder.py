@@ -27,11 +27,10 @@ from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import Hidden, Residual, new_residual
 
 Target = Annotated[Tensor, Shaped("N L d_model")]
-Memory = Annotated[Tensor, Input("B S memory_width", "cross_attention.key_projection")]
-MemoryMask = Annotated[Tensor, AttentionMask(heads="cross_attention.num_heads")]
-OF_LAYER = "layers.0.cross_attention"
-StackMemory = Annotated[Tensor, Input("B S memory_width", f"{OF_LAYER}.key_projection")]
-StackMemoryMask = Annotated[Tensor, AttentionMask(heads=f"{OF_LAYER}.num_heads")]
+LayerMemory = Annotated[Tensor, Input("B S memory_width", "cross_attention.key_projection")]
+LayerMemoryMask = Annotated[Tensor, AttentionMask(heads="cross_attention.num_heads")]
+Memory = Annotated[Tensor, Input("B S memory_width", "layers.0.cross_attention.key_projection")]
+MemoryMask = Annotated[Tensor, AttentionMask(heads="layers.0.cross_attention.num_heads")]
 
 
 class DecoderLayer(nn.Module):
@@ -85,10 +84,10 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Target,
-        memory: Memory | KeyValueCache,
+        memory: LayerMemory | KeyValueCache,
         *,
         mask: Tensor | None = None,
-        memory_mask: MemoryMask | None = None,
+        memory_mask: LayerMemoryMask | None = None,
         causal: bool = True,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
@@ -219,9 +218,7 @@ class Decoder(nn.Module):
         return x
 
     @checked
-    def new_cache(
-        self, memory: StackMemory, *, memory_mask: StackMemoryMask | None = None
-    ) -> DecoderCache:
+    def new_cache(self, memory: Memory, *, memory_mask: MemoryMask | None = None) -> DecoderCache:
         """Create a cache that holds the keys and values of the memory, projected for each layer.
 
         Args:

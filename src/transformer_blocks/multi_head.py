@@ -113,13 +113,11 @@ class SingleHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit.
         """
+        queries = self.query_projection(query).unsqueeze(1)  # (B, 1, L, d_model): one head
+        keys = self.key_projection(key).unsqueeze(1)
+        values = self.value_projection(value).unsqueeze(1)
         output, _ = self.attention_function(
-            self.query_projection(query).unsqueeze(1),  # (B, 1, L, d_model): one head
-            self.key_projection(key).unsqueeze(1),
-            self.value_projection(value).unsqueeze(1),
-            mask=mask,
-            causal=causal,
-            scale=self.scale,
+            queries, keys, values, mask=mask, causal=causal, scale=self.scale
         )
         return self.output_projection(output.squeeze(1))
 
@@ -131,13 +129,9 @@ class SingleHeadAttention(nn.Module):
 
         The arguments are those of :meth:`forward`.
         """
-        return attention_weights(
-            self.query_projection(query).unsqueeze(1),
-            self.key_projection(key).unsqueeze(1),
-            mask=mask,
-            causal=causal,
-            scale=self.scale,
-        )
+        queries = self.query_projection(query).unsqueeze(1)
+        keys = self.key_projection(key).unsqueeze(1)
+        return attention_weights(queries, keys, mask=mask, causal=causal, scale=self.scale)
 
 
 class QueryKeyTransform(nn.Module):

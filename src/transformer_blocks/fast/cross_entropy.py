@@ -67,8 +67,8 @@ def linear_cross_entropy(
         The loss, a scalar. If there are no tokens, the sum is zero, and the mean NaN, as in torch.
 
     Raises:
-        RuntimeError: If a second derivative is requested; only the first exists.
-        IndexError: If a target is not in 0..V-1 (checked on a CPU).
+        RuntimeError: If a second derivative is requested; only the first exists. On a CPU, also if
+            a target is not in 0..V-1.
         TypeError: If ``hidden`` and ``weight`` differ in dtype, ``target`` does not hold int64 ids,
             or another argument is of the wrong type.
         ValueError: If the shapes or devices do not fit, ``label_smoothing`` is out of range, or
@@ -98,14 +98,6 @@ def linear_cross_entropy(
     if ignore_index is not None:
         contributes = target != ignore_index
         hidden, target = hidden[contributes], target[contributes]
-    if (
-        target.device.type == "cpu" and not torch.compiler.is_compiling()
-    ):  # a GPU would be waited for
-        unknown = (target < 0) | (target >= len(weight))
-        if unknown.any():
-            raise IndexError(
-                f"target ids must be in 0..{len(weight) - 1}, got {target[unknown][0].item()}"
-            )
     if is_autocast(hidden):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)

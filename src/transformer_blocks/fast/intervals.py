@@ -219,7 +219,8 @@ def _with_elements(value: Any) -> Any:
 
 def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
     """Make an interval mask, or an ordinary one where torch lacks what a subclass needs."""
-    if has_values(first) and _can_subclass_tensors():
+    is_read = has_values(first) and not torch.compiler.is_compiling()
+    if is_read and _can_subclass_tensors():
         return IntervalMask(first, end, key_length)
     return _dense(first, end, key_length)
 

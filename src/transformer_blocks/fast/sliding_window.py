@@ -23,7 +23,6 @@ from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.intervals import band_intervals
-from transformer_blocks.masks import sliding_window_mask
 
 __all__ = ["SlidingWindowAttention"]
 
@@ -97,13 +96,12 @@ class SlidingWindowAttention(nn.Module):
         if length == 1:  # a decoding step
             key, value = key[:, :, -self.window :], value[:, :, -self.window :]
             mask = None if mask is None else mask[..., -self.window :]
-        elif torch.compiler.is_compiling() or not has_values(query):  # lengths may be symbols
+        elif (
+            torch.compiler.is_compiling()  # where lengths may be symbols
+            or not has_values(query)
+            or max(length, key_length) > self.window
+        ):
             mask = self._add_window(query, key, mask)
-        elif key_length > self.window or length > self.window:
-            window = band_intervals(
-                length, key_length, before=self.window, after=self.window, like=query
-            )
-            mask = window if mask is None else window | mask
         return unchecked(fused_attention)(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
@@ -129,10 +127,10 @@ class SlidingWindowAttention(nn.Module):
         return unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
 
     def _add_window(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """Combine a mask with that of the window, as L x S booleans."""
-        sizes = query.shape[2], key.shape[2]
-        window = sliding_window_mask(*sizes, window=self.window, device=query.device)
-        return window if mask is None else mask | window
+        """Combine a mask with that of the window."""
+        length, key_length, size = query.shape[2], key.shape[2], self.window
+        window = band_intervals(length, key_length, before=size, after=size, like=query)
+        return window if mask is None else window | mask
 
     def extra_repr(self) -> str:
         """Show the window when the module is printed."""

@@ -40,7 +40,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Function, Size, Vectors, at_least, checked
+from transformer_blocks._contracts import Count, Function, Size, Vectors, at_least, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 
@@ -97,7 +97,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     @checked
     def transform_queries(
-        self, queries: Annotated[Tensor, Vectors("B H L d_k")], *, start: int
+        self, queries: Annotated[Tensor, Vectors("B H L d_k")], *, start: Count
     ) -> Tensor:
         """Rotate queries by their positions.
 
@@ -117,7 +117,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     @checked
     def transform_keys(
-        self, keys: Annotated[Tensor, Vectors("B H S d_k")], *, start: int
+        self, keys: Annotated[Tensor, Vectors("B H S d_k")], *, start: Count
     ) -> Tensor:
         """Rotate keys by their positions.
 
@@ -134,13 +134,8 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         """
         return self._rotate(keys, start)
 
-    def _rotate(self, x: Tensor, start: int) -> Tensor:
+    def _rotate(self, x: Tensor, start: Count) -> Tensor:
         """Rotate the pairs (x[2i], x[2i + 1]) of vectors of shape (B, H, L, d_k)."""
-        if start < 0:
-            raise ValueError(
-                f"start must be at least 0, got start={start}; "
-                "there must be no more queries than keys"
-            )
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
         even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
