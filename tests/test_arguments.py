@@ -377,7 +377,6 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
         "hidden": vectors(B, D),
         "weight": vectors(9, D),
         "target": ids(B),
-        "ignore_index": INTEGER.or_none(),
         "reduction": Argument("sum", ("none", "max", None, 1, True)),
     },
     "KeyValueCache.reserve": {
@@ -400,11 +399,6 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
         "num_buckets": Argument(32, (*size(32).invalid, 2, 5)),
         "max_distance": Argument(128, (*size(128).invalid, 8)),
         "bidirectional": Argument(True, FLAG.invalid),
-    },
-    "RelativeBias.buckets": {
-        "distance": Argument(
-            torch.arange(-3, 4), ([0], 0, None, "x", torch.zeros(2), torch.ones(2).bool())
-        )
     },
     "QueryKeyNorm": {
         "norm": Argument(nn.RMSNorm, ("rms", nn.RMSNorm(4), None, 1, lambda width: width))

@@ -73,23 +73,6 @@ def test_a_frozen_weight_gets_no_gradient() -> None:
     torch.testing.assert_close(hidden.grad, expected)
 
 
-def test_ignored_tokens_contribute_neither_to_the_loss_nor_to_gradients() -> None:
-    hidden, weight, target = inputs(5)
-    for ignored in (int(target[1]), -100):
-        target = target.masked_fill(target == target[1], ignored)
-        for reduction in ("mean", "sum"):
-            options: Any = {"ignore_index": ignored, "reduction": reduction, "label_smoothing": 0.1}
-            losses = [
-                f(hidden, weight, target, **options) for f in (linear_cross_entropy, reference)
-            ]
-            torch.testing.assert_close(*losses)
-            torch.testing.assert_close(
-                *(torch.autograd.grad(loss, (hidden, weight)) for loss in losses)
-            )
-    with pytest.raises(RuntimeError, match="index -100 is out of bounds"):
-        linear_cross_entropy(hidden, weight, target)
-
-
 def test_without_gradients_none_are_computed() -> None:
     hidden, weight, target = inputs(5)
     with torch.no_grad():

@@ -38,7 +38,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Size, check_match, check_tensor, checked
+from transformer_blocks._contracts import Size, check_match, checked
 from transformer_blocks.variants.explicit import DistanceBias
 
 
@@ -108,21 +108,8 @@ class RelativeBias(DistanceBias):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight, std=0.02)
 
-    def buckets(self, distance: Tensor) -> Tensor:
-        """Compute the bucket of each distance.
-
-        Args:
-            distance: Position of the key minus position of the query, int32 or int64, of any shape.
-
-        Returns:
-            Indices of rows of ``weight``, int64, of the same shape.
-
-        Raises:
-            TypeError: If ``distance`` is not a tensor of such a dtype.
-        """
-        check_tensor("distance", distance)
-        if distance.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"distance must be int32 or int64, got dtype={distance.dtype}")
+    def _buckets(self, distance: Tensor) -> Tensor:
+        """Compute the index of the row of ``weight`` for each distance, from query to key."""
         if not self.bidirectional:
             return self._of_one_direction((-distance).clamp_min(0), self.weight.shape[0])
         half = self.weight.shape[0] // 2
@@ -167,7 +154,7 @@ class RelativeBias(DistanceBias):
         Returns:
             Biases, of shape (H, L, S).
         """
-        return F.embedding(self.buckets(distance), self.weight).permute(2, 0, 1)
+        return F.embedding(self._buckets(distance), self.weight).permute(2, 0, 1)
 
     def extra_repr(self) -> str:
         """Show the arguments when the module is printed."""
