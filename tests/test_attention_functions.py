@@ -28,12 +28,12 @@ from transformer_blocks import (
     RelativeBias,
     RotaryPositionalEncoding,
     SlidingWindowAttention,
+    attention_weights,
     fused_attention,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.attention import weights_of
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import check_causal
 from transformer_blocks.interop import to_torch
@@ -147,17 +147,16 @@ def test_the_weights_are_those_of_the_output_at_every_scale(
         if isinstance(attention_function, nn.Module)
         else attention_function
     )
+    weights_of: Any = getattr(attention_function, "attention_weights", attention_weights)
     # With unit vectors as values, the outputs are the weights.
     unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)
     for options in ({"scale": scale}, {"scale": scale, "causal": True}):
         output = attention_function(query, key, unit_vectors, **options)
         output = output[0] if isinstance(output, tuple) else output
-        weights = weights_of(attention_function)(query, key, **options)
+        weights = weights_of(query, key, **options)
         torch.testing.assert_close(weights, output, rtol=0, atol=1e-12)
         if scale is not None:  # another scale gives other weights
-            assert not torch.allclose(
-                weights, weights_of(attention_function)(query, key, causal=False)
-            )
+            assert not torch.allclose(weights, weights_of(query, key, causal=False))
 
 
 @every_layer

@@ -28,7 +28,6 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 """
 
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Protocol
 
@@ -170,14 +169,6 @@ class AttentionFunction(Protocol):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute attention; see :func:`~transformer_blocks.scaled_dot_product_attention`."""
         ...
-
-
-def weights_of(attention_function: AttentionFunction) -> Callable[..., Tensor]:
-    """Return the function that computes the attention weights of an attention function.
-
-    It is the method ``attention_weights`` if there is one, and equation 1 of the paper otherwise.
-    """
-    return getattr(attention_function, "attention_weights", attention_weights)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:

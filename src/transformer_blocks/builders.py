@@ -31,7 +31,7 @@ from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, Residual
 
-Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
+Stack = TypeVar("Stack", Encoder, Decoder)
 
 
 @checked
@@ -113,8 +113,7 @@ def build_encoder(
         >>> modern(torch.randn(1, 5, 64), causal=True).shape
         torch.Size([1, 5, 64])
     """
-    layers, norm = _compose(EncoderLayer, locals())
-    return Encoder(layers, norm=norm)
+    return _compose(Encoder, EncoderLayer, locals())
 
 
 @checked
@@ -157,16 +156,16 @@ def build_decoder(
         >>> torch.equal(first, second)  # each layer has its own initial weights
         False
     """
-    layers, norm = _compose(DecoderLayer, locals())
-    return Decoder(layers, norm=norm)
+    return _compose(Decoder, DecoderLayer, locals())
 
 
 def _compose(
-    layer: Callable[..., Layer], given: Mapping[str, Any]
-) -> tuple[list[Layer], nn.Module | None]:
-    """Compose the layers of a stack, and its final normalisation, if it needs one.
+    stack: Callable[..., Stack], layer: Callable[..., nn.Module], given: Mapping[str, Any]
+) -> Stack:
+    """Compose a stack and its layers, with a final normalisation if it needs one.
 
     Args:
+        stack: Class of the stack.
         layer: Class of the layers.
         given: The arguments of :func:`build_encoder` or :func:`build_decoder`.
     """
@@ -185,7 +184,7 @@ def _compose(
     ]
     _check_nothing_is_shared(layers)
     last = residual()
-    return layers, last.norm if last.needs_final_norm else None
+    return stack(layers, norm=last.norm if last.needs_final_norm else None)
 
 
 def _make(name: str, factory: Callable[[], nn.Module]) -> nn.Module:

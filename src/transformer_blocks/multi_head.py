@@ -37,7 +37,6 @@ from transformer_blocks.attention import (
     attention_weights,
     call_attention,
     scaled_dot_product_attention,
-    weights_of,
 )
 from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
@@ -377,7 +376,8 @@ class MultiHeadAttention(nn.Module):
         queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
         keys = self.transform_keys(self.split_heads(self.key_projection(key)), start=0)
-        return weights_of(self.attention_function)(queries, keys, mask=mask, causal=causal)
+        compute = getattr(self.attention_function, "attention_weights", attention_weights)
+        return compute(queries, keys, mask=mask, causal=causal)
 
     def project_heads(
         self, query: Tensor, key: Tensor, value: Tensor
