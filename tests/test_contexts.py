@@ -24,7 +24,7 @@ from transformer_blocks._contexts import eager_execution
 from transformer_blocks.inference import prepare
 from transformer_blocks.inference.compiled import CompiledEncoder
 from transformer_blocks.inference.linear import prepacking_when_compiled
-from transformer_blocks.inspection import ablate, trace_shapes
+from transformer_blocks.inspection import ablate
 from transformer_blocks.inspection.changes import run_eagerly
 
 Context = AbstractContextManager[Any]
@@ -241,24 +241,3 @@ def test_contexts_of_concurrent_threads_restore_the_model() -> None:
     assert errors == []
     assert torch.equal(model(x), expected)
     assert state_of(model) == before
-
-
-def test_a_trace_contains_the_calls_of_its_own_thread_alone() -> None:
-    inner = make_model()
-
-    class Concurrent(nn.Module):
-        """Calls the same module in another thread too, as a second user of a model would."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: Tensor) -> Tensor:
-            in_a_thread(lambda: inner(x))
-            return inner(x)
-
-    x = torch.randn(2, 5, 16)
-    trace, expected = trace_shapes(Concurrent(), x), trace_shapes(nn.Sequential(inner), x)
-    assert trace.error is None
-    assert len(trace.calls) == len(expected.calls)
-    assert [call.flops for call in trace.calls] == [call.flops for call in expected.calls]

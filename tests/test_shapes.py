@@ -1,7 +1,5 @@
-"""A traced forward pass: every call with its shapes, parameters and FLOPs, and its failure."""
+"""A traced forward pass: every call with its shapes, and parameters, and its failure."""
 
-from html.parser import HTMLParser
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -11,8 +9,6 @@ from torch import Tensor, nn
 from transformer_blocks import (
     Decoder,
     Encoder,
-    FeedForward,
-    MultiHeadAttention,
     TokenEmbedding,
     build_decoder,
     build_encoder,
@@ -66,7 +62,7 @@ def test_sizes_are_shown_by_name() -> None:
         "V": 50,
     }
     lines = [" ".join(line.split()) for line in str(trace).split("\n")]
-    assert "up_projection Linear (B, S, d_model) (B, S, d_ff) 544 14,336" in lines
+    assert "up_projection Linear (B, S, d_model) (B, S, d_ff) 544" in lines
     assert any(
         line.startswith("up_projection Linear (B, L, d_model) (B, L, d_ff)") for line in lines
     )
@@ -98,21 +94,6 @@ def test_the_dimension_decides_between_names_of_equal_sizes(
     assert name_sizes(shape, sizes) == names
 
 
-def test_a_matrix_product_costs_two_operations_per_multiplication() -> None:
-    feed_forward = trace_shapes(FeedForward(16, 64), torch.randn(2, 3, 16))
-    assert feed_forward.calls[0].flops == 2 * (2 * 3) * (16 * 64 + 64 * 16)
-    attention = MultiHeadAttention(16, 4)
-    x, memory = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    trace = trace_shapes(attention, x, memory, memory)
-    assert (trace.sizes["L"], trace.sizes["S"]) == (3, 5)
-    projections = 2 * 2 * (3 + 5 + 5 + 3) * 16 * 16
-    scores_and_output = 2 * 2 * (3 * 5 * 16) * 2
-    assert trace.calls[0].flops == projections + scores_and_output
-    assert [call.flops for call in trace.calls[1:]] == [
-        2 * 2 * length * 256 for length in (3, 5, 5, 3)
-    ]
-
-
 def test_depth_limits_the_table() -> None:
     full = trace_shapes(Model(), *IDS)
     limited = trace_shapes(Model(), *IDS, depth=2)
@@ -128,35 +109,11 @@ def test_tracing_leaves_no_hooks_gradients_settings_or_changes() -> None:
         trace_shapes(model, *(IDS if not bad else IDS[:1]))
         assert model.training
         assert torch.backends.mha.get_fastpath_enabled()
-        assert torch.backends.cuda.flash_sdp_enabled()
         for module in model.modules():
             assert not module._forward_hooks
             assert not module._forward_pre_hooks
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
-
-
-def test_traces_that_overlap_leave_the_fused_kernels_enabled() -> None:
-    began, may_end = Event(), Event()
-
-    class First(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            began.set()
-            may_end.wait(timeout=60)
-            return x
-
-    class Second(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            may_end.set()
-            first.join()
-            return x
-
-    first = Thread(target=trace_shapes, args=(First(), torch.ones(2)))
-    first.start()
-    assert began.wait(timeout=60)
-    trace_shapes(Second(), torch.ones(2))
-    assert torch.backends.cuda.flash_sdp_enabled()
-    assert torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
 def test_a_failing_call_ends_the_table_and_is_described() -> None:
@@ -218,34 +175,3 @@ def test_a_failure_below_the_shown_depth_is_described() -> None:
         )
         assert trace.error is not None
         assert trace.error.__traceback__ is None  # which would keep every activation alive
-
-
-class Boxes(HTMLParser):
-    """Depths of the nested boxes of an HTML page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.depth = 0
-        self.depths: list[int] = []
-        self.tags: set[str] = set()
-        self.feed(html)
-        assert self.depth == 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag == "details":
-            self.depths.append(self.depth)
-            self.depth += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        self.depth -= tag == "details"
-
-
-def test_html_boxes_are_nested_like_the_modules() -> None:
-    trace = trace_shapes(Model(), *IDS)
-    boxes = Boxes(trace._repr_html_())
-    assert boxes.depths == [call.depth for call in trace.calls]
-    failed = trace_shapes(Model(), IDS[0])
-    assert "<b>failed:</b>" in failed._repr_html_()
-    hostile = trace_shapes(nn.Identity(), torch.ones(1), sizes={"<script>": 1})
-    assert "script" not in Boxes(hostile._repr_html_()).tags

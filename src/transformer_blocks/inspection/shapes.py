@@ -2,52 +2,30 @@
 
 Shapes that do not fit are among the most common errors of beginners and experts alike.
 :func:`trace_shapes` runs a model once and lists the shapes of each module's inputs and outputs,
-with its parameters and floating-point operations. Sizes are shown by name (batch size B, lengths L
-and S, d_model, ...), so that a dimension can be followed through the model. If the forward pass
-fails, the table ends at the module that failed, with its error.
+with its parameters. Sizes are shown by name (batch size B, lengths L and S, d_model, ...), so that
+a dimension can be followed through the model. If the forward pass fails, the table ends at the
+module that failed, with its error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
-from torch.utils.module_tracker import ModuleTracker
 
 from transformer_blocks._contracts import check
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.changes import (
-    run_eagerly,
-    without_fast_path,
-    without_fused_kernels,
-)
+from transformer_blocks.inspection.changes import run_eagerly, without_fast_path
 from transformer_blocks.inspection.comparison import find_tensors
 from transformer_blocks.multi_head import MultiHeadAttention
 
+BLOCK_SIZES = ("d_model", "H", "d_k", "d_ff", "V")
 FEATURES = ("d_model", "d_ff", "d_k", "V")
 POSITIONS = ("L", "S")
-CONFIGURED = {
-    "d_model": ("hidden_size", "d_model"),
-    "H": ("num_attention_heads", "num_heads"),
-    "d_k": ("head_dim", "d_kv"),
-    "d_ff": ("intermediate_size", "encoder_ffn_dim", "ffn_dim", "d_ff", "n_inner"),
-    "V": ("vocab_size",),
-}
-"""Attributes of Hugging Face's configurations that hold each size."""
-STYLE = """
-.trace-shapes { font: 13px/1.5 system-ui, sans-serif }
-.trace-shapes details { border: 1px solid #8886; border-radius: 6px; padding: .2em .6em;
-  margin: .25em 0 }
-.trace-shapes summary { cursor: pointer }
-.trace-shapes code { opacity: .75 }
-"""
 
 
 @dataclass
@@ -63,8 +41,6 @@ class Call:
         outputs: Shapes of the tensors among the results.
         completed: Whether the call returned.
         parameters: Number of parameters of the module and its submodules.
-        flops: Number of floating-point operations in the matrix products of the module and its
-            submodules; a multiplication and an addition count as 2. Others are not counted.
         in_features: Input size of a linear layer; None for other modules.
     """
 
@@ -76,13 +52,12 @@ class Call:
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     completed: bool = False
     parameters: int = 0
-    flops: int = 0
     in_features: int | None = None
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The calls of a forward pass; print it, or show it in a notebook.
+    """The calls of a forward pass; print it.
 
     Attributes:
         calls: The calls of all modules, in the order in which they started.
@@ -102,19 +77,17 @@ class Trace:
 
     def __repr__(self) -> str:
         """Format the table as text."""
-        header = ("module", "kind", "in", "out", "parameters", "FLOPs")
+        header = ("module", "kind", "in", "out", "parameters")
         lines = [header, *(self._cells(call) for call in self.calls)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         formats = "  ".join(
-            f"{{:{side}{width}}}" for side, width in zip("<<<<>>", widths, strict=True)
+            f"{{:{side}{width}}}" for side, width in zip("<<<<>", widths, strict=True)
         )
-        text = [self._list_sizes(), *(formats.format(*line).rstrip() for line in lines)]
+        sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
+        text = [sizes, *(formats.format(*line).rstrip() for line in lines)]
         if self.error is not None:
             text.append(f"failed: {self._describe_failure()}")
         return "\n".join(text)
-
-    def _list_sizes(self) -> str:
-        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
     def _cells(self, call: Call) -> tuple[str, ...]:
         return (
@@ -123,7 +96,6 @@ class Trace:
             " ".join(map(self.named, call.inputs)),
             " ".join(map(self.named, call.outputs)) if call.completed else "...",
             f"{call.parameters:,}",
-            f"{call.flops:,}",
         )
 
     def _describe_failure(self) -> str:
@@ -135,25 +107,6 @@ class Trace:
         name = f"{call.name} ({call.kind})" if call.name else call.kind
         expected = "" if call.in_features is None else f" and expects size {call.in_features}"
         return f"{name} received {inputs}{expected}: {self.error}"
-
-    def _repr_html_(self) -> str:
-        """Format the modules as nested HTML boxes with their shapes."""
-        parts = [f"<style>{STYLE}</style><div class='trace-shapes'>"]
-        parts.append(f"<p>{escape(self._list_sizes())}</p>")
-        depth = -1
-        for call in self.calls:
-            parts.append("</details>" * (depth - call.depth + 1))
-            depth = call.depth
-            name, kind, inputs, outputs, parameters, flops = map(escape, self._cells(call))
-            is_open = " open" if depth < 2 else ""
-            parts.append(
-                f"<details{is_open}><summary><b>{name.strip()}</b> {kind} <code>{inputs} → "
-                f"{outputs}</code> {parameters} parameters, {flops} FLOPs</summary>"
-            )
-        parts.append("</details>" * (depth + 1))
-        if self.error is not None:
-            parts.append(f"<p><b>failed:</b> {escape(self._describe_failure())}</p>")
-        return "".join([*parts, "</div>"])
 
 
 def trace_shapes(
@@ -186,13 +139,13 @@ def trace_shapes(
         >>> model = nn.Sequential(TokenEmbedding(100, 16), FeedForward(16, 64))
         >>> print(trace_shapes(model, torch.tensor([[5, 6, 7], [8, 9, 0]])))
         B = 2, L = 3, d_model = 16, d_ff = 64, V = 100
-        module               kind            in               out              parameters   FLOPs
-        model                Sequential      (B, L)           (B, L, d_model)       3,728  24,576
-          0                  TokenEmbedding  (B, L)           (B, L, d_model)       1,600       0
-          1                  FeedForward     (B, L, d_model)  (B, L, d_model)       2,128  24,576
-            up_projection    Linear          (B, L, d_model)  (B, L, d_ff)          1,088  12,288
-            dropout          Dropout         (B, L, d_ff)     (B, L, d_ff)              0       0
-            down_projection  Linear          (B, L, d_ff)     (B, L, d_model)       1,040  12,288
+        module               kind            in               out              parameters
+        model                Sequential      (B, L)           (B, L, d_model)       3,728
+          0                  TokenEmbedding  (B, L)           (B, L, d_model)       1,600
+          1                  FeedForward     (B, L, d_model)  (B, L, d_model)       2,128
+            up_projection    Linear          (B, L, d_model)  (B, L, d_ff)          1,088
+            dropout          Dropout         (B, L, d_ff)     (B, L, d_ff)              0
+            down_projection  Linear          (B, L, d_ff)     (B, L, d_model)       1,040
     """
     model = getattr(model, "_orig_mod", model)  # the module that torch.compile wrapped
     check(nn.Module, model=model)
@@ -202,9 +155,7 @@ def trace_shapes(
     known = {**(sizes or {}), **known, **(sizes or {})}  # the names that are given first
     calls: list[Call] = []
     error = None
-    counter = FlopCounterMode(display=False)
-    counter.mod_tracker = _NoTracker()
-    with torch.no_grad(), counter, _record_calls(model, calls, counter):
+    with torch.no_grad(), _record_calls(model, calls):
         try:
             model(*inputs, **keywords)
         except Exception as raised:  # whatever the model raises: the table shows it
@@ -215,28 +166,12 @@ def trace_shapes(
     return Trace(calls, known, error, failed)
 
 
-class _NoTracker(ModuleTracker):
-    """Tracks no modules: torch's tracker fails where a module is called with a parameter."""
-
-    def __enter__(self) -> "_NoTracker":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
 @contextmanager
-def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode) -> Iterator[None]:
-    """Append every call of every module inside the ``with`` block.
-
-    Calls of other threads are ignored, as the same model may be traced in each of them.
-    """
+def _record_calls(model: nn.Module, calls: list[Call]) -> Iterator[None]:
+    """Append every call of every module inside the ``with`` block."""
     active_calls: list[Call] = []
-    thread = get_ident()
 
-    def start(name: str, module: nn.Module, args: Any, kwargs: Any = None) -> None:
-        if get_ident() != thread:  # torch may pass no keywords then
-            return
+    def start(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         caller = active_calls[-1].name if active_calls else ""
         call = Call(
             name,
@@ -245,34 +180,27 @@ def _record_calls(model: nn.Module, calls: list[Call], counter: FlopCounterMode)
             len(active_calls),
             inputs=[tuple(each.shape) for each in find_tensors((args, kwargs))],
             parameters=sum(weight.numel() for weight in module.parameters()),
-            flops=-counter.get_total_flops(),
             in_features=getattr(module, "in_features", None),
         )
         calls.append(call)
         active_calls.append(call)
 
     def complete(name: str, module: nn.Module, args: Any, output: Any) -> None:
-        if get_ident() != thread:
-            return
         while active_calls[-1].name != name:  # ended by an exception that the model caught
-            active_calls.pop().flops += counter.get_total_flops()
+            active_calls.pop()
         call = active_calls.pop()
         call.outputs = [tuple(each.shape) for each in find_tensors(output)]
         call.completed = True
-        call.flops += counter.get_total_flops()
 
     with ExitStack() as hooks:
         hooks.enter_context(run_eagerly())
         hooks.enter_context(without_fast_path)
-        hooks.enter_context(without_fused_kernels)  # of which some versions count no operations
         for name, module in model.named_modules():
             before, after = partial(start, name), partial(complete, name)
             handle = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
             hooks.callback(handle.remove)
             hooks.callback(module.register_forward_hook(after).remove)
         yield
-    for call in active_calls:  # ended by an exception
-        call.flops += counter.get_total_flops()
 
 
 def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -286,10 +214,10 @@ def find_sizes(model: nn.Module, inputs: Sequence[tuple[int, ...]]) -> dict[str,
     are_ids = all(len(shape) == 2 for shape in inputs)
     order = ("S", "L") if are_ids and len(lengths) > 1 else ("L", "S")
     sizes |= dict(zip(order, lengths, strict=False))
-    features = _read_configuration(model)
+    features: dict[str, int] = {}
     for module in model.modules():
         features = _read_sizes(module) | features
-    return sizes | {name: features[name] for name in CONFIGURED if name in features}
+    return sizes | {name: features[name] for name in BLOCK_SIZES if name in features}
 
 
 def _read_sizes(module: nn.Module) -> dict[str, int]:
@@ -306,20 +234,6 @@ def _read_sizes(module: nn.Module) -> dict[str, int]:
         case TokenEmbedding(weight=weight):
             return dict(zip(("V", "d_model"), weight.shape, strict=True))
     return {}
-
-
-def _read_configuration(model: nn.Module) -> dict[str, int]:
-    """Read the sizes of a Hugging Face model from its configuration; none of other models."""
-    config = getattr(model, "config", None)
-    sizes = {
-        name: size
-        for name, attributes in CONFIGURED.items()
-        for attribute in reversed(attributes)
-        if isinstance(size := getattr(config, attribute, None), int)
-    }
-    if "d_model" in sizes and "H" in sizes:
-        sizes.setdefault("d_k", sizes["d_model"] // sizes["H"])
-    return sizes
 
 
 def name_sizes(shape: Sequence[int], sizes: Mapping[str, int]) -> list[str]:
