@@ -2,13 +2,12 @@
 
 A mask is a boolean matrix, and once several masks are combined, it no longer shows why a key is
 masked: the key may be padding, a future position, or outside of a sliding window.
-:func:`explain_mask` shows the reason for each masked position, as text or as a coloured table in a
-notebook. It also recognises the most common mistakes by their patterns.
+:func:`explain_mask` shows the reason for each masked position as text. It also recognises the most
+common mistakes by their patterns.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from string import ascii_letters
 
 import torch
@@ -19,12 +18,11 @@ from transformer_blocks._tables import align_columns
 from transformer_blocks.masks import UNMASKED, causal_mask
 
 SEVERAL, UNKNOWN = "+", "another reason"
-COLOURS = "#5b6270", "#9a5300", "#1d5fb8", "#86389a", "#1b7a4b"  # dark enough for white letters
 
 
 @dataclass(frozen=True)
 class MaskExplanation:
-    """The mask of one sequence and head with its reasons; print it, or show it in a notebook.
+    """The mask of one sequence and head with its reasons; print it.
 
     Attributes:
         queries: A label for each query, one per row.
@@ -61,28 +59,6 @@ class MaskExplanation:
         lines = [align_columns(rows, queries=self.queries, keys=self.keys)]
         lines += [f"masked as: {', '.join(legend)}"] if legend else ["nothing is masked"]
         lines += [f"warning: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """Format the table as HTML, with the reasons of each cell as a tooltip."""
-        letters = self.letters
-        colours = {reason: COLOURS[number % len(COLOURS)] for number, reason in enumerate(letters)}
-        border = "border:1px solid #8886;padding:.2em .5em;text-align:center"
-        heads = "".join(f"<th style='{border}'>{escape(key)}</th>" for key in self.keys)
-        lines = [f"<table style='border-collapse:collapse'><tr><th></th>{heads}</tr>"]
-        for query, row in zip(self.queries, self.reasons, strict=True):
-            cells = [f"<th style='{border};text-align:left'>{escape(query)}</th>"]
-            for cell in row:
-                mark = _mark([letters[reason] for reason in cell])
-                colour = f";background:{colours[cell[0]]};color:#fff" if cell else ""
-                reasons = "masked as " + " and ".join(cell) if cell else "not masked"
-                title = escape(reasons, quote=True)
-                cells.append(f'<td style="{border}{colour}" title="{title}">{escape(mark)}</td>')
-            lines.append(f"<tr>{''.join(cells)}</tr>")
-        lines.append("</table>")
-        legend = [f"<b>{escape(letter)}</b> {escape(reason)}" for reason, letter in letters.items()]
-        lines.append(f"<p>{', '.join(legend) or 'nothing is masked'}</p>")
-        lines += [f"<p><b>warning:</b> {escape(warning)}</p>" for warning in self.warnings]
         return "\n".join(lines)
 
 
@@ -170,8 +146,7 @@ def explain_mask(
         )
         for row in range(length)
     )
-    has_query_rows = any(each.dim() == 2 and len(each) > 1 for each in named.values())
-    warnings = _find_mistakes(combined, row_labels, rows_are_queries=has_query_rows)
+    warnings = _find_mistakes(combined, row_labels)
     return MaskExplanation(row_labels, key_labels, reasons, tuple(warnings))
 
 
@@ -186,11 +161,9 @@ def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
         return mask.cpu()
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
-    if not (len(mask) and mask.shape[1]):
-        raise ValueError(f"mask must have a sequence and a head to show, got {tuple(mask.shape)}")
     sizes = mask.shape[:2]
     for name, index, size in zip(("sequence", "head"), (sequence, head), sizes, strict=True):
-        if size > 1 and not 0 <= index < size:
+        if size != 1 and not 0 <= index < size:
             raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={index}")
         mask = mask[index if size > 1 else 0]
     return mask.cpu()
@@ -227,13 +200,11 @@ def _recognise(table: Tensor) -> dict[str, Tensor]:
     return reasons
 
 
-def _find_mistakes(table: Tensor, queries: Sequence[str], *, rows_are_queries: bool) -> list[str]:
-    """Describe patterns that look like mistakes; in a mask of shape (L, S), rows are queries."""
-    length, key_length = table.shape
+def _find_mistakes(table: Tensor, queries: Sequence[str]) -> list[str]:
+    """Describe patterns that look like mistakes."""
     if not table.numel():
         return []
     warnings = []
-    future = causal_mask(length, key_length)
     reasons, inverse = _recognise(table), _recognise(~table)
     if UNKNOWN in reasons and inverse and UNKNOWN not in inverse:
         if list(inverse) == ["padding"]:
@@ -246,15 +217,6 @@ def _find_mistakes(table: Tensor, queries: Sequence[str], *, rows_are_queries: b
                 f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; "
                 "True hides"
             )
-    is_causal = torch.equal(table, future | table.all(dim=0))
-    at_end = table.flip(1).cumprod(1).flip(1).bool()  # keys that are masked with all after them
-    has_lengths = torch.equal(table, at_end) and len(table.sum(1).unique()) > 1
-    if rows_are_queries and length == key_length and has_lengths and not is_causal:
-        warnings.append(
-            f"shape {(length, key_length)} is ambiguous: it is read as (L, S), one row per query; "
-            "if a row is the padding mask of a sequence, pass the shape (B, 1, 1, S), as "
-            "padding_mask(tokens) returns it"
-        )
     for query, row in zip(queries, table.tolist(), strict=True):
         if all(row):
             warnings.append(f"query {query} is fully masked: its output is zero")
