@@ -7,9 +7,7 @@ ranks.
 
 import contextlib
 import io
-import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -29,6 +27,7 @@ from transformer_blocks.inspection.comparison import (
     find_instability,
     measure_changes,
     perturb,
+    to_float64,
 )
 from transformer_blocks.interop import assert_equivalent
 
@@ -199,18 +198,32 @@ def check_loss(
         )
     if tolerance is None:
         tolerance = torch.finfo(logits.dtype).eps ** 0.75
-    rows = len(target)
-    compute = partial(_Loss, function, tolerance)
-    whole = compute(logits, target)
-    if not whole.is_finite:
+    rows, length = target.shape
+    whole = _differentiate(function, logits, target)
+    if not _are_finite(whole):
         return Report("loss", ("the loss or its gradient is not finite",))
 
     def compare(what: str, *batch: Tensor) -> list[str]:
         """Describe how the loss of another batch, or of other parts, differs."""
-        return whole.compare(compute(*batch), what, real)
+        other, problems = _differentiate(function, *batch), []
+        if not _are_finite(other):
+            return [f"the loss is not finite {what}"]
+        if "gradient" in other:
+            other["gradient"] = other["gradient"][:rows, :length]
+        for name in whole.keys() & other.keys():
+            before, after = (
+                each[name][real] if name == "gradient" else each[name] for each in (whole, other)
+            )
+            largest = max(float(before.abs().max()), float(after.abs().max()))
+            difference = float((after - before).abs().max())
+            if difference > tolerance * largest:
+                problems.append(
+                    f"the {name} changes by up to {difference:.2g}, of {largest:.2g}, {what}"
+                )
+        return problems
 
     problems = []
-    if whole.gradient is not None and bool(whole.gradient[~real].any()):
+    if "gradient" in whole and bool(whole["gradient"][~real].any()):
         problems.append("the gradient of logits at padded targets is not zero")
     noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
     other = torch.where(real[..., None], logits, logits + noise)
@@ -222,20 +235,16 @@ def check_loss(
     )
     if rows > 1:
         problems += compare("if each row is a part of its own", logits, *target.split(1))
-        problems += compare(
-            "if the first row is one part and the others another",
-            *(logits, *target.split([1, rows - 1])),
-        )
-    used = [row for row in range(rows) if bool(real[row].any())]
-    if rows > 1 and whole.value is not None:  # a mean, or a sum, over tokens
-        losses = [compute(logits[[row]], target[[row]]).value or 0.0 for row in used]
-        count = zip(real.sum(1)[used].tolist(), losses, strict=True)
-        mean = sum(n * loss for n, loss in count) / int(real.sum())
-        limit = 4 * tolerance * max(abs(whole.value), *map(abs, losses))
-        if min(abs(whole.value - mean), abs(whole.value - sum(losses))) > limit:
+    if rows > 1 and "loss" in whole:  # a mean, or a sum, over tokens
+        used = real.any(dim=1).nonzero().flatten().tolist()
+        losses = [_differentiate(function, logits[[row]], target[[row]])["loss"] for row in used]
+        counts, alone, loss = real.sum(1)[used].cpu(), torch.stack(losses), whole["loss"]
+        mean = counts.to(alone) @ alone / counts.sum()
+        limit = 4 * tolerance * float(torch.cat([alone, loss[None]]).abs().max())
+        if min(float((loss - mean).abs()), float((loss - alone.sum()).abs())) > limit:
             problems.append(
-                f"the loss of the batch is {whole.value:.4g}, and the mean of the losses of its "
-                f"rows, weighted by their tokens, {mean:.4g}"
+                f"the loss of the batch is {float(loss):.4g}, and the mean of the losses of its "
+                f"rows, weighted by their tokens, {float(mean):.4g}"
             )
     padding = torch.full_like(target[:1], padding_id)
     problems += compare(
@@ -244,58 +253,26 @@ def check_loss(
     return Report("loss", tuple(problems))
 
 
-class _Loss:
-    """The loss of a batch that is divided into parts, and its gradient."""
-
-    def __init__(
-        self,
-        function: Callable[[Parts], Tensor | None],
-        tolerance: float,
-        logits: Tensor,
-        *targets: Tensor,
-    ) -> None:
-        leaf = logits.detach().clone().requires_grad_()
-        pieces = leaf.split([len(target) for target in targets])
-        with torch.enable_grad():
-            loss = function(
-                [(each, target.clone()) for each, target in zip(pieces, targets, strict=True)]
-            )
-            if loss is not None and not isinstance(loss, Tensor):
-                loss = torch.tensor(float(loss))
-            if loss is not None and loss.requires_grad and leaf.grad is None:
-                loss.sum().backward()
-        self.value = None if loss is None else float(loss.detach().sum())
-        self.gradient = leaf.grad
-        self.tolerance = tolerance
-
-    @property
-    def is_finite(self) -> bool:
-        gradient = self.gradient
-        return (self.value is None or math.isfinite(self.value)) and (
-            gradient is None or bool(gradient.isfinite().all())
+def _differentiate(
+    function: Callable[[Parts], Tensor | None], logits: Tensor, *targets: Tensor
+) -> dict[str, Tensor]:
+    """Compute the loss of a batch that is divided into parts, and its gradient, as far as known."""
+    leaf = logits.detach().clone().requires_grad_()
+    pieces = leaf.split([len(target) for target in targets])
+    with torch.enable_grad():
+        loss = function(
+            [(each, target.clone()) for each, target in zip(pieces, targets, strict=True)]
         )
+        if loss is not None and not isinstance(loss, Tensor):
+            loss = torch.tensor(float(loss))
+        if loss is not None and loss.requires_grad and leaf.grad is None:
+            loss.sum().backward()
+    found = {"loss": None if loss is None else to_float64(loss.detach().sum())}
+    return {k: v for k, v in (found | {"gradient": leaf.grad}).items() if v is not None}
 
-    def compare(self, other: "_Loss", what: str, real: Tensor) -> list[str]:
-        """Describe the differences of the loss, and of the gradient at real tokens."""
-        if not other.is_finite:
-            return [f"the loss is not finite {what}"]
-        problems = []
-        if self.value is not None and other.value is not None:
-            difference = abs(other.value - self.value)
-            if difference > self.tolerance * max(abs(self.value), abs(other.value)):
-                problems.append(
-                    f"the loss changes from {self.value:.4g} to {other.value:.4g} {what}"
-                )
-        if self.gradient is not None and other.gradient is not None:
-            rows, length = real.shape
-            before, after = self.gradient[real], other.gradient[:rows, :length][real]
-            largest = max(float(before.abs().max()), float(after.abs().max()))
-            difference = float((after - before).abs().max())
-            if difference > self.tolerance * largest:
-                problems.append(
-                    f"the gradient changes by up to {difference:.2g}, of {largest:.2g}, {what}"
-                )
-        return problems
+
+def _are_finite(found: Mapping[str, Tensor]) -> bool:
+    return all(bool(each.isfinite().all()) for each in found.values())
 
 
 @checked
