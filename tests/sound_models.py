@@ -395,24 +395,6 @@ class Siamese(nn.Module):
         return torch.cat([first, second], dim=1)
 
 
-class Tagged(nn.Module):
-    """Words and their tags, two parts of one sequence."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.tags = nn.Embedding(VOCABULARY, D), nn.Embedding(VOCABULARY, D)
-        self.positions = SinusoidalPositionalEncoding(D)
-        self.layer = nn.TransformerEncoderLayer(**LAYER)
-
-    def forward(self, words: Tensor, tags: Tensor) -> Tensor:
-        return self.layer(self.positions(self.words(words) + self.tags(tags)))
-
-
-@sound
-def two_ids_for_each_position() -> Sound:
-    return Sound(Tagged(), (FULL, FULL.flip(0)), "encoder")
-
-
 @sound
 def two_sequences_with_named_masks() -> Sound:
     other = TOKENS.flip(0)

@@ -18,10 +18,7 @@ from transformer_blocks.inspection.soundness.subject import Subject, find_output
 def check_steps(
     subject: Subject, causal: bool, new_step_model: Callable[[], StepModel] | None
 ) -> list[str]:
-    """Check that cached decoding steps give the outputs of one full pass.
-
-    Ids are decoded as they are. Vectors are numbered, and decoded by their numbers.
-    """
+    """Check that cached decoding steps give the outputs of one full pass."""
     if subject.group is None:
         raise NotTriedError("there is one output for each row, so that nothing is decoded")
     if not causal and new_step_model is None:
@@ -29,18 +26,18 @@ def check_steps(
     contents = subject.example.contents(subject.group)
     if len({id(value) for value in contents.values()}) > 1:
         raise NotTriedError("the model takes several tensors for each position")
+    if any(value.is_floating_point() for value in contents.values()):
+        raise NotTriedError("the model takes vectors, and ids are decoded")
     make_steps = find_steps(subject, new_step_model)
     filled = fill_padding(subject, subject.group)
     layout = filled.example.given()
     value = next(iter(filled.example.contents(subject.group).values()))
-    numbers = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2])
-    tokens = value if _holds_ids(value) else numbers.to(value.device)
 
     def full_pass(tokens: Tensor) -> Tensor:
-        return filled(layout, values=dict.fromkeys(contents, _embed(value, tokens)))
+        return filled(layout, values=dict.fromkeys(contents, tokens))
 
     new_steps = partial(make_steps, filled)
-    report = check_cache(full_pass, new_steps, tokens, tolerance=subject.tolerance)
+    report = check_cache(full_pass, new_steps, value, tolerance=subject.tolerance)
     return list(report.problems)
 
 
@@ -66,15 +63,6 @@ def fill_padding(subject: Subject, group: int) -> Subject:
     )
 
 
-def _holds_ids(value: Tensor) -> bool:
-    return value.dim() == 2 and not value.is_floating_point()
-
-
-def _embed(value: Tensor, tokens: Tensor) -> Tensor:
-    """Return ids as they are, or the vectors with these numbers."""
-    return tokens if _holds_ids(value) else value.flatten(0, 1)[tokens]
-
-
 def find_steps(
     subject: Subject, new_step_model: Callable[[], StepModel] | None
 ) -> Callable[[Subject], StepModel]:
@@ -86,8 +74,6 @@ def find_steps(
         known = inspect.signature(model.forward).parameters
         if {"past_key_values", "use_cache"} <= known.keys():
             return PastKeyValuesSteps
-        if hasattr(model, "new_cache") and "cache" in known:
-            return NewCacheSteps
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
@@ -115,7 +101,7 @@ class PastKeyValuesSteps:
         for argument in example.arguments:
             is_now = argument.kind in ("content", "indices")
             if argument.kind == "content" and self.group in argument.groups:
-                given[argument.name] = _embed(argument.value, tokens)[:, None]
+                given[argument.name] = tokens[:, None]
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
                 mask = example.build_argument(argument, prefix)
                 given[argument.name] = mask[..., -1:, :]
@@ -126,46 +112,16 @@ class PastKeyValuesSteps:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
-        output = find_output(self.run(self.make_arguments(tokens)))
-        if output is None:
-            raise NotTriedError("the model returned no tensor of numbers")
+        arguments = self.make_arguments(tokens) | {"past_key_values": self.cache, "use_cache": True}
+        result = self.subject.model(**arguments)
+        self.cache = getattr(result, "past_key_values", None)
+        output = find_output(result)
+        if self.cache is None or output is None:
+            raise NotTriedError("the model returned no past_key_values or no outputs")
         return output[:, -1]
 
     def reorder(self, rows: Tensor) -> None:
-        """Reorder the cache and the arguments that have one entry for each row."""
+        """Reorder the cache, if there is one, and the arguments that have an entry for each row."""
         self.rows = [self.rows[row] for row in rows.tolist()]
-        self.reorder_cache(rows)
-
-    def run(self, arguments: dict[str, Any]) -> Any:
-        """Run a step of the model with the cache, and keep the cache that it returns."""
-        arguments = arguments | {"past_key_values": self.cache, "use_cache": True}
-        result = self.subject.model(**arguments)
-        self.cache = getattr(result, "past_key_values", None)
-        if self.cache is None:
-            raise NotTriedError("the model returned no past_key_values")
-        return result
-
-    def reorder_cache(self, rows: Tensor) -> None:
-        """Reorder the cache, if there is one."""
         if self.cache is not None:
             self.cache.reorder_cache(rows)
-
-
-class NewCacheSteps(PastKeyValuesSteps):
-    """Decoding steps of a stack of these blocks, with the cache that its ``new_cache`` returns."""
-
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        model: Any = subject.model
-        self.cached = inspect.signature(model.new_cache).parameters.keys()
-        given = {each.name: each.value for each in subject.example.arguments}
-        self.cache = model.new_cache(**{name: given[name] for name in given.keys() & self.cached})
-
-    def run(self, arguments: dict[str, Any]) -> Any:
-        """Run a step of the model with the cache."""
-        new = {name: value for name, value in arguments.items() if name not in self.cached}
-        return self.subject.model(**new, cache=self.cache)
-
-    def reorder_cache(self, rows: Tensor) -> None:
-        """Reorder the cache."""
-        self.cache.reorder(rows)

@@ -38,17 +38,13 @@ class _Sequence:
         return self.parts[0].value.shape[1]
 
 
-def read_example(
-    model: Callable[..., Any], example: Any, padding_id: int | None, *, together: bool = False
-) -> Example:
+def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:
     """Find out what the arguments of a model mean.
 
     Args:
         model: The module or function.
         example: A tensor, a tuple of arguments or a mapping of keyword arguments.
         padding_id: Id of the padding token, if the model finds padding by it.
-        together: Take sequences of one length for parts of one sequence, as a model does that adds
-            several embeddings.
 
     Raises:
         TypeError: If the example is not a tensor, a tuple or list, or a mapping.
@@ -61,7 +57,7 @@ def read_example(
     for name, value in named:
         argument = Argument(name, value, _classify(name, value, batch_size))
         if argument.kind == "content":
-            number = _find_group(argument, sequences, together)
+            number = _find_group(argument, sequences)
             if number == len(sequences):
                 sequences.append(_Sequence([], set()))
             sequences[number].parts.append(argument)
@@ -141,13 +137,13 @@ def _classify(name: str, value: Any, batch_size: int) -> str:
     return "rows"
 
 
-def _find_group(argument: Argument, sequences: list[_Sequence], together: bool) -> int:
+def _find_group(argument: Argument, sequences: list[_Sequence]) -> int:
     """Find the sequence of an argument: of the same tensor, or of the same role; or a new one."""
     for number, sequence in enumerate(sequences):
         if any(argument.value is part.value for part in sequence.parts):
             return number
         has_role = bool(sequence.roles) and find_roles(argument.name) == sequence.roles
-        if (together or has_role) and argument.value.shape[1] == sequence.length:
+        if has_role and argument.value.shape[1] == sequence.length:
             return number
     return len(sequences)
 

@@ -121,8 +121,6 @@ def find_output(result: Any) -> Tensor | None:
         value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
         if isinstance(value, Tensor):
             return value.detach()
-    if isinstance(result, nn.utils.rnn.PackedSequence):
-        return None
     if dataclasses.is_dataclass(result):
         result = [getattr(result, field.name) for field in dataclasses.fields(result)]
     values = result.values() if isinstance(result, Mapping) else result

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -39,7 +38,6 @@ from transformer_blocks.inspection.soundness.reading import guess_padding, read_
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
-FAR = 128  # positions of padding that are added to see whether there are more outputs
 WIDTH = 100  # columns of a printed table
 
 
@@ -153,8 +151,7 @@ def check_soundness(
         padding_id: Id of the padding token, if the model finds padding by its id.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
-            the rows of the example. The cache of a Hugging Face model, and that of a bare stack of
-            these blocks, is found without it.
+            the rows of the example. The cache of a Hugging Face model is found without it.
         tolerance: Largest change that is ignored, in standard deviations of the outputs. The
             default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
             rounding is the same.
@@ -212,11 +209,6 @@ def check_soundness(
         except NotTriedError as reason:
             raise ValueError(f"{reason}; nothing can be compared") from None
         find_positions(subject)
-        if len(subject.fixed) > 1:  # sequences whose lengths cannot be changed one at a time
-            together = read_example(model, example, padding_id, together=True)
-            other = Subject(model, together, tolerance)
-            find_positions(other)
-            subject = subject if other.fixed else other
         return _examine(subject, causal, new_step_model)
 
 
@@ -267,25 +259,13 @@ def find_positions(subject: Subject) -> None:
             continue
         if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
-        else:
-            subject.resampled |= len(shapes[0]) > 2 and is_resampled(subject, number, row)
     subject.fixed = frozenset(fixed)
-    if found is None and fixed:
-        output = subject(example.given())
+    output = subject(example.given())
+    if found is None and output.dim() > 2:
         fitting = [n for n in fixed if example.groups[n].length == output.shape[1]]
-        found = fitting[0] if fitting and output.dim() > 2 else None
+        found = fitting[0] if fitting else None
+        subject.resampled = bool(example.groups) and found is None
     subject.group = found
-
-
-def is_resampled(subject: Subject, number: int, row: int) -> bool:
-    """Return whether the number of outputs depends on the length of the row."""
-    example = subject.example
-    length = subject(example.alone(row)).shape[1]
-    for extra in (FAR, 1):
-        with suppress(Exception):  # such as that of a model with a largest length
-            if subject(example.padded(number, extra, "right", [row])).shape[1] != length:
-                return True
-    return False
 
 
 def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
