@@ -226,14 +226,17 @@ def test_models_without_a_scale_and_prepared_models_are_refused() -> None:
 
 
 def test_a_module_that_returns_no_tensor_cannot_be_ablated() -> None:
-    recurrent = nn.LSTM(4, 4)
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> list[Tensor]:
+            return [x, x]
+
     with (
         pytest.raises(
-            TypeError, match=r"^a module to ablate must return a tensor, got tuple from LSTM"
+            TypeError, match=r"^a module to ablate must return a tensor, got list from Pair"
         ),
-        ablate(recurrent, modules=[""]),
+        ablate(pair := Pair(), modules=[""]),
     ):
-        recurrent(torch.randn(2, 1, 4))
+        pair(torch.randn(2, 1, 4))
 
 
 def test_a_copy_made_inside_the_block_computes_with_its_own_weights() -> None:
@@ -248,13 +251,6 @@ def test_a_copy_made_inside_the_block_computes_with_its_own_weights() -> None:
     ("parts", "message"),
     [
         ({"heads": [1.5]}, r"^heads must map names of attention layers to collections of head ind"),
-        ({"heads": {"": [True]}}, r"^heads\[''\] must be an int, got heads\[''\]=True$"),
-        ({"heads": {"": 1}}, r"^heads\[''\] must be a collection, got 1$"),
-        (
-            {"modules": "layers.0"},
-            r"^modules must be a collection of module names, got 'layers\.0'$",
-        ),
-        ({"residuals": None}, r"^residuals must be a collection of module names, got None$"),
         ({"scale": "no"}, r"^scale must be True or False, got scale='no'$"),
         ({"positions": 0}, r"^positions must be True or False, got positions=0$"),
     ],

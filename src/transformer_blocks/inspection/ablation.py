@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Rule, check, checked
+from transformer_blocks._contracts import Rule, checked
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
@@ -25,25 +25,14 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
-def _test_names(name: str, names: object) -> None:
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise TypeError(f"{name} must be a collection of module names, got {names!r}")
-
-
 def _test_heads(name: str, heads: object) -> None:
     if not isinstance(heads, Mapping):
         raise TypeError(
             f"{name} must map names of attention layers to collections of head indices, "
             f"got {heads!r}"
         )
-    for layer, numbers in heads.items():
-        if isinstance(numbers, str) or not isinstance(numbers, Collection):
-            raise TypeError(f"{name}[{layer!r}] must be a collection, got {numbers!r}")
-        for number in numbers:
-            check(int, **{f"{name}[{layer!r}]": number})
 
 
-Names = Annotated[Collection[str], Rule("module names", _test_names)]
 Heads = Annotated[Mapping[str, Collection[int]], Rule("heads by module name", _test_heads)]
 
 
@@ -53,8 +42,8 @@ def ablate(
     model: nn.Module,
     *,
     heads: Heads | None = None,
-    modules: Names = (),
-    residuals: Names = (),
+    modules: Collection[str] = (),
+    residuals: Collection[str] = (),
     positions: bool = False,
     scale: bool = False,
 ) -> Iterator[None]:
@@ -159,7 +148,7 @@ def ablate(
                     f"heads of {name!r} could not be ablated: no attention was observed in it, but "
                     f"in {sorted(observation.seen)}"
                 )
-            if name in observation.undivided or name in observation.partly_seen:
+            if name in observation.undivided:
                 raise ValueError(
                     f"heads of {name!r} cannot be told apart: its attention weights are not of "
                     "shape (B, H, L, S)"
@@ -173,8 +162,7 @@ def _mask_heads(
 
 
 def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:
-    is_recurrent = isinstance(module, nn.RNNBase)  # its state is an output too
-    if isinstance(output, tuple) and isinstance(output[0], Tensor) and not is_recurrent:
+    if isinstance(output, tuple) and isinstance(output[0], Tensor):
         return torch.zeros_like(output[0]), *output[1:]  # what follows is, for example, a cache
     if not isinstance(output, Tensor):
         raise TypeError(
