@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.backends import cuda, mha
+from torch.backends import mha
 
 from transformer_blocks._contexts import SharedContext, eager_execution
 from transformer_blocks.attention import attention_weights
@@ -92,33 +92,22 @@ _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
 
 @contextmanager
-def _set_flags(*flags: tuple[Callable[[], bool], Callable[[bool], object], bool]) -> Iterator[None]:
-    """Set flags of torch inside the ``with`` block; each has a getter, a setter and a value."""
-    before = [get() for get, _, _ in flags]
-    for _, set_flag, value in flags:
-        set_flag(value)
+def _set_flag(
+    get: Callable[[], bool], set_flag: Callable[[bool], object], value: bool
+) -> Iterator[None]:
+    """Set a flag of torch inside the ``with`` block."""
+    before = get()
+    set_flag(value)
     try:
         yield
     finally:
-        for (_, set_flag, _), value in zip(flags, before, strict=True):
-            set_flag(value)
+        set_flag(before)
 
 
 without_fast_path = SharedContext(
-    lambda: _set_flags((mha.get_fastpath_enabled, mha.set_fastpath_enabled, False))
+    lambda: _set_flag(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
 )
 """Let the modules of torch.nn call each of their parts inside the ``with`` block."""
-
-without_fused_kernels = SharedContext(
-    # Not sdpa_kernel: with torch 2.15 it has to end in the thread in which it began.
-    lambda: _set_flags(
-        (cuda.flash_sdp_enabled, cuda.enable_flash_sdp, False),
-        (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, False),
-        (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, False),
-        (cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
-    )
-)
-"""Let torch compute attention by its explicit implementation inside the ``with`` block."""
 
 
 @contextmanager
@@ -129,7 +118,7 @@ def without_gradients() -> Iterator[None]:
     too, whose gradients would be lost.
     """
     cache = torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False
-    with _set_flags(cache), torch.no_grad():
+    with _set_flag(*cache), torch.no_grad():
         yield
 
 

@@ -2,17 +2,13 @@
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import debug_unwrap
 
 from transformer_blocks.inspection.projections import Projections
-
-ChangeShape = Callable[[tuple[int, int]], None]
-"""A function of B and H that divides the first dimension, B * H, of what was recorded."""
 
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
@@ -24,14 +20,13 @@ class Observation:
         model: The model whose attention is observed.
         ignored: Modules whose attention is not observed here, nor that of their submodules.
         record: Function that receives the name and the weights (or the projections) of each
-            attention, and returns a function that changes their shape; None to record nothing.
+            attention; None to record nothing.
         of_projections: Whether projections are recorded, and not weights.
         only: Function of a module's name that returns whether its attention is recorded.
         heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
 
     Attributes:
         seen: Names of the modules in which attention was observed.
-        partly_seen: Names of the modules in which attention was seen that cannot be recorded.
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules whose attention weights had no dimension of heads.
         called: Names of modules whose class is named after attention and that were executed.
@@ -43,7 +38,7 @@ class Observation:
         model: nn.Module,
         *,
         ignored: Collection[nn.Module] = (),
-        record: Callable[[str, Any], ChangeShape] | None = None,
+        record: Callable[[str, Any], None] | None = None,
         of_projections: bool = False,
         only: Callable[[str], bool] = lambda name: True,
         heads: Mapping[str, Collection[int]] | None = None,
@@ -53,7 +48,6 @@ class Observation:
         self._record, self.of_projections = record, of_projections
         self.only, self.heads = only, heads or {}
         self.seen: set[str] = set()
-        self.partly_seen: set[str] = set()
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
         self.called: set[str] = set()
@@ -63,38 +57,25 @@ class Observation:
         """Return whether the attention of a module is recorded."""
         return self._record is not None and self.only(name)
 
-    def compute(
-        self,
-        name: str,
-        find_weights: Callable[..., Any],
-        find_projections: Callable[..., Any],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Compute what is recorded of a module, or None; if an error is raised, note it."""
-        find = find_projections if self.of_projections else find_weights
+    def compute(self, name: str, find: Sequence[Callable[..., Any]], *args: Any, **kw: Any) -> Any:
+        """Compute what is recorded of a module, or None; if an error is raised, note it.
+
+        Args:
+            name: Name of the module.
+            find: The functions that compute weights, and projections.
+            args: Positional arguments of either.
+            kw: Keyword arguments of either.
+        """
         try:
-            return find(*args, **kwargs) if self.is_recorded(name) else None
+            return find[self.of_projections](*args, **kw) if self.is_recorded(name) else None
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return None
 
-    def note_failure(self, error: Exception) -> None:
-        """Note why nothing could be recorded of the module that is being executed."""
-        found = self.find()
-        if found is not None:
-            self.has_run = True
-            self.failed[found[0]] = str(error)
-
-    def record(self, name: str, recorded: Tensor | Projections | None) -> ChangeShape | None:
+    def record(self, name: str, recorded: Tensor | Projections | None) -> None:
         """Record the weights or the projections of one attention of a module, if there are any."""
-        if recorded is None or self._record is None:
-            return None
-        sample = recorded.query if isinstance(recorded, Projections) else recorded
-        if debug_unwrap(sample).dim() != sample.dim():  # no numbers outside of torch.vmap
-            self.failed[name] = "it was executed by torch.vmap"
-            return None
-        return self._record(name, apply(_as_four_dimensional, recorded))
+        if recorded is not None and self._record is not None:
+            self._record(name, apply(_as_four_dimensional, recorded))
 
     def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
         """Replace the outputs of heads by zeros; ``place`` is the dimension of the heads."""

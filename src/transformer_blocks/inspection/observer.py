@@ -19,7 +19,7 @@ package, FlexAttention, compiled and exported code, and attention without a soft
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any
@@ -32,7 +32,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks._contexts import SharedContext
 from transformer_blocks.inspection.changes import without_gradients
-from transformer_blocks.inspection.observation import ChangeShape, Observation
+from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.projections import (
     Projections,
     count_folded_heads,
@@ -57,7 +57,6 @@ class AttentionMode(TorchFunctionMode):
         self.observations: list[Observation] = []
         self.is_in_fast_path = False
         self.weights: Any = WeakTensorKeyDictionary()  # results of softmax: _Weights
-        self.products: Any = WeakTensorKeyDictionary()  # results of products: list[_Product]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -80,12 +79,9 @@ class AttentionMode(TorchFunctionMode):
         """Observe ``F.scaled_dot_product_attention``."""
         output = func(*args, **kwargs)
         for observation, name, module in self._find_observations():
-            if output.dim() > 4:
-                observation.partly_seen.add(name)
-                continue
             groups = count_folded_heads(module, *args, **kwargs)
             find = scaled_dot_product_weights, scaled_dot_product_projections
-            recorded = observation.compute(name, *find, *args, **kwargs)
+            recorded = observation.compute(name, find, *args, **kwargs)
             recorded, separate = (unpack_heads(each, groups) for each in (recorded, output))
             observed = self._observe(observation, name, recorded, separate)
             output = output if observed is separate else observed.view(output.shape)
@@ -96,7 +92,7 @@ class AttentionMode(TorchFunctionMode):
         kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
         for observation, name, _ in self._find_observations():
             find = torch_layer_weights, torch_layer_projections
-            observation.record(name, observation.compute(name, *find, func, kwargs))
+            observation.record(name, observation.compute(name, find, func, kwargs))
             # The output projection reads the concatenated heads. If the columns of its weight that
             # multiply a head are zero, that head does not contribute.
             if name in observation.heads:
@@ -111,7 +107,7 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if output.dim() > 1 and dim in (-1, output.dim() - 1):
-            self.weights[output] = _Weights(output.detach(), has_blocks=output.dim() > 4)
+            self.weights[output] = _Weights(output.detach())
         return output
 
     def follow_change(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,8 +115,6 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         if not isinstance(output, Tensor) or output is args[0]:
             return output
-        if args[0] in self.products:
-            return self._divide_heads(func, args, kwargs, output)
         remembered = self._find_remembered(args[:1])
         if remembered is None:
             return output
@@ -163,19 +157,13 @@ class AttentionMode(TorchFunctionMode):
         for term, operand in zip(terms.split(","), operands, strict=True):
             remembered = self._find_remembered([operand])
             if remembered is not None and term[-1] not in result:
-                heads = term[1 if len(term) == 4 else 0]  # with three letters, the batch is first
-                place = None if "." in term + result else result.find(heads)
+                place = 1 if "." in term + result else result.find(term[1])
                 output = self._observe_weights(remembered, output, place)
         return output
 
-    def _observe_weights(
-        self, remembered: "_Weights", output: Tensor, place: int | None = None
-    ) -> Tensor:
+    def _observe_weights(self, remembered: "_Weights", output: Tensor, place: int = 1) -> Tensor:
         """Observe a product of the result of a softmax and values."""
         for observation, name, _ in self._find_observations():
-            if remembered.has_blocks:
-                observation.partly_seen.add(name)
-                continue
             weights = None
             is_recorded = observation.is_recorded(name) and not observation.of_projections
             if is_recorded and (observation, name) not in remembered.recorded:
@@ -190,58 +178,17 @@ class AttentionMode(TorchFunctionMode):
         name: str,
         recorded: Tensor | Projections | None,
         output: Tensor,
-        place: int | None = None,
+        place: int = 1,
     ) -> Tensor:
         """Record weights or projections (if not None), and replace heads of the output by zeros.
 
-        The output is the product of weights and values. ``place`` is its dimension of heads, or its
-        dimension of the batch if it has only three; -1 if this is not known. The default is that of
-        torch's functions.
+        The output is the product of weights and values. ``place`` is its dimension of heads; -1 if
+        this is not known.
         """
-        change_shape = observation.record(name, recorded)
-        if place is None:
-            place = 1 if output.dim() == 4 else 0
-        if output.dim() != 4 or place < 0:
-            observation.undivided.add(name)
-        if output.dim() == 3 and place == 0:
-            product = _Product(observation, name, output.shape[0], output.shape[2], change_shape)
-            self.products[output] = [*self.products.get(output, []), product]
+        observation.record(name, recorded)
         if output.dim() == 4 and place >= 0:
-            output = observation.ablate(name, output, place)
-        return output
-
-    def _divide_heads(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-    ) -> Tensor:
-        """Find the numbers B and H of a product of B * H matrices, once it is reshaped.
-
-        ``torch.bmm`` needs three dimensions: (B * H, L, S) times (B * H, S, d_k). B and H are known
-        when the product is reshaped: to (B, H, L, d_k), or, if the length was made the first
-        dimension, to (L, B, H * d_k).
-        """
-        source, undivided = args[0], []
-        for product in self.products[source]:
-            place = product.place
-            if func not in _DIVISIONS or output.shape == source.shape:
-                if _exchanges_first_two(func, args, kwargs):
-                    product = replace(product, place=1 - place)
-                undivided.append(product)
-            elif output.dim() > place + 1 and product.size % max(output.shape[place], 1) == 0:
-                batch = output.shape[place]
-                heads = product.size // max(batch, 1)
-                features = heads * product.features if place == 1 else heads
-                if output.shape[place + 1] not in (heads, features):
-                    continue
-                if product.change_shape is not None:
-                    product.change_shape((batch, heads))
-                name, observation = product.name, product.observation
-                observation.undivided.discard(name)
-                if name in observation.heads:
-                    divided = source.unflatten(place, (batch, heads))
-                    source = observation.ablate(name, divided, place + 1).flatten(place, place + 1)
-                    output = func(source, *args[1:], **kwargs)
-        if undivided and output.dim() == 3:
-            self.products[output] = undivided
+            return observation.ablate(name, output, place)
+        observation.undivided.add(name)
         return output
 
     def _find_observations(self) -> Iterator[tuple[Observation, str, nn.Module]]:
@@ -267,43 +214,12 @@ class _Weights:
     Attributes:
         weights: The weights, before dropout.
         is_dropped: Whether the result has been changed by a dropout, and differs from the weights.
-        has_blocks: Whether the softmax had more than four dimensions: (B, H, L, S) and others.
         recorded: The observations that recorded the weights, with the name of the module.
     """
 
     weights: Tensor
-    has_blocks: bool
     is_dropped: bool = False
     recorded: list[tuple[Observation, str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Product:
-    """A product of weights and values that has three dimensions: the heads may be divided later.
-
-    Attributes:
-        observation: The observation of the module in which it was computed.
-        name: Name of the module.
-        size: Size of the dimension that holds the batch, and perhaps the heads.
-        features: Size of the last dimension.
-        change_shape: Function that divides the first dimension of what was recorded.
-        place: Index of the dimension that holds the batch.
-    """
-
-    observation: Observation
-    name: str
-    size: int
-    features: int
-    change_shape: ChangeShape | None
-    place: int = 0
-
-
-def _exchanges_first_two(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a function transposes the first two of three dimensions."""
-    if func in (Tensor.transpose, torch.transpose):
-        return sorted(dim % 3 for dim in (*args[1:], *kwargs.values())) == [0, 1]
-    dims = kwargs.get("dims", args[1] if len(args) == 2 else args[1:])
-    return func in (Tensor.permute, torch.permute) and [dim % 3 for dim in dims] == [1, 0, 2]
 
 
 FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
@@ -339,7 +255,6 @@ def observe(observation: Observation) -> Iterator[None]:
                     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
                     _local.is_active = False
                     mode.weights.clear()
-                    mode.products.clear()
 
 
 @contextmanager
@@ -385,14 +300,9 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
         try:  # the mode calls the function, and torch suspends the mode during the call
             output = handle_torch_function(forward, (), module, *args, **kwargs)
             parts = {id(part) for part in module.modules()}
-            observations = [each for each in mode.observations if parts & each.modules.keys()]
-            if observations:
-                try:
-                    with without_gradients():
-                        forward(module, *args, **kwargs)
-                except Exception as error:  # whatever it is: the model itself must not be disturbed
-                    for observation in observations:
-                        observation.note_failure(error)
+            if any(parts & observation.modules.keys() for observation in mode.observations):
+                with suppress(Exception), without_gradients():  # the model must not be disturbed
+                    forward(module, *args, **kwargs)
         finally:
             mode.is_in_fast_path = False
         return output
@@ -425,7 +335,6 @@ _FOLLOWED = (
     *(torch.reshape, torch.unsqueeze, torch.squeeze, torch.transpose, torch.permute),
     *(torch.flatten, torch.unflatten, torch.masked_fill, torch.nan_to_num),
 )
-_DIVISIONS = Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten, torch.unflatten
 _NOTED = {F.linear, torch.addmm, torch.conv1d, torch.conv2d, torch.einsum, *_PRODUCT}
 """Functions in which a module computes something, which may be an attention that is not seen."""
 

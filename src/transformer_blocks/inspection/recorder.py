@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.attention import attention_weights, matmul_by_head
 from transformer_blocks.inspection.changes import (
     AttentionWrapper,
     changed,
@@ -18,7 +17,7 @@ from transformer_blocks.inspection.changes import (
     run_eagerly,
     without_gradients,
 )
-from transformer_blocks.inspection.observation import ChangeShape, Observation, apply
+from transformer_blocks.inspection.observation import Observation, apply
 from transformer_blocks.inspection.observer import observe
 from transformer_blocks.inspection.projections import Projections, copy_projections
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
@@ -51,9 +50,8 @@ def record_attention(
     Otherwise they are computed a second time, from the same queries, keys and masks.
 
     An ``attention_function`` of your own should return its weights, or have a method
-    ``attention_weights``. The weights of one that does neither are those of equation 1 if these,
-    multiplied by the values, give its output. Otherwise nothing is recorded, and a warning names
-    the layer: linear attention, for example, computes no weights.
+    ``attention_weights``. Otherwise nothing is recorded, and a warning names the layer: linear
+    attention, for example, computes no weights.
 
     Inside the block, a model compiled by ``torch.compile`` is executed eagerly. Each call of a
     layer stores B x H x L x S numbers until the returned lists are released, also where a fused
@@ -76,15 +74,17 @@ def record_attention(
 
     Warns:
         UserWarning: At the end of the block, if the model was executed, and no attention was
-            observed at all, or none (or only some) in a module whose class is named after
-            attention, or if weights could not be computed or do not give the output, or heads could
-            not be told apart. The warning names the modules.
+            observed at all, or none in a module whose class is named after attention, or if
+            weights could not be computed, or heads could not be told apart. The warning names the
+            modules.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
         order, each of shape (B, H, L, S). The module is the innermost one in which the weights were
-        multiplied by values. An attention without heads has H = 1, and one that computes its heads
-        in a loop has an entry for each head, of shape (B, 1, L, S).
+        multiplied by values. An attention without heads has H = 1. One that computes its heads in a
+        loop has an entry for each head, of shape (B, 1, L, S), and one that computes them as a
+        batch of their own, with ``torch.bmm``, has entries of shape (B * H, 1, L, S). Attention
+        within blocks has more dimensions.
 
     Example:
         >>> import torch
@@ -174,22 +174,14 @@ def _recording(
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
     recorded: dict[str, list[Any]] = {}
 
-    def record(name: str, new: Tensor | Projections) -> ChangeShape:
-        calls = recorded.setdefault(name, [])
-        calls.append(new if device is None else apply(lambda x: x.to(device), new))
-        index = len(calls) - 1
-
-        def divide(batch_and_heads: tuple[int, int]) -> None:
-            calls[index] = apply(
-                lambda x: x.flatten(0, 1).unflatten(0, batch_and_heads), calls[index]
-            )
-
-        return divide
+    def record(name: str, new: Tensor | Projections) -> None:
+        new = new if device is None else apply(lambda x: x.to(device), new)
+        recorded.setdefault(name, []).append(new)
 
     @without_gradients()
     def report(name: str, *call: Any, **options: Any) -> None:
         observation.record(
-            name, observation.compute(name, _find_weights, _find_projections, *call, **options)
+            name, observation.compute(name, (_find_weights, _find_projections), *call, **options)
         )
 
     observation = Observation(
@@ -231,30 +223,16 @@ def _find_weights(
 ) -> Tensor:
     """Return the attention weights of a call of an attention function.
 
-    The function returned them, or has a method that computes them. Otherwise they are those of
-    equation 1, if these give its output.
-
     Raises:
-        ValueError: If they do not.
+        ValueError: If the function does not return them and has no method that computes them.
     """
-    output, returned = result if isinstance(result, tuple) else (result, None)
-    if returned is not None:
-        weights: Tensor = returned.detach()
+    if isinstance(result, tuple) and result[1] is not None:
+        weights: Tensor = result[1].detach()
         return weights
     offered = offered_weights(function)
-    weights = (offered or attention_weights)(query, key, **options)
     if offered is None:
-        scale = options.get("scale") or query.shape[-1] ** -0.5
-        scores = query.norm(dim=-1).amax() * key.norm(dim=-1).amax() * scale  # at most
-        limit = torch.finfo(output.dtype).eps ** 0.75 * (1 + scores) * value.abs().amax()
-        if not bool(((matmul_by_head(weights, value) - output).abs() <= limit).all()):
-            reason = "softmax(QK^T / sqrt(d_k)) V is not its output"
-            reason = "its output shows none with dropout" if dropout else reason
-            raise ValueError(
-                "its attention function returns none and has no method attention_weights, and "
-                f"{reason}"
-            )
-    return weights
+        raise ValueError("its attention function returns none and has no method attention_weights")
+    return offered(query, key, **options)
 
 
 def _find_projections(
@@ -279,11 +257,6 @@ def _describe_missing(
     def describe(names: Iterable[str]) -> str:
         return ", ".join(_describe(name, model.get_submodule(name)) for name in sorted(names))
 
-    if observation.partly_seen:
-        yield (
-            f"not all attention weights could be recorded in {describe(observation.partly_seen)}: "
-            "some have more dimensions than (B, H, L, S), as those of attention within blocks have"
-        )
     undivided = [name for name in observation.undivided if _has_heads(model.get_submodule(name))]
     if undivided:
         yield (
@@ -292,15 +265,10 @@ def _describe_missing(
         )
     for name, error in observation.failed.items():
         yield f"no attention weights could be computed in {describe([name])}: {error}"
-    compiled = [
-        name for name, part in model.named_modules() if isinstance(part, torch.jit.ScriptModule)
-    ]
-    if compiled:
-        yield f"no attention weights could be recorded in {compiled[0]!r}, compiled by torch.jit"
     missing = observation.find_unseen()
     if missing:
         yield f"no attention weights could be recorded in {describe(missing)}: {OBSERVABLE}"
-    is_explained = observation.partly_seen or observation.failed or compiled or missing
+    is_explained = observation.failed or missing
     if observation.has_run and not (has_weights or is_explained):
         seen = sorted(observation.seen)
         reason = f"only selects none of {seen}" if seen else OBSERVABLE
