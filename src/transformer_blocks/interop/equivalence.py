@@ -88,8 +88,7 @@ def _run(model: Callable[..., Any], inputs: Sequence[Any]) -> dict[str, Tensor]:
     """Compute the output with and without gradients, and the gradients, by name."""
     module = model if isinstance(model, nn.Module) else nn.Module()
     modes = {part: part.training for part in module.modules()}
-    for part in modes:
-        part.training = False
+    module.eval()
     try:
         copies = [_copy(value) for value in inputs]
         leaves = {

@@ -63,7 +63,7 @@ def from_torch(module: nn.Module) -> nn.Module:
         >>> torch.allclose(y, theirs(x, src_key_padding_mask=padding), atol=1e-5)
         True
     """
-    return convert("module", module, _BUILDS, prefix="nn.")
+    return convert("module", module, _BUILDS)
 
 
 def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -129,36 +129,23 @@ def _residuals(theirs: Any, count: int) -> list[Residual]:
     return residuals
 
 
-def _encoder_layer(theirs: nn.TransformerEncoderLayer) -> EncoderLayer:
-    return EncoderLayer(
-        _attention(theirs.self_attn),
-        _feed_forward(theirs),
-        residual=iter(_residuals(theirs, 2)).__next__,
-    )
-
-
-def _decoder_layer(theirs: nn.TransformerDecoderLayer) -> DecoderLayer:
-    return DecoderLayer(
-        _attention(theirs.self_attn),
-        _attention(theirs.multihead_attn),
-        _feed_forward(theirs),
-        residual=iter(_residuals(theirs, 3)).__next__,
-    )
+def _layer(theirs: Any, kind: Any) -> Any:
+    attentions = [_attention(theirs.self_attn)]
+    if kind is DecoderLayer:
+        attentions.append(_attention(theirs.multihead_attn))
+    parts = [*attentions, _feed_forward(theirs)]
+    return kind(*parts, residual=iter(_residuals(theirs, len(parts))).__next__)
 
 
 def _stack(theirs: Any, kind: type[Encoder] | type[Decoder]) -> Encoder | Decoder:
     return kind(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
 
 
-def _transformer(theirs: Any) -> EncoderDecoder:
-    return EncoderDecoder(from_torch(theirs.encoder), from_torch(theirs.decoder))
-
-
 _BUILDS: dict[type[nn.Module], Any] = {
     nn.MultiheadAttention: _attention,
-    nn.TransformerEncoderLayer: _encoder_layer,
-    nn.TransformerDecoderLayer: _decoder_layer,
+    nn.TransformerEncoderLayer: partial(_layer, kind=EncoderLayer),
+    nn.TransformerDecoderLayer: partial(_layer, kind=DecoderLayer),
     nn.TransformerEncoder: partial(_stack, kind=Encoder),
     nn.TransformerDecoder: partial(_stack, kind=Decoder),
-    nn.Transformer: _transformer,
+    nn.Transformer: lambda each: EncoderDecoder(from_torch(each.encoder), from_torch(each.decoder)),
 }

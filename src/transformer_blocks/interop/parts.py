@@ -13,7 +13,6 @@ def convert(
     name: str,
     module: nn.Module,
     builds: Mapping[type[nn.Module], Callable[[Any], nn.Module]],
-    prefix: str = "",
 ) -> nn.Module:
     """Convert a module by the function for its class.
 
@@ -22,7 +21,6 @@ def convert(
         module: The module.
         builds: For each known class, the function that converts its modules. Those that are called
             a layer may occur several times in a stack.
-        prefix: What precedes the names of the classes in an error.
 
     Raises:
         TypeError: If the module is of another class, also of a subclass.
@@ -30,7 +28,7 @@ def convert(
     """
     build = builds.get(type(module))
     if build is None:
-        known = ", ".join(f"{prefix}{each.__name__}" for each in builds)
+        known = ", ".join(each.__name__ for each in builds)
         raise TypeError(f"{name} must be one of {known}, got {type(module).__name__}")
     check_parts(module, *(each for each in builds if each.__name__.endswith("Layer")))
     converted = build(module)

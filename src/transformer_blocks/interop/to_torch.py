@@ -156,8 +156,6 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any) -> Any:
 def _stack(ours: Encoder | Decoder, kind: Any) -> Any:
     """Build a stack of torch, whose constructor would copy one layer several times."""
     layers = convert_layers(ours.layers, to_torch)
-    if not layers:
-        raise ValueError("a stack must have a layer, got none")
     theirs = kind(layers[0], 0, copy.deepcopy(ours.norm))
     theirs.layers, theirs.num_layers = nn.ModuleList(layers), len(layers)
     return theirs
@@ -165,12 +163,7 @@ def _stack(ours: Encoder | Decoder, kind: Any) -> Any:
 
 def _transformer(ours: EncoderDecoder) -> nn.Transformer:
     encoder, decoder = to_torch(ours.encoder), to_torch(ours.decoder)
-    attention, decoder_attention = (stack.layers[0].self_attn for stack in (encoder, decoder))
-    if attention.embed_dim != decoder_attention.embed_dim:
-        raise ValueError(
-            "encoder and decoder must have the same d_model, "
-            f"got {attention.embed_dim} and {decoder_attention.embed_dim}"
-        )
+    attention = encoder.layers[0].self_attn
     theirs = nn.Transformer(
         attention.embed_dim,
         attention.num_heads,
