@@ -181,8 +181,6 @@ def test_lone_surrogates_are_drawn_as_replacement_characters() -> None:
         ({"mask": causal_mask(4)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 5\)"),
         ({"mask": torch.zeros(4, 5)}, TypeError, "^mask must be bool, where True hides a key, got"),
         ({"theme": "blue"}, ValueError, "^theme must be 'light' or 'dark', got theme='blue'$"),
-        ({"axis_names": "qk"}, TypeError, "^axis_names must be a sequence of strings"),
-        ({"axis_names": ("q",)}, ValueError, "^axis_names must be two names, got"),
     ],
 )
 def test_figures_refuse_arguments_that_do_not_fit(

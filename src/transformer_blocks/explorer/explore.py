@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import Rule, checked, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic, is_causal
 from transformer_blocks.explorer.checks import Text, Tokens, check_tokens
-from transformer_blocks.explorer.page import ARITHMETIC_KILOBYTES, AttentionMaps, Explorer
+from transformer_blocks.explorer.page import AttentionMaps, Explorer
 from transformer_blocks.inspection import Projections, record_attention, record_projections
 
 AXES = {
@@ -60,7 +60,6 @@ def explore(
     tokens: ShownTokens | None = None,
     sequence: int = 0,
     title: Text = "Attention",
-    arithmetic_kilobytes: int | None = ARITHMETIC_KILOBYTES,
 ) -> Explorer:
     """Run a model once, and show all its attention weights on one page.
 
@@ -83,8 +82,6 @@ def explore(
             By default, positions are numbered from 0.
         sequence: Index of the sequence to show in the batch.
         title: Title of the page.
-        arithmetic_kilobytes: Most kilobytes of the page that queries, keys and values may take, or
-            None; see :class:`Explorer`.
 
     Returns:
         The page. Save it with ``.save(path)``, or leave it as the last line of a notebook's cell.
@@ -117,8 +114,6 @@ def explore(
             inputs_of_calls = [None] * len(calls)
         pattern = re.sub(r"\d+", "*", name)
         for number, batch in enumerate(calls):
-            if not len(batch):
-                raise ValueError("inputs must have at least one sequence, got a batch of 0")
             if batch.is_meta:
                 raise ValueError("model must compute values, got weights on the meta device")
             if not 0 <= sequence < len(batch):
@@ -153,9 +148,7 @@ def explore(
                 key_axis=key_axis,
             )
         )
-    return Explorer(
-        maps, title, model=type(model).__name__, arithmetic_kilobytes=arithmetic_kilobytes
-    )
+    return Explorer(maps, title, model=type(model).__name__)
 
 
 def _are_both(tokens: Any) -> bool:

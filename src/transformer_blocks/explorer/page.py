@@ -19,7 +19,6 @@ from transformer_blocks._contracts import (
     Mask,
     Probability,
     Vectors,
-    at_least,
     check,
     checked,
 )
@@ -53,7 +52,6 @@ SCRIPTS = (  # in this order, in one scope
     *("story", "ribbons", "play", "overview", "map"),
     *("arithmetic", "charts", "why", "lens", "poster", "main"),
 )
-Kilobytes = Annotated[int, at_least(0)]
 
 
 @checked
@@ -156,13 +154,12 @@ class Explorer:
 
     Args:
         maps: Attention maps to show, for example those of the encoder's self-attention, the
-            decoder's self-attention and the cross-attention, in the order of their buttons.
+            decoder's self-attention and the cross-attention, in the order of their buttons. If
+            their arithmetic takes more than 400 kB without compression, it is left out, and this is
+            logged.
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
-        arithmetic_kilobytes: Most kilobytes of the page that the arithmetic of all maps may take,
-            without compression; if it takes more, it is left out, and this is logged. None for no
-            limit.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -186,7 +183,6 @@ class Explorer:
     title: Text = "Attention"
     decoding: DecodingSteps | None = None
     model: Text = ""
-    arithmetic_kilobytes: Kilobytes | None = field(default=ARITHMETIC_KILOBYTES, repr=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -246,10 +242,12 @@ class Explorer:
 
     def _content(self) -> dict[str, Any]:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
-        limit = self.arithmetic_kilobytes
-        fits = limit is None or size <= limit
+        fits = size <= ARITHMETIC_KILOBYTES
         if not fits:
-            log.info(f"the arithmetic is left out of the page: {size:,.0f} kB, more than {limit:,}")
+            log.info(
+                f"the arithmetic is left out of the page: {size:,.0f} kB, more than "
+                f"{ARITHMETIC_KILOBYTES}"
+            )
         maps = [_serialize(each, has_arithmetic=fits) for each in self.maps]
         names = {name for each in maps for layer in each["patterns"] for name in layer}
         return {

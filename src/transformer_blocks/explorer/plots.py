@@ -4,20 +4,12 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from transformer_blocks._contracts import Mask, Rule, Size, Vectors, checked, one_of
-from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
+from transformer_blocks._contracts import Mask, Size, Vectors, checked, one_of
+from transformer_blocks.explorer.checks import Text, Tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
 from transformer_blocks.explorer.tokens import encodable
 
-
-def _test_axis_names(name: str, names: Any) -> None:
-    check_tokens(name, names)
-    if len(names) != 2:
-        raise ValueError(f"{name} must be two names, got {name}={names!r}")
-
-
-AxisNames = Annotated[tuple[str, str], Rule("two names", _test_axis_names)]
 KnownTheme = Annotated[Theme, one_of(*PALETTES)]
 
 
@@ -29,7 +21,7 @@ def plot_attention(
     *,
     mask: Mask | None = None,
     title: Text = "",
-    axis_names: AxisNames = ("query", "key"),
+    axis_names: tuple[Text, Text] = ("query", "key"),
     theme: KnownTheme = "light",
     axes: Any = None,
 ) -> Any:
@@ -84,7 +76,7 @@ def plot_heads(
     *,
     mask: Mask | None = None,
     title: Text = "",
-    axis_names: AxisNames = ("query", "key"),
+    axis_names: tuple[Text, Text] = ("query", "key"),
     theme: KnownTheme = "light",
     columns: Size = 3,
 ) -> Any:
