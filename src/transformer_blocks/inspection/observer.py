@@ -293,7 +293,7 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
             or not mode.observations
             or mode.is_in_fast_path
             or any(observation.heads for observation in mode.observations)
-            or not _has_fast_path(module, *args, **kwargs)
+            or not _has_fast_path(module)
         ):
             return forward(module, *args, **kwargs)
         mode.is_in_fast_path = True
@@ -310,14 +310,11 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
     return observed
 
 
-def _has_fast_path(module: nn.Module, *args: Any, **kwargs: Any) -> bool:
+def _has_fast_path(module: nn.Module) -> bool:
     """Return whether a module of torch takes its fast path, which hooks and gradients prevent."""
     parameters = module.parameters() if torch.is_grad_enabled() else ()
     if module.training or any(parameter.requires_grad for parameter in parameters):
         return False
-    padding = kwargs.get("src_key_padding_mask", args[2] if len(args) > 2 else None)
-    if getattr(module, "use_nested_tensor", False) and padding is not None:
-        return True  # an encoder removes padding whether its layers have hooks or not
     is_layer = isinstance(module, nn.TransformerEncoderLayer)  # its own hooks count too
     parts = (part for part in module.modules() if is_layer or part is not module)
     return not any(part._forward_hooks or part._forward_pre_hooks for part in parts)

@@ -12,19 +12,12 @@ from transformer_blocks.inspection.soundness.subject import Subject
 
 def check_polarity(subject: Subject) -> list[str]:
     """Check that masks hide padding and not the real tokens; find inverted ones."""
-    groups = [n for n, group in enumerate(subject.example.groups) if _has_mask(subject, n)]
-    by_id = [n for n, group in enumerate(subject.example.groups) if group.has_padding_id]
-    if not groups and not by_id:
+    groups = [n for n in range(len(subject.example.groups)) if _has_mask(subject, n)]
+    if not groups:
         raise NotTriedError("no argument of the example is a padding mask")
     if subject.group is None and subject.resampled:
         raise NotTriedError(RESAMPLED)
     problems, reasons = [], []
-    for number in by_id:
-        if number not in groups and _depends_only_on_padding(subject, number):
-            problems.append(
-                f"the mask that the model makes from {subject.example.groups[number].name} is "
-                "inverted: outputs depend on padding and on no other real token"
-            )
     for number in groups:
         name = subject.example.groups[number].name
         try:
@@ -43,7 +36,7 @@ def check_polarity(subject: Subject) -> list[str]:
                 f"the mask of {name} is inverted: it hides the real tokens, and with the opposite "
                 "mask, padding is hidden"
             )
-    if not problems and groups and len(reasons) == len(groups):
+    if not problems and len(reasons) == len(groups):
         raise NotTriedError("; ".join(reasons))
     return problems
 
@@ -86,22 +79,3 @@ def _find_visible_tokens(
             if bool(sizes.any()):
                 return sees_padding, True
     return sees_padding, False
-
-
-def _depends_only_on_padding(subject: Subject, number: int) -> bool:
-    """Return whether outputs depend on padding, and on no other real token.
-
-    The model finds padding by its id. So its mask cannot be inverted, but padding can be replaced
-    by other ids.
-    """
-    if number in subject.fixed:
-        raise NotTriedError("the length of the inputs cannot be changed")
-    longest = subject.example.groups[number].longest
-    seen = [
-        _find_visible_tokens(
-            subject, number, subject.example.padded(number, EXTRA, side, [longest])
-        )
-        for side in ("left", "right")
-    ]
-    sees_padding, sees_real_tokens = (any(each) for each in zip(*seen, strict=True))
-    return sees_padding and not sees_real_tokens

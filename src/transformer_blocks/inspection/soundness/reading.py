@@ -234,30 +234,6 @@ def _find_padding(
     return real, bool(masks or lengths), has_ids
 
 
-def guess_padding(content: Tensor) -> int | None:
-    """Find an id that looks like padding: some rows end, or begin, with it several times.
-
-    It is found nowhere else, and some row has none of it.
-
-    Example:
-        >>> import torch
-        >>> from transformer_blocks.inspection.soundness.reading import guess_padding
-        >>> guess_padding(torch.tensor([[5, 3, 8, 2], [6, 9, 0, 0]]))
-        0
-        >>> guess_padding(torch.tensor([[5, 3, 0, 2], [6, 9, 0, 0]])) is None
-        True
-    """
-    if content.dim() != 2 or content.is_floating_point():
-        return None
-    for ids in (content, content.flip(1)):
-        for each in ids[:, -1].unique().tolist():
-            counts = (ids == each).sum(1)
-            at_end = (ids == each).flip(1).cumprod(1).sum(1)
-            if torch.equal(counts, at_end) and int(counts.max()) > 1 and not int(counts.min()):
-                return int(each)
-    return None
-
-
 def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     """Find which positions a padding mask marks as real tokens, by its values and the ids.
 

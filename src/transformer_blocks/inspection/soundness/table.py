@@ -1,6 +1,5 @@
 """The table: run all checks on one model, and format what they found."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
@@ -34,7 +33,7 @@ from transformer_blocks.inspection.soundness.padding import (
     check_padding_side,
 )
 from transformer_blocks.inspection.soundness.polarity import check_polarity
-from transformer_blocks.inspection.soundness.reading import guess_padding, read_example
+from transformer_blocks.inspection.soundness.reading import read_example
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
@@ -159,10 +158,6 @@ def check_soundness(
     Returns:
         The reports, which are true if there is no violation, and print as a table.
 
-    Warns:
-        UserWarning: If rows of ids end in one id as in padding, and the model is told of none, so
-            that the properties of padding are not tried.
-
     Raises:
         TypeError: If an argument is of the wrong type.
         ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
@@ -193,16 +188,6 @@ def check_soundness(
         if any(each.is_meta for each in held):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
-    for number, group in enumerate(subject.example.groups):
-        value = next(iter(subject.example.contents(number).values()))
-        guess = None if group.has_known_padding else guess_padding(value)
-        if guess is not None:
-            warnings.warn(
-                f"{group.name} seems to be padded with id {guess}, and nothing tells the model or "
-                f"the checks: pass padding_id={guess}, or a mask; without it, neither the padding "
-                "nor the polarity of its mask is checked",
-                stacklevel=3,  # the caller of the checked function
-            )
     with evaluation(model):
         try:  # an example that the model refuses raises its error
             subject(subject.example.given())
