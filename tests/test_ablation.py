@@ -143,11 +143,6 @@ def test_cached_decoding_steps_are_ablated_as_a_full_pass() -> None:
             r"^heads of 'layers\.0\.self_attention' must be in 0\.\.3, got 4$",
         ),
         (
-            {"heads": {"layers.0": [0]}},
-            TypeError,
-            r"^'layers\.0' must be MultiHeadAttention, got EncoderLayer$",
-        ),
-        (
             {"residuals": ["layers.0.feed_forward"]},
             TypeError,
             r"^'layers\.0\.feed_forward' must be PreNorm or PostNorm, got FeedForward$",

@@ -120,38 +120,6 @@ def test_other_attention_functions_are_recorded_and_differ_from_their_weights() 
 # --- Modules of torch and of others --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["train", "eval", "no_grad"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"bias": False, "batch_first": True},
-        {"add_bias_kv": True, "add_zero_attn": True},
-        {"kdim": 6, "vdim": 10, "batch_first": True, "add_zero_attn": True},
-    ],
-    ids=str,
-)
-def test_projections_of_torch_s_layer_reproduce_its_weights(
-    options: dict[str, Any], mode: str
-) -> None:
-    layer = nn.MultiheadAttention(8, 2, **options).train(mode == "train")
-    query, key, value = (torch.randn(4, 4, layer.embed_dim) for _ in range(3))
-    key, value = torch.randn(4, 4, layer.kdim), torch.randn(4, 4, layer.vdim)
-    if mode == "no_grad" and layer.kdim == layer.vdim == 8:
-        key = value = query  # then torch's fast path is taken
-    with (
-        torch.set_grad_enabled(mode != "no_grad"),
-        record_attention(layer) as maps,
-        record_projections(layer) as projections,
-    ):
-        output, _ = layer(query, key, value)
-        layer(query[0], key[0], value[0])
-    assert_reproduced(projections, maps, calls=2)
-    heads = maps[""][0] @ projections[""][0].value
-    found = layer.out_proj(heads.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(found if layer.batch_first else found.transpose(0, 1), output)
-
-
 class Fused(nn.Module):
     """An attention with the fused kernel, whose keys and values may be shared by heads."""
 

@@ -38,7 +38,6 @@ from transformer_blocks.inspection.projections import (
     count_folded_heads,
     scaled_dot_product_projections,
     scaled_dot_product_weights,
-    torch_layer_projections,
     torch_layer_weights,
     unpack_heads,
 )
@@ -91,8 +90,9 @@ class AttentionMode(TorchFunctionMode):
         """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
         kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
         for observation, name, _ in self._find_observations():
-            find = torch_layer_weights, torch_layer_projections
-            observation.record(name, observation.compute(name, find, func, kwargs))
+            if not observation.of_projections:
+                weights = observation.compute(name, [torch_layer_weights], func, kwargs)
+                observation.record(name, weights)
             # The output projection reads the concatenated heads. If the columns of its weight that
             # multiply a head are zero, that head does not contribute.
             if name in observation.heads:

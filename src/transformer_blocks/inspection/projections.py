@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks.attention import without_autocast
@@ -128,36 +127,6 @@ def scaled_dot_product_projections(
     """Copy the queries, keys and values of a call of ``F.scaled_dot_product_attention``."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
     return copy_projections(query, key, value, scale, groups=groups)
-
-
-@without_gradients()
-def torch_layer_projections(func: Callable[..., Any], kwargs: dict[str, Any]) -> Projections:
-    """Compute the queries, keys and values of a call of ``F.multi_head_attention_forward``.
-
-    The function itself computes them, with calls that cannot be observed.
-    """
-    inputs = [kwargs[name] for name in ("query", "key", "value")]
-    if inputs[0].dim() == 2:  # a single sequence
-        inputs = [x[:, None] for x in inputs]
-    num_heads, bias = kwargs["num_heads"], kwargs["in_proj_bias"]
-    if kwargs.get("use_separate_proj_weight"):
-        weights = [kwargs[f"{name}_proj_weight"] for name in "qkv"]
-    else:
-        weights = kwargs["in_proj_weight"].chunk(3)
-    biases = [None] * 3 if bias is None else bias.chunk(3)
-    query, key, value = map(F.linear, inputs, weights, biases)  # (L, B, d_model)
-    batch = query.shape[1]
-    if kwargs.get("bias_k") is not None:  # a learned key and value after those of the sequence
-        key = torch.cat([key, kwargs["bias_k"].expand(1, batch, -1)])
-        value = torch.cat([value, kwargs["bias_v"].expand(1, batch, -1)])
-
-    def split(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)  # (B, H, L, d_k)
-
-    query, key, value = map(split, (query, key, value))
-    if kwargs.get("add_zero_attn"):
-        key, value = (F.pad(x, (0, 0, 0, 1)) for x in (key, value))
-    return copy_projections(query, key, value, None)
 
 
 def count_folded_heads(

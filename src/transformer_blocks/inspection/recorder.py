@@ -125,9 +125,9 @@ def record_projections(
     :func:`~transformer_blocks.record_attention` records. Where the attention function is another,
     such as :class:`~transformer_blocks.ALiBi`, these are its inputs all the same.
 
-    Models are those of :func:`~transformer_blocks.record_attention`, and no output changes. If an
-    attention is computed with an explicit softmax, its queries and keys are not known, and it is
-    not listed; there is no warning.
+    Models are those of :func:`~transformer_blocks.record_attention`, and no output changes. If
+    attention is computed by ``torch.nn.MultiheadAttention`` or with an explicit softmax, its
+    queries and keys are not known, and it is not listed; there is no warning.
 
     Args:
         model: Any module that computes attention.

@@ -114,7 +114,6 @@ def trace_shapes(
     *inputs: object,
     keywords: Mapping[str, object] | None = None,
     sizes: Mapping[str, int] | None = None,
-    depth: int | None = None,
 ) -> Trace:
     """Run a model once and list the shapes of every module's inputs and outputs.
 
@@ -126,7 +125,6 @@ def trace_shapes(
             the sizes of the blocks (d_model, d_ff, d_k, H and V) are read from the model, and those
             of the inputs (B, and the lengths L of queries or targets and S of keys or sources) from
             their shapes.
-        depth: Number of levels of nested modules to show; all by default.
 
     Returns:
         The trace. If the forward pass failed, ``error`` is its exception.
@@ -161,8 +159,6 @@ def trace_shapes(
         except Exception as raised:  # whatever the model raises: the table shows it
             error = raised.with_traceback(None)  # which would keep all activations alive
     failed = next((call for call in reversed(calls) if not call.completed), None)
-    if depth is not None:
-        calls = [call for call in calls if call.depth < depth]
     return Trace(calls, known, error, failed)
 
 

@@ -7,7 +7,7 @@ reason why the property cannot be checked. This holds for the other files of thi
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import (
@@ -178,7 +178,7 @@ def _depends_on_order(subject: Subject, number: int, expected: list[Tensor]) -> 
 def is_causal(subject: Subject, dependence: Dependence) -> bool:
     """Decide whether outputs must not depend on later positions.
 
-    They must not if the model or its arguments say so, if it has a source and a target, or if they
+    They must not if the arguments of the model say so, if it has a source and a target, or if they
     depend on all earlier positions and on much fewer later ones, as with a shifted causal mask.
     """
     later, earlier = int(dependence.later.sum()), int(dependence.earlier.sum())
@@ -194,24 +194,11 @@ def is_causal(subject: Subject, dependence: Dependence) -> bool:
 
 
 def declares_causal(subject: Subject) -> bool:
-    """Return whether the model or one of its arguments says that it is causal."""
-    model = subject.model
-    for argument in subject.example.arguments:
-        if "causal" in argument.name.lower() and argument.value is True:
-            return True
-        if argument.kind == "pairs" and _is_triangular(argument):
-            return True
-    config = getattr(model, "config", None)
-    is_both = getattr(config, "is_encoder_decoder", False)
-    if getattr(config, "is_decoder", False) and not is_both:
-        return True
-    if "CausalLM" in type(model).__name__ or "GPT" in type(model).__name__:
-        return True
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    return not is_both and any(
-        getattr(module, name, None) is True
-        for module in modules
-        for name in ("causal", "is_causal")
+    """Return whether one of the model's arguments says that it is causal."""
+    return any(
+        ("causal" in argument.name.lower() and argument.value is True)
+        or (argument.kind == "pairs" and _is_triangular(argument))
+        for argument in subject.example.arguments
     )
 
 

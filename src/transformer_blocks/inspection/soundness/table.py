@@ -70,10 +70,7 @@ class Soundness:
         return not self.violated
 
     def __getitem__(self, title: str) -> Report:
-        reports = {report.title: report for report in self.reports}
-        if title not in reports:
-            raise KeyError(f"title must be one of {', '.join(reports)}, got {title!r}")
-        return reports[title]
+        return {report.title: report for report in self.reports}[title]
 
     def __repr__(self) -> str:
         """Format the reports as a table."""
@@ -126,7 +123,7 @@ def check_soundness(
     batch              Each row has the outputs that it has alone and without padding.
     cache              Cached decoding steps give the outputs of one full pass.
     dtype              float64 gives the same outputs, half precision close and finite ones.
-    device             Every tensor moves with the model, to the meta device and to CUDA.
+    device             Every tensor moves with the model to another device, the meta device.
     initialisation     No two matrices hold the same random values, as those of copied layers do.
     loading            Loading the state dict restores the outputs and keeps tied weights tied.
     ================== ========================================================================
@@ -146,7 +143,7 @@ def check_soundness(
             (B, L, size). Padding masks have shape (B, L) or (B, 1, 1, L); which of their values
             marks a real token is found from the example.
         causal: Whether no output may depend on a later position. If None, it is found out: from
-            the masks and settings of the model, and from the positions on which outputs depend.
+            the masks and settings in the example, and from the positions on which outputs depend.
         padding_id: Id of the padding token, if the model finds padding by its id.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
