@@ -269,8 +269,8 @@ def torch_transformer() -> Sound:
     model = nn.Transformer(D, H, 2, 2, 32, batch_first=True)
     example = {
         "src": vectors(3, 5, D),
-        "tgt": vectors(3, 6, D),
-        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(6),
+        "tgt": vectors(3, 5, D),  # as long as the source
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(5),
         "src_key_padding_mask": SOURCE == 0,
         "memory_key_padding_mask": SOURCE == 0,
     }

@@ -305,6 +305,11 @@ def partly_biased() -> MultiHeadAttention:
             TypeError,
             "attention_function must be scaled dot-product attention, as in torch, got Additive",
         ),
+        (
+            lambda: MultiHeadAttention(8, 2, d_k=5),
+            ValueError,
+            "d_k must be d_model / num_heads, as in torch, got d_k=5",
+        ),
         (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
         (partly_biased, ValueError, "all projections must have a bias, or none"),
         (
@@ -338,13 +343,6 @@ def test_hooks_of_every_kind_have_no_equivalent(kind: str) -> None:
     getattr(block, f"register_{kind}_hook")(lambda *_: None)
     with pytest.raises(ValueError, match="must have neither hooks nor replaced methods"):
         to_torch(block)
-
-
-def test_heads_of_another_size_have_no_equivalent_in_torch() -> None:
-    with pytest.raises(
-        ValueError, match=r"d_k must be d_model / num_heads, as in torch, got d_k=5"
-    ):
-        to_torch(MultiHeadAttention(8, 2, d_k=5))
 
 
 @pytest.mark.parametrize(

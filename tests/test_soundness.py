@@ -41,7 +41,6 @@ from transformer_blocks import (
 )
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import (
-    Report,
     Soundness,
     assert_sound,
     check_causal,
@@ -51,7 +50,7 @@ from transformer_blocks.inspection import (
     check_search,
     check_soundness,
 )
-from transformer_blocks.inspection.soundness.reading import find_real, read_example
+from transformer_blocks.inspection.soundness.reading import find_real
 from transformer_blocks.museum import exhibits
 
 TITLES = (
@@ -524,17 +523,6 @@ def test_an_example_of_one_id_is_not_tried() -> None:
     assert "two different ids" in soundness["causality"].not_tried
 
 
-def test_a_class_of_step_models_is_accepted() -> None:
-    model = OurLanguageModel(SinusoidalPositionalEncoding(D)).eval()
-
-    class Decoder(Steps):
-        def __init__(self) -> None:
-            super().__init__(model)
-
-    tokens = FULL
-    assert "cache" not in check_soundness(model, tokens, new_step_model=Decoder).not_tried
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_model_with_computed_weights_is_copied() -> None:
     model = nn.Sequential(nn.utils.weight_norm(nn.Linear(D, D)), nn.Tanh())
@@ -578,12 +566,6 @@ def test_the_table_says_what_was_not_tried_and_why() -> None:
         soundness["speed"]
 
 
-def test_a_report_that_was_not_tried_says_so() -> None:
-    report = Report("batch", (), "there is one row")
-    assert report
-    assert repr(report) == "batch: not tried: there is one row"
-
-
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("lengths", [(4, 2), (3, 2), (4, 4)])
@@ -598,30 +580,6 @@ def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
     assert torch.equal(find_real(additive, tokens), real)
     if side == 1 or lengths[0] == 4:
         assert torch.equal(find_real(real ^ flip), real)
-
-
-def test_the_arguments_of_an_encoder_decoder_are_read() -> None:
-    model = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
-    sequences = {"src": torch.randn(3, 5, D), "tgt": torch.randn(3, 5, D)}
-    masks = {
-        "tgt_mask": causal_mask(5),
-        "src_key_padding_mask": SOURCE == 0,
-        "memory_key_padding_mask": SOURCE == 0,
-        "tgt_key_padding_mask": torch.zeros(3, 5, dtype=torch.bool),
-        "tgt_is_causal": True,
-    }
-    example = read_example(model, sequences | masks, None)
-    found = {each.name: (each.kind, each.groups) for each in example.arguments}
-    assert found == {
-        "src": ("content", (0,)),
-        "tgt": ("content", (1,)),
-        "tgt_mask": ("pairs", (1, 1)),
-        "src_key_padding_mask": ("mask", (0,)),
-        "memory_key_padding_mask": ("mask", (0,)),
-        "tgt_key_padding_mask": ("mask", (1,)),
-        "tgt_is_causal": ("fixed", ()),
-    }
-    assert torch.equal(example.groups[0].real, SOURCE != 0)
 
 
 @pytest.mark.parametrize(
