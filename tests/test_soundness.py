@@ -656,12 +656,26 @@ def test_a_sound_loss_has_no_violation(function: Any) -> None:
             ),
             "if another part is all padding",
         ),
+        (  # of which an empty part is 0
+            lambda parts: (
+                sum(
+                    loss / max(int(n), 1)
+                    for n, loss in zip(
+                        counts(parts),
+                        losses(parts, ignore_index=0, reduction="sum"),
+                        strict=True,
+                    )
+                )
+                / len(parts)
+            ),
+            "if each row is a part of its own",
+        ),
         (  # 0, whose gradient is not a number
             lambda parts: sound_mean(parts) + (0 * parts[0][0][0, 0, 0]).sqrt(),
             "the loss or its gradient is not finite",
         ),
     ],
-    ids=["padding", "rows", "empty part", "one gradient"],
+    ids=["padding", "rows", "empty part", "parts", "one gradient"],
 )
 def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
     report = check_loss(function, LOGITS, TARGET, padding_id=0)
