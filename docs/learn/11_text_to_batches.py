@@ -423,4 +423,4 @@ def make_batches(lengths, batch_tokens):
 # - Batches go into the training loop: [chapter 12](12_train.py).
 # - Why a mask is needed for padding, and which way it goes:
 #   [chapter 5](05_masks.py).
-# - GPT-2's tokenizer, from bytes: `examples/pretrained/byte_pairs.py`.
+# - Published tokenizers, GPT-2's from bytes among them: `examples/pretrained/tokenizer.py`.

@@ -6,6 +6,5 @@ programs, each of which can be read on its own with the file that does its work:
 ``marian_translator``, ``text_to_text`` or ``generator``. ``loading`` and ``weights`` read the files
 in which all models are published; ``convert`` converts older files, which ``pickles`` reads.
 ``arguments`` and ``batches`` hold what the programs have in common.
-``wordpiece``, ``sentence_tokenizer``, ``sentence_pieces``, ``unigram``, ``byte_pairs`` and
-``text_tokenizer`` are the tokenizers.
+``tokenizer`` is the tokenizer of all families but Marian, whose is ``sentence_pieces``.
 """

@@ -3,7 +3,7 @@
 Next: ``loading.py``, the files of a published model.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -14,28 +14,12 @@ from common.batching import group_by_length
 from common.errors import UserError
 
 
-def check_ids(
-    folder: Path,
-    ids: Collection[int],
-    embedding: Tensor,
-    special: Mapping[str, tuple[int, int]] | None = None,
-) -> None:
-    """Check that the ids of a tokenizer fit a model.
-
-    Args:
-        folder: Folder of both, which errors name.
-        ids: All ids of the tokenizer.
-        embedding: The embedding, which has a row for each id.
-        special: Ids of special tokens in the vocabulary and in ``config.json``, by their names.
+def check_ids(folder: Path, ids: Collection[int], embedding: Tensor) -> None:
+    """Check that the embedding of a model has a row for each id of a tokenizer.
 
     Raises:
-        UserError: If two ids of a special token differ, or an id has no row.
+        UserError: If an id has no row; it names the folder.
     """
-    for token, (found, wanted) in (special or {}).items():
-        if found != wanted:
-            raise UserError(
-                f"{folder}: {token} is {found} in the vocabulary but {wanted} in config.json"
-            )
     if max(ids) >= len(embedding):
         raise UserError(
             f"{folder}: the ids of the vocabulary must be below the vocab_size of config.json, "

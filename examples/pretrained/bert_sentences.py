@@ -21,31 +21,21 @@ from common.text_files import decode_line, read_lines
 from pretrained.batches import check_ids, make_batches
 from pretrained.bert_model import Bert
 from pretrained.distilbert_model import DistilBert
-from pretrained.loading import Config, find_folder, shown
+from pretrained.loading import Config, find_folder
 from pretrained.pooling import Pooling, read_modules
 from pretrained.roberta_model import Roberta
-from pretrained.sentence_tokenizer import SentenceTokenizer
+from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
-from pretrained.wordpiece import FILES as TOKENIZER_FILES
-from pretrained.wordpiece import WordPiece
 from transformer_blocks.inference import prepare
 
 PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
+NAMES = ("config.json", *WEIGHT_FILES, FILE, "tokenizer_config.json", "sentence_bert_config.json")
 FILES = (
     *("modules.json", "config_sentence_transformers.json"),
-    *(
-        f"{part}{name}"
-        for part in PARTS
-        for name in ("config.json", *WEIGHT_FILES, *TOKENIZER_FILES)
-    ),
-    *(f"{part}sentence_bert_config.json" for part in PARTS),
+    *(f"{part}{name}" for part in PARTS for name in NAMES),
 )
-FAMILIES: dict[str, tuple[type[Any], type[WordPiece] | type[SentenceTokenizer]]] = {
-    "bert": (Bert, WordPiece),
-    "distilbert": (DistilBert, WordPiece),
-    "roberta": (Roberta, SentenceTokenizer),
-}
-"""Classes of the model and of its tokenizer, by ``model_type`` in ``config.json``."""
+FAMILIES: dict[str, type[Any]] = {"bert": Bert, "distilbert": DistilBert, "roberta": Roberta}
+"""Classes of the models, by ``model_type`` in ``config.json``."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +46,14 @@ class SentenceEncoder:
         model: The encoder, in evaluation mode.
         tokenizer: The tokenizer of the sentences.
         pooling: Computes the vector of a sentence from the hidden states of its tokens.
-        max_length: Maximum number of tokens of a sentence, with the tokens before and after it; a
-            longer sentence is truncated.
         prompts: The text that precedes each text of a kind, by the kind's name, "query" or
             "document"; under "", that of texts of no kind.
         by_cosine: Whether the similarity of two vectors is their cosine, or else their dot product.
     """
 
     model: Bert
-    tokenizer: WordPiece | SentenceTokenizer
+    tokenizer: PublishedTokenizer
     pooling: Pooling
-    max_length: int
     prompts: Mapping[str, str] = field(default_factory=dict)
     by_cosine: bool = True
 
@@ -83,18 +70,15 @@ class SentenceEncoder:
         """
         encoder = folder / read_modules(folder)[0][1]
         config = Config(encoder / "config.json")
-        model_class, tokenizer_class = config.choice("model_type", FAMILIES)
-        tokenizer, model = tokenizer_class.load(encoder), model_class.load(encoder, dtype=dtype)
+        model = config.choice("model_type", FAMILIES).load(encoder, dtype=dtype)
         embedding = model.token_embedding.weight
-        special = {"the padding token": (tokenizer.padding_id, model.padding_id)}
-        check_ids(encoder, tokenizer.vocabulary.values(), embedding, special)
-        return cls(
-            model,
-            tokenizer,
-            Pooling.load(folder, embedding.shape[1], dtype=dtype),
-            min(model.max_length, read_max_length(encoder, default=model.max_length)),
-            **read_comparison(folder),
+        tokenizer = PublishedTokenizer.load(
+            encoder,
+            max_length=min(model.max_length, read_max_length(encoder, default=model.max_length)),
         )
+        check_ids(encoder, tokenizer.tokens, embedding)
+        pooling = Pooling.load(folder, embedding.shape[1], dtype=dtype)
+        return cls(model, tokenizer, pooling, **read_comparison(folder))
 
     @torch.inference_mode()
     def embed(
@@ -103,7 +87,8 @@ class SentenceEncoder:
         """Encode each sentence as a vector, as ``encode`` of ``sentence-transformers`` does.
 
         Args:
-            sentences: Any texts. Those of similar length share a batch.
+            sentences: Any texts. Those of similar length share a batch; one that is too long is
+                truncated.
             kind: The kind of the texts, "query" or "document", which selects the prompt.
             batch_tokens: Maximum number of tokens of a batch, padding included.
 
@@ -115,9 +100,7 @@ class SentenceEncoder:
         """
         weight = self.model.token_embedding.weight
         prompt = self.prompts.get(kind, "")
-        encoded = [
-            self.tokenizer.encode(prompt + each, max_length=self.max_length) for each in sentences
-        ]
+        encoded = [self.tokenizer.encode(prompt + each) for each in sentences]
         vectors = weight.new_empty(len(encoded), self.pooling.size)
         padding_id = self.model.padding_id
         for chosen, tokens in make_batches(
@@ -153,20 +136,12 @@ def read_max_length(folder: Path, *, default: int) -> int:
         default: The number if no file names one.
 
     Raises:
-        UserError: If a file names fewer than two, or a setting is not implemented here.
+        UserError: If a file names fewer than two.
     """
     settings = folder / "sentence_bert_config.json"
-    config = Config(settings) if settings.exists() else None
-    if config:
-        text = {"method": "forward", "method_output_name": "last_hidden_state"}
-        config.expect_only(
-            do_lower_case=False,
-            transformer_task="feature-extraction",
-            modality_config={"text": text},
-            module_output_name="token_embeddings",
-            max_seq_length=config.values.get("max_seq_length"),
-            unpad_inputs=config.values.get("unpad_inputs"),  # changes the layout, not the values
-        )
+    if settings.exists():
+        config = Config(settings)
+        config.expect(do_lower_case=False)
         if config.values.get("max_seq_length") is not None:
             return config.size("max_seq_length", least=2)
     tokenizer = folder / "tokenizer_config.json"
@@ -192,19 +167,10 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     config = Config(path, "SentenceTransformer")
     config.values = {name: each for name, each in config.values.items() if each is not None}
     by_cosine = config.choice("similarity_fn_name", {"cosine": True, "dot": False}, "cosine")
-    prompts = config.values.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(
-        isinstance(each, str | None) for each in prompts.values()
-    ):
-        raise UserError(f"{path}: prompts must be an object of strings, got {shown(prompts)}")
-    prompts = {name: prompt or "" for name, prompt in prompts.items()}
-    default = config.values.get("default_prompt_name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise UserError(f"{path}: default_prompt_name must be one of prompts, got {shown(default)}")
-    chosen = {"": prompts.get(default, "")} | {
-        kind: prompts[kind] for kind in ("query", "document") if kind in prompts
-    }
-    return {"prompts": chosen, "by_cosine": by_cosine}
+    prompts = config.nested("prompts").values if config.values.get("prompts") else {}
+    texts = {kind: str(prompts[kind] or "") for kind in ("query", "document") if kind in prompts}
+    texts[""] = str(prompts.get(config.values.get("default_prompt_name")) or "")
+    return {"prompts": texts, "by_cosine": by_cosine}
 
 
 def find_nearest(options: argparse.Namespace) -> None:

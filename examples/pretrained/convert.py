@@ -5,8 +5,7 @@ r"""Convert: save the weights of a ``pytorch_model.bin`` as ``model.safetensors`
 
 Older models are published only as a pickle: a list of instructions that may call any function.
 Here torch reads it with ``weights_only=True``, which carries out only calls that make tensors,
-dictionaries and numbers, and refuses a file with any other. The content must be named tensors that
-together are no larger than the file.
+dictionaries and numbers, and refuses a file with any other.
 
 The new file is saved beside the pickle, in the folder or in the hub's cache, where the other
 programs find it. An existing file is not replaced.

@@ -17,7 +17,7 @@ for texts alone, has the parts of Qwen3, and these differences:
 
 A file may also bound the logits (``final_logit_softcapping``), as in Gemma 2.
 
-Next: ``text_tokenizer.py``, the tokenizer of these models.
+Next: ``generator.py``, which continues texts.
 """
 
 import math

@@ -19,29 +19,26 @@ from common.commands import continue_prompts, read_prompts
 from common.errors import UserError
 from common.searches import Greedy, Sample, Search
 from pretrained.batches import check_ids, unused_ids
-from pretrained.byte_pairs import END, BytePairs
-from pretrained.byte_pairs import FILES as BYTE_PAIR_FILES
 from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
 from pretrained.language_model import LanguageModel, LanguageModelSteps
 from pretrained.llama_model import Llama
 from pretrained.loading import Config, find_folder
 from pretrained.qwen3_model import Qwen3
-from pretrained.text_tokenizer import FILES as TOKENIZER_FILES
-from pretrained.text_tokenizer import TextTokenizer
+from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
 CONFIGS = ("config.json", "generation_config.json")
-FILES = (*CONFIGS, *WEIGHT_FILES, *BYTE_PAIR_FILES, *TOKENIZER_FILES)
-FAMILIES: dict[str, tuple[type[Any], type[BytePairs] | type[TextTokenizer]]] = {
-    "gpt2": (Gpt2, BytePairs),
-    "llama": (Llama, TextTokenizer),
-    "qwen3": (Qwen3, TextTokenizer),
-    "gemma3_text": (Gemma3, TextTokenizer),
+FILES = (*CONFIGS, *WEIGHT_FILES, FILE)
+FAMILIES: dict[str, type[Any]] = {
+    "gpt2": Gpt2,
+    "llama": Llama,
+    "qwen3": Qwen3,
+    "gemma3_text": Gemma3,
 }
-"""Classes of the model and of its tokenizer, by ``model_type`` in ``config.json``."""
+"""Classes of the models, by ``model_type`` in ``config.json``."""
 
 BATCH_TOKENS = 4096
 """Maximum number of tokens of a batch, with padding and continuations."""
@@ -57,7 +54,7 @@ class TextGenerator:
     """
 
     model: LanguageModel
-    tokenizer: BytePairs | TextTokenizer
+    tokenizer: PublishedTokenizer
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "TextGenerator":
@@ -71,13 +68,9 @@ class TextGenerator:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
         config = Config(folder / "config.json")
-        model_class, tokenizer_class = config.choice("model_type", FAMILIES)
-        tokenizer, model = tokenizer_class.load(folder), model_class.load(folder, dtype=dtype)
-        end = {END: (tokenizer.vocabulary[END], model.end_ids[0])} if model_class is Gpt2 else {}
-        check_ids(folder, tokenizer.tokens, model.token_embedding.weight, end)
-        for number in model.end_ids:
-            if number not in tokenizer.tokens:
-                raise UserError(f"{folder}: eos_token_id must be in the vocabulary, got {number}")
+        model = config.choice("model_type", FAMILIES).load(folder, dtype=dtype)
+        tokenizer = PublishedTokenizer.load(folder)
+        check_ids(folder, {*tokenizer.tokens, *model.end_ids}, model.token_embedding.weight)
         return cls(model, tokenizer)
 
     @torch.inference_mode()

@@ -6,7 +6,7 @@ normalisation comes before each sublayer (:class:`~transformer_blocks.PreNorm`),
 embeddings are learned, the activation function is GELU, and the output layer shares the weights of
 the token embedding.
 
-Next: ``byte_pairs.py``, its tokenizer.
+Next: ``llama_family.py``, newer decoder-only models.
 """
 
 from collections.abc import Callable

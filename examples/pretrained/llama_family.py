@@ -173,22 +173,20 @@ def read_rotary(
     else:
         return partial(RotaryPositionalEncoding, d_k, base=base)
     make = partial(RotaryPositionalEncoding, d_k, base=settings.number("rope_theta", base))
-    names: tuple[str, ...] = "rope_theta", "rope_type", "type"
-    found = next((settings.values[each] for each in names[1:] if each in settings.values), DEFAULT)
+    settings.expect(partial_rotary_factor=1.0)
+    found = settings.values.get("rope_type", settings.values.get("type", DEFAULT))
     if found not in (DEFAULT, "linear", "llama3"):
         raise UserError(
             f"{settings.path}: rope_type must be default, linear or llama3 for this program, "
             f"got {shown(found)}"
         )
     if found != DEFAULT:
-        names = *names, "factor"
         factor = settings.number("factor")
         if factor < 1.0:
             raise UserError(f"{settings.path}: factor must be at least 1, got {factor}")
         make = partial(make, scaling=PositionInterpolation(factor))
     if found == "llama3":
         own = "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"
-        names = *names, *own
         length, low, high = settings.size(own[0]), *map(settings.number, own[1:])
         if not low < high:
             raise UserError(
@@ -197,7 +195,6 @@ def read_rotary(
             )
         config.expect(original_max_position_embeddings=length)  # beside them, it would be preferred
         make = partial(make, scaling=Llama3Scaling(factor, length=length, low=low, high=high))
-    settings.expect_only(*names, partial_rotary_factor=1.0)
     return make
 
 

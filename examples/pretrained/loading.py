@@ -9,17 +9,14 @@ Next: ``weights.py``, the weights of a model.
 
 import copy
 import json
-import os
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from common.errors import UserError
@@ -133,114 +130,6 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return content
 
 
-def check_vocabulary(vocabulary: object, where: Path) -> dict[str, int]:
-    """Check a vocabulary, the id of each token, and return it.
-
-    Args:
-        vocabulary: The value that was read from a file.
-        where: The file, which errors name.
-
-    Raises:
-        UserError: If it is no object, or an id is no whole number from 0 to :data:`LARGEST`.
-    """
-    if not isinstance(vocabulary, dict):
-        raise UserError(f"{where} must hold an object as vocabulary, got {shown(vocabulary)}")
-    for token, number in vocabulary.items():
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
-            raise UserError(
-                f"{where}: the id of {shown(token)} must be a whole number from 0 to {LARGEST}, "
-                f"got {shown(number)}"
-            )
-    return vocabulary
-
-
-def read_tokenizer(path: Path, kind: str, *, added_words: bool = False) -> Tokenizer:
-    """Load a ``tokenizer.json`` with the library ``tokenizers``; nothing in it is executed.
-
-    Truncation and padding are switched off. Special tokens within a text are text.
-
-    Args:
-        path: The file.
-        kind: The tokenizer's model that the file must describe: "WordPiece", "BPE" or "Unigram".
-        added_words: Whether the file may add tokens that are not special tokens, which are found in
-            a text before it is split.
-
-    Raises:
-        UserError: If the file is missing or damaged, describes another model, or adds tokens that
-            it may not add.
-    """
-    content = read_json(path)
-    model = content.get("model")
-    model = model if isinstance(model, dict) else {"type": model}
-    found = model.get("type", "BPE" if "merges" in model else "WordPiece")  # older files name none
-    expect(path, "model", found, kind)
-    if kind != "Unigram":  # whose vocabulary is an array, which the library checks
-        check_vocabulary(model.get("vocab"), path)
-    added = content.get("added_tokens") or []
-    for token in added if isinstance(added, list) else [added]:
-        special = token.get("special") if isinstance(token, dict) else None
-        if not (added_words and special is False):
-            expect(path, f"special of the added token {shown(token)}", special, True)
-    with reporting_panics(f"{path} cannot be read as a tokenizer"):
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True
-        tokenizer.encode("ab c")
-    return tokenizer
-
-
-@contextmanager
-def reporting_panics(what: str = "the tokenizer cannot read the text") -> Iterator[None]:
-    """Turn errors of the library ``tokenizers`` into errors of one line.
-
-    The library raises its errors without a class of their own. Where it panics, as at a regular
-    expression that needs too many steps, it raises what is no ``Exception``, and prints lines to
-    the standard error, which are dropped.
-
-    Args:
-        what: What failed; the error begins with it.
-
-    Raises:
-        UserError: If the block raises.
-    """
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise UserError(f"{what} ({error})") from error
-    finally:
-        os.dup2(kept, 2)
-        for descriptor in (kept, nowhere):
-            os.close(descriptor)
-
-
-def check_tokenizer_config(path: Path, **settings: bool) -> None:
-    """Check that a ``tokenizer_config.json``, if it exists, does not contradict the tokenizer.
-
-    Args:
-        path: The file.
-        settings: What the tokenizer does by its other files; null in the file means the same.
-
-    Raises:
-        UserError: If a setting of the file has another value.
-    """
-    found = read_json(path) if path.exists() else {}
-    for name, wanted in settings.items():
-        if found.get(name) not in (None, wanted):
-            raise UserError(
-                f"{path}: {name} must be {wanted} for this tokenizer, got {shown(found[name])}"
-            )
-
-
-def adds_space(tokenizer: Tokenizer) -> bool:
-    """Return whether a byte-pair tokenizer puts a space before a text."""
-    return "".join(tokenizer.encode("a", add_special_tokens=False).tokens) != "a"
-
-
 def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
     """Raise unless a setting of a published file has the value that is implemented here.
 
@@ -255,31 +144,6 @@ def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
     """
     if found != wanted:
         raise UserError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
-
-
-def expect_parts(
-    path: Path, tokenizer: Tokenizer, parts: Mapping[str, Mapping[str, object]]
-) -> dict[str, Any]:
-    """Check that a ``tokenizer.json`` describes the steps that are implemented here.
-
-    Args:
-        path: The file, which errors name.
-        tokenizer: The tokenizer that was read from it.
-        parts: The settings of each part, and the values that are implemented.
-
-    Returns:
-        The content of the file.
-
-    Raises:
-        UserError: If a setting has another value.
-    """
-    content: dict[str, Any] = json.loads(tokenizer.to_str())
-    for part, settings in parts.items():
-        for name, wanted in settings.items():
-            found = (content[part] or {}).get(name)
-            found = "" if found is None and wanted == "" else found
-            expect(path, part if name == "type" else name, found, wanted)
-    return content
 
 
 class Config:
@@ -308,23 +172,6 @@ class Config:
         """
         for name, wanted in settings.items():
             expect(self.path, name, self.values.get(name, wanted), wanted)
-
-    def expect_only(self, *known: str, **settings: object) -> None:
-        """Raise as :meth:`expect` does, and also if the file has any other setting.
-
-        Args:
-            known: Names of the settings that may have any value.
-            settings: The others, with the values that are implemented.
-
-        Raises:
-            UserError: If a setting has another value, or is unknown and neither false nor empty.
-        """
-        self.expect(**settings)
-        for name, value in self.values.items():
-            if name not in (*known, *settings) and value not in (None, False, {}, []):
-                raise UserError(
-                    f"{self.path}: {shown(name)} is not a known setting, got {shown(value)}"
-                )
 
     def size(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST

@@ -22,7 +22,7 @@ from pretrained.arguments import check_beam, read_texts
 from pretrained.batches import check_ids, make_batches, unused_ids
 from pretrained.loading import Config, find_folder
 from pretrained.marian_model import Marian, MarianSteps
-from pretrained.sentence_pieces import END, PADDING, SentencePieces
+from pretrained.sentence_pieces import SentencePieces
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import beam_search
 from transformer_blocks.generation import Generation
@@ -67,11 +67,7 @@ class PublishedTranslator:
         """
         model_class = Config(folder / "config.json").choice("model_type", {"marian": Marian})
         tokenizer, model = SentencePieces.load(folder), model_class.load(folder, dtype=dtype)
-        special = {
-            token: (tokenizer.vocabulary[token], wanted)
-            for token, wanted in ((PADDING, model.padding_id), (END, model.end_id))
-        }
-        check_ids(folder, tokenizer.tokens, model.embedding.weight, special)
+        check_ids(folder, tokenizer.tokens, model.embedding.weight)
         return cls(model, tokenizer, **read_search(folder, model))
 
     def translate(
@@ -144,26 +140,12 @@ def read_search(folder: Path, model: Marian) -> dict[str, Any]:
     config.values = {name: each for name, each in config.values.items() if each is not None}
     config.expect(
         do_sample=False,
-        num_beam_groups=1,
-        min_length=0,
         repetition_penalty=1.0,
-        encoder_repetition_penalty=1.0,
-        guidance_scale=1.0,
         no_repeat_ngram_size=0,
-        encoder_no_repeat_ngram_size=0,
         forced_eos_token_id=model.end_id,
         eos_token_id=model.end_id,
-        pad_token_id=model.padding_id,
         decoder_start_token_id=model.padding_id,
         bad_words_ids=[[model.padding_id]],
-        forced_bos_token_id=None,
-        min_new_tokens=None,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-        sequence_bias=None,
-        stop_strings=None,
-        watermarking_config=None,
-        exponential_decay_length_penalty=None,
     )
     found: dict[str, Any] = {
         "beams": config.size("num_beams", PublishedTranslator.beams),

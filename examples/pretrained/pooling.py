@@ -27,68 +27,24 @@ def first(states: Tensor, real: Tensor) -> Tensor:
     return states[:, 0]
 
 
-def last(states: Tensor, real: Tensor) -> Tensor:
-    """Return the hidden state of the last token before the padding, [SEP]."""
-    return states[torch.arange(len(states)), real.sum(dim=1) - 1]
-
-
-def maximum(states: Tensor, real: Tensor) -> Tensor:
-    """Return the maximum of each feature over the tokens."""
-    return states.masked_fill(~real[:, :, None], -torch.inf).amax(dim=1)
-
-
 def mean(states: Tensor, real: Tensor) -> Tensor:
     """Return the mean over the tokens."""
-    return _sum(states, real) / real.sum(dim=1, keepdim=True)
-
-
-def mean_over_root(states: Tensor, real: Tensor) -> Tensor:
-    """Return the sum over the tokens, divided by the square root of their number."""
-    return _sum(states, real) / real.sum(dim=1, keepdim=True).sqrt()
-
-
-def weighted_mean(states: Tensor, real: Tensor) -> Tensor:
-    """Return the weighted mean in which the token at position i, from 1, has weight i."""
-    weights = torch.arange(1, states.shape[1] + 1, device=states.device) * real  # (B, L)
-    return _sum(states * weights[:, :, None], real) / weights.sum(dim=1, keepdim=True)
-
-
-def _sum(states: Tensor, real: Tensor) -> Tensor:
-    return states.masked_fill(~real[:, :, None], 0.0).sum(dim=1)
+    total = states.masked_fill(~real[:, :, None], 0.0).sum(dim=1)
+    return total / real.sum(dim=1, keepdim=True)
 
 
 POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cls": first,
-    "max": maximum,
-    "mean": mean,
-    "mean_sqrt_len_tokens": mean_over_root,
-    "weightedmean": weighted_mean,
-    "lasttoken": last,
+    **dict.fromkeys(("cls", "pooling_mode_cls_token"), first),
+    **dict.fromkeys(("mean", "pooling_mode_mean_tokens"), mean),
 }
-"""The poolings by their published names. Each is a function of the hidden states, of shape
-(B, L, d_model), and a mask, of shape (B, L), that is True at tokens and False at padding. It
-returns one vector for each sequence, of shape (B, d_model)."""
-
-OLD_NAMES = {f"pooling_mode_{name}_tokens": name for name in ("mean", "max", "weightedmean")} | {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-"""The poolings by the names of older files, in which each name is true or false."""
+"""The poolings by their published names, newer and older ones. Each is a function of the hidden
+states, of shape (B, L, d_model), and a mask, of shape (B, L), that is True at tokens and False at
+padding. It returns one vector for each sequence, of shape (B, d_model)."""
 
 DENSE_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
     "torch.nn.modules.activation.Tanh": nn.Tanh,
-    "torch.nn.modules.activation.ReLU": nn.ReLU,
-    "torch.nn.modules.activation.GELU": nn.GELU,
-    "torch.nn.modules.activation.Sigmoid": nn.Sigmoid,
 }
-
-ON_SENTENCES = {
-    "module_input_name": "sentence_embedding",
-    "module_output_name": "sentence_embedding",
-}
-"""Settings of a module after the pooling, which transforms sentence vectors, not hidden states."""
 
 ENCODER = "Transformer"
 DEFAULT = [(ENCODER, ""), ("Pooling", "1_Pooling")]
@@ -105,15 +61,15 @@ class Normalise(nn.Module):
 
 @dataclass(frozen=True)
 class Pooling:
-    """The modules after the encoder: poolings, linear layers and normalisations.
+    """The modules after the encoder: a pooling, linear layers and normalisations.
 
     Attributes:
-        modes: Functions of :data:`POOLINGS`; the vectors of several are concatenated.
+        pool: Function of :data:`POOLINGS`.
         layers: The modules that transform the pooled vector.
         size: Number of features of the resulting vector.
     """
 
-    modes: tuple[Callable[[Tensor, Tensor], Tensor], ...]
+    pool: Callable[[Tensor, Tensor], Tensor]
     layers: nn.Sequential
     size: int
 
@@ -127,8 +83,7 @@ class Pooling:
         Returns:
             Sentence vectors, of shape (B, size).
         """
-        pooled = torch.cat([mode(states, real) for mode in self.modes], dim=-1)
-        vectors: Tensor = self.layers(pooled)
+        vectors: Tensor = self.layers(self.pool(states, real))
         return vectors
 
     @classmethod
@@ -144,19 +99,15 @@ class Pooling:
             UserError: If a file is damaged, or names a module that is not implemented here.
         """
         (_, pooling), *others = read_modules(folder)[1:]
-        modes = _read_modes(folder / pooling / "config.json", d_model)
-        size = len(modes) * d_model
+        pool, size = _read_mode(folder / pooling / "config.json", d_model), d_model
         layers: list[nn.Module] = []
         for kind, path in others:
             if kind == "Normalize":
-                settings = folder / path / "config.json"
-                if settings.exists():
-                    Config(settings).expect_only(**ON_SENTENCES)
                 layers.append(Normalise())
             elif kind == "Dense":
                 dense, size = _load_dense(folder / path, size, dtype)
                 layers.append(dense)
-        return cls(tuple(POOLINGS[mode] for mode in modes), nn.Sequential(*layers), size)
+        return cls(pool, nn.Sequential(*layers), size)
 
 
 def read_modules(folder: Path) -> list[tuple[str, str]]:
@@ -190,45 +141,23 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def _read_modes(path: Path, d_model: int) -> list[str]:
+def _read_mode(path: Path, d_model: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """Read the pooling; in older files, each has a setting that is true or false."""
     if not path.exists():
-        return ["mean"]
+        return mean
     config = Config(path)
-    modes = config.values.get("pooling_mode")
-    flags = {name: value for name, value in config.values.items() if name in OLD_NAMES}
-    config.expect_only(
-        word_embedding_dimension=d_model,
-        embedding_dimension=d_model,
-        include_prompt=True,
-        pooling_mode=modes,
-        **flags,
+    config.expect(
+        word_embedding_dimension=d_model, embedding_dimension=d_model, include_prompt=True
     )
-    if modes is None:
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                raise UserError(f"{path}: {name} must be true or false, got {shown(value)}")
-        chosen = {OLD_NAMES[name] for name, value in flags.items() if value}
-        modes = [mode for mode in POOLINGS if mode in chosen] or ["mean"]
-    modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or not modes or not all(_is_mode(mode) for mode in modes):
-        raise UserError(
-            f"{path}: pooling_mode must be one or several of {', '.join(POOLINGS)}, "
-            f"got {shown(modes)}"
-        )
-    return modes
-
-
-def _is_mode(mode: object) -> bool:
-    return isinstance(mode, str) and mode in POOLINGS
+    older = [name for name, value in config.values.items() if "pooling_mode_" in name and value]
+    config.values.setdefault("pooling_mode", " and ".join(older) or "mean")
+    return config.choice("pooling_mode", POOLINGS)
 
 
 def _load_dense(folder: Path, in_features: int, dtype: torch.dtype) -> tuple[nn.Module, int]:
     config = Config(folder / "config.json")
-    config.expect_only(
-        *("activation_function", "bias", "out_features"),
-        in_features=in_features,
-        use_residual=False,
-        **ON_SENTENCES,
+    config.expect(
+        in_features=in_features, use_residual=False, module_input_name="sentence_embedding"
     )
     default = "torch.nn.modules.activation.Tanh"
     activation = config.choice("activation_function", DENSE_ACTIVATIONS, default)

@@ -6,7 +6,7 @@ its tokens are those of a byte-level byte-pair encoding, as in GPT-2. Its positi
 that are not padding, from the id of the padding token plus one: the first position is row 2 of the
 published tensor.
 
-Next: ``wordpiece.py``, BERT's tokenizer.
+Next: ``pooling.py``, from the vectors of tokens to that of a sentence.
 """
 
 from dataclasses import replace

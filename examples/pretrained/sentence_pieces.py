@@ -12,7 +12,7 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from common.errors import UserError
-from pretrained.loading import check_vocabulary, read_json
+from pretrained.loading import read_json
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 
@@ -47,8 +47,7 @@ class SentencePieces:
         Raises:
             UserError: If a file is missing or damaged.
         """
-        path, table = folder / "source.spm", folder / "vocab.json"
-        vocabulary = check_vocabulary(read_json(table), table)
+        path, vocabulary = folder / "source.spm", read_json(folder / "vocab.json")
         try:
             data = path.read_bytes()
             # sentencepiece takes an empty file for a model that is loaded later.

@@ -16,7 +16,7 @@ changes:
   output layer of their own, and a gated feed-forward network ("GLU Variants Improve Transformer",
   Shazeer 2020, https://arxiv.org/abs/2002.05202).
 
-Next: ``unigram.py``, T5's tokenizer.
+Next: ``text_to_text.py``, the outputs for several texts.
 """
 
 import math

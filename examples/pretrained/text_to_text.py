@@ -17,11 +17,11 @@ from pretrained.arguments import check_beam, read_texts
 from pretrained.batches import check_ids, make_batches, unused_ids
 from pretrained.loading import Config, find_folder
 from pretrained.t5_model import T5, T5Steps
-from pretrained.unigram import Unigram
+from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.inference import prepare
 
-FILES = ("config.json", *WEIGHT_FILES, "tokenizer.json")
+FILES = ("config.json", *WEIGHT_FILES, FILE)
 BATCH_TOKENS = 4096
 """Maximum number of source tokens of a batch, padding included."""
 
@@ -36,7 +36,7 @@ class TextToText:
     """
 
     model: T5
-    tokenizer: Unigram
+    tokenizer: PublishedTokenizer
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype = torch.float32) -> "TextToText":
@@ -50,12 +50,8 @@ class TextToText:
             UserError: If a file is missing or damaged, or the files do not belong together.
         """
         model_class = Config(folder / "config.json").choice("model_type", {"t5": T5})
-        tokenizer, model = Unigram.load(folder), model_class.load(folder, dtype=dtype)
-        special = {
-            "the end token": (tokenizer.end_id, model.end_id),
-            "the padding token": (tokenizer.padding_id, model.padding_id),
-        }
-        check_ids(folder, tokenizer.tokens, model.embedding.weight, special)
+        tokenizer, model = PublishedTokenizer.load(folder), model_class.load(folder, dtype=dtype)
+        check_ids(folder, tokenizer.tokens, model.embedding.weight)
         return cls(model, tokenizer)
 
     @torch.inference_mode()

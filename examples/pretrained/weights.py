@@ -11,7 +11,7 @@ file is refused if a tensor is missing, unknown, of another shape, or contains N
 Weights are read from safetensors only. The older ``pytorch_model.bin`` is a pickle, which can run
 code when it is opened; ``convert.py`` converts it to safetensors without running any.
 
-Next: ``bert_model.py``, an encoder.
+Next: ``tokenizer.py``, from text to token ids.
 """
 
 import re

@@ -43,8 +43,7 @@ def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) 
 
 
 DECODERS, ENCODERS = ("gpt2", "llama", "qwen3", "gemma3_text"), ("bert", "distilbert", "roberta")
-LOADERS = {name: each[0] for name, each in (generator.FAMILIES | bert_sentences.FAMILIES).items()}
-LOADERS |= {"marian": Marian, "t5": T5}
+LOADERS = generator.FAMILIES | bert_sentences.FAMILIES | {"marian": Marian, "t5": T5}
 """Our class of each family."""
 THEIRS = {
     "gpt2": "GPT2LMHeadModel",

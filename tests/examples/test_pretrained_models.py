@@ -635,7 +635,6 @@ ROTARY: list[tuple[dict[str, Any], str]] = [
         LLAMA3 | {"low_freq_factor": 4.0},
         "low_freq_factor must be below high_freq_factor, got 4.0 and 4.0",
     ),
-    ({"attention_factor": 2.0}, "'attention_factor' is not a known setting, got 2.0"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1.0 .* got 0.5"),
 ]
 

@@ -1,0 +1,86 @@
+"""Tokenizer: text to token ids and back, as the ``tokenizer.json`` of a model describes it.
+
+The families split a text into subwords by one of three algorithms:
+
+- **WordPiece** (BERT, DistilBERT; Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3)
+  splits a text into words, and each word greedily: the first token is the longest in the vocabulary
+  that the word begins with, the next the longest that the rest begins with, with ``##`` before it.
+- **Byte pairs** (GPT-2, RoBERTa, Llama, Qwen3, Gemma 3) merge the adjacent tokens that occur
+  together most often (``docs/learn/11_text_to_batches.py`` implements it from scratch). Most start
+  from the 256 bytes, so that every text can be encoded, and show each byte as a printable
+  character, a space as ``Ġ``. Gemma 3 and the first Llama models start from characters, and use
+  bytes for characters beyond the vocabulary.
+- **Unigram** (T5; "Subword Regularization", Kudo 2018, https://arxiv.org/abs/1804.10959, section
+  3.2) gives each token a probability, and splits a text into the tokens whose probabilities have
+  the largest product.
+
+They also differ in how a text is normalised and split into words first, and in the special tokens
+that are put around it. The file describes all of this, and the library ``tokenizers`` performs it.
+
+Next: ``bert_model.py``, an encoder.
+"""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from common.errors import UserError
+from pretrained.loading import read_json
+
+FILE = "tokenizer.json"
+
+
+class PublishedTokenizer:
+    """A tokenizer as its ``tokenizer.json`` describes it.
+
+    The name of a special token within a text is text, never the special token, unless it is also an
+    ordinary token of the vocabulary, as in T5.
+
+    Args:
+        tokenizer: A tokenizer of the library ``tokenizers``.
+        max_length: Maximum number of ids, special tokens included; a longer text is truncated. No
+            limit if ``None``.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, max_length: int | None = None) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        if max_length is not None:
+            tokenizer.enable_truncation(max_length)
+        tokenizer.encode_special_tokens = True
+        self.tokenizer = tokenizer
+        self.tokens = frozenset(tokenizer.get_vocab(with_added_tokens=True).values())
+
+    @classmethod
+    def load(cls, folder: Path, *, max_length: int | None = None) -> "PublishedTokenizer":
+        """Read ``tokenizer.json``; nothing in it is executed.
+
+        Raises:
+            UserError: If the file is missing or damaged.
+        """
+        path = folder / FILE
+        read_json(path)  # whose errors are clearer than the library's
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library's errors have no class of their own
+            raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
+        return cls(tokenizer, max_length=max_length)
+
+    def encode(self, text: str) -> list[int]:
+        """Turn a text into token ids, with the special tokens that are put around it.
+
+        Lone surrogates, which are no characters, are dropped.
+        """
+        return self.tokenizer.encode(text.encode(errors="ignore").decode()).ids
+
+    def decode(self, ids: list[int], after: list[int] | None = None) -> str:
+        """Turn token ids into text, without special tokens.
+
+        Args:
+            ids: The token ids.
+            after: The token ids of a text that they continue; none if not given. The first token of
+                ``ids`` may begin with a space, which it would not if it were the first of a text.
+        """
+        after = after or []
+        before, whole, alone = map(self.tokenizer.decode, (after, after + ids, ids))
+        return whole[len(before) :] if whole.startswith(before) else alone
