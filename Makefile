@@ -84,8 +84,8 @@ bench-lengths: $(VENV)/.bench  ## time attention against the length of the seque
 	$(BIN)/python benchmarks/lengths.py
 
 .PHONY: kill
-kill: $(VENV)/.examples  ## kill a training twenty times and compare its result bit by bit (2 minutes)
-	$(BIN)/python examples/kill_training.py
+kill: $(VENV)/.dev  ## kill trainings at every save and compare their results bit by bit
+	$(BIN)/python -m pytest -k kill tests/examples
 
 .PHONY: format
 format: $(VENV)/.dev  ## format the code

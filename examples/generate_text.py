@@ -3,9 +3,7 @@
     python examples/generate_text.py train       # toy stories, minutes on a CPU
     python examples/generate_text.py evaluate
     python examples/generate_text.py generate "Mira the baker had lost"
-    python examples/generate_text.py generate --side-by-side "Tom the cook"
     python examples/generate_text.py generate "Tom the cook" "Mira the baker"
-    python examples/generate_text.py generate --file prompts.txt
 
     python examples/generate_text.py train --text book.txt --run runs/book
 

@@ -23,13 +23,11 @@ import copy
 import json
 import platform
 import random
-import sys
 from collections.abc import Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -328,58 +326,36 @@ def draw(results: dict[str, Any]) -> Any:
     return figure
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser of the command line whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error, and exit with status 2."""
-        self.exit(2, f"error: {message}\n")
-
-
-def whole_number(text: str, *, lowest: int = 1) -> int:
-    """Read a whole number of the command line."""
-    if not text.isdecimal() or not lowest <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"must be a whole number from {lowest}, got {text!r}")
-    return int(text)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program, and write the picture and the numbers that it shows."""
     name = Path(__file__).stem
-    parser = Parser(description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--steps", type=whole_number, default=STEPS, metavar="N",
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N",
                         help=f"updates of each training (default: {STEPS})")  # fmt: skip
-    parser.add_argument("--seeds", type=partial(whole_number, lowest=0), nargs="+", metavar="N",
-                        default=[0, 1, 2], help="one for each run (default: 0 1 2)")  # fmt: skip
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is one")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="N", default=[0, 1, 2],
+                        help="one for each run (default: 0 1 2)")  # fmt: skip
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu",
+                        help="default: cuda if there is one")  # fmt: skip
     parser.add_argument("--output", type=Path, default=Path("runs", name), metavar="FOLDER",
                         help=f"where to write the picture (default: runs/{name})")  # fmt: skip
     options = parser.parse_args(arguments)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no CUDA device here; use cpu")
-    picture = options.output / f"{name}.png"
-    try:
-        check_packages("the picture", "matplotlib", extra="plot")
-        from transformer_blocks.explorer.figure import save_png
+    check_packages("the picture", "matplotlib", extra="plot")
+    from transformer_blocks.explorer.figure import save_png
 
-        options.output.mkdir(parents=True, exist_ok=True)
-        with torch.device(device):
-            results = run(options.seeds, steps=options.steps)
-        origin = f"measured on {platform.machine()}, {device}, torch {torch.__version__}"
-        content = {"command": f"python examples/{name}.py", "origin": origin, **results}
-        text = f"{json.dumps(content, indent=1)}\n"
-        write_atomically(picture.with_suffix(".json"), text.encode())
-        save_png(draw(results), picture, dpi=160)
-    except (ModuleNotFoundError, OSError) as error:
-        parser.error(str(error))
+    picture = options.output / f"{name}.png"
+    options.output.mkdir(parents=True, exist_ok=True)
+    with torch.device(options.device):
+        results = run(options.seeds, steps=options.steps)
+    origin = f"measured on {platform.machine()}, {options.device}, torch {torch.__version__}"
+    content = {"command": f"python examples/{name}.py", "origin": origin, **results}
+    write_atomically(picture.with_suffix(".json"), f"{json.dumps(content, indent=1)}\n".encode())
+    save_png(draw(results), picture, dpi=160)
     print(f"picture: {picture}")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        sys.exit(130)
+    main()

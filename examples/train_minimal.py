@@ -9,7 +9,6 @@ other data, replace ``make_corpus``, which returns source sequences and their tr
 
 import argparse
 import random
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -137,15 +136,9 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
+    argparse.ArgumentParser(
         description=__doc__,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if unknown := parser.parse_known_args()[1]:
-        parser.exit(2, f"error: unknown argument {unknown[0]} (see --help)\n")
-    try:
-        main()
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        sys.exit(130)
+    ).parse_args()
+    main()

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 import torch
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import nn
 
 from classification.data import Data, best_of_counts, cleaned, load_data
 from classification.learning import (
@@ -23,7 +22,7 @@ from classification.learning import (
     predict,
 )
 from classification.models import EncoderClassifier
-from classification.pictures import plot_accuracy, plot_confusion, plot_encoder_attention
+from classification.pictures import plot_accuracy, plot_encoder_attention
 from common.commands import input_lines
 from common.configuration import checked
 from common.distributed import choose_device
@@ -154,15 +153,10 @@ def show_results(trained: Trained, data: Data) -> None:
     config, labels = trained.config, trained.config.labels
     texts = encode([review.text for review in data.test], trained.tokenizer, config.max_length)
     correct = label_numbers(data.test, labels)
-    tables: dict[str, Tensor] = {}
-    with tqdm(
-        total=2 * len(texts), unit="text", leave=False, disable=not sys.stderr.isatty()
-    ) as bar:
-        for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag)):
-            predicted = predict(model, texts, progress=bar.update).argmax(1)
-            tables[name] = confusion(correct, predicted, len(labels))
-    picture = trained.run.folder / "confusion.png"
-    plot_confusion(tables, labels, picture)  # before anything is printed, which may fail
+    tables = {
+        name: confusion(correct, predict(model, texts).argmax(1), len(labels))
+        for name, model in ((ENCODER, trained.encoder), (BAG, trained.bag))
+    }
     print(counted(len(texts), "test text"))
     rows: list[tuple[str, ...]] = [
         (name, f"{counts.diagonal().sum() / len(texts):.1%}") for name, counts in tables.items()
@@ -175,7 +169,6 @@ def show_results(trained: Trained, data: Data) -> None:
         lines = zip(labels, counts.tolist(), strict=True)
         rows = [(label, *map(str, row)) for label, row in lines]
         print(format_table(("", *labels), rows, words=1, width=limit(sys.stdout)))
-    print(f"\nWritten: {picture}")
 
 
 def show_attention(trained: Trained, data: Data) -> None:
@@ -186,7 +179,7 @@ def show_attention(trained: Trained, data: Data) -> None:
     picture = trained.run.folder / "attention.png"
     title = f"{review.text} → {label}"
     plot_encoder_attention(trained.encoder, trained.tokenizer, text, picture, title=title)
-    print(f"Written: {picture}")
+    print(f"\nWritten: {picture}")
 
 
 def load_chosen(options: argparse.Namespace) -> Trained:

@@ -1,7 +1,7 @@
 """Learning: the configuration of a classifier, its task, and its predictions."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -53,14 +53,7 @@ class Config(TrainingConfig):
         """
         return build_model(
             lambda: EncoderClassifier(
-                vocabulary,
-                len(self.labels),
-                num_layers=self.num_layers,
-                d_model=self.d_model,
-                num_heads=self.num_heads,
-                d_ff=self.d_ff,
-                dropout=self.dropout,
-                max_length=self.max_length,
+                vocabulary, len(self.labels), max_length=self.max_length, **self.sizes
             )
         )
 
@@ -135,18 +128,12 @@ def label_numbers(reviews: Sequence[Review], labels: Sequence[str]) -> Tensor:
 
 
 @torch.inference_mode()
-def predict(
-    model: nn.Module,
-    texts: Sequence[Sequence[int]],
-    *,
-    progress: Callable[[int], object] = lambda done: None,
-) -> Tensor:
+def predict(model: nn.Module, texts: Sequence[Sequence[int]]) -> Tensor:
     """Compute the probabilities of the labels of texts.
 
     Args:
         model: The model, in evaluation mode.
         texts: The token ids of each text, as :func:`encode` returns them.
-        progress: Called with the number of texts of each finished batch.
 
     Returns:
         The probability of each label, in the order of ``texts``, of shape (N, classes).
@@ -156,7 +143,6 @@ def predict(
     for chosen in group_by_length([len(text) for text in texts], 4096):
         logits = model(pad([texts[i] for i in chosen]).to(device))
         probabilities.update(zip(chosen, logits.cpu().double().softmax(-1), strict=True))
-        progress(len(chosen))
     return torch.stack([probabilities[i] for i in range(len(texts))])
 
 

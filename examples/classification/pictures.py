@@ -1,21 +1,17 @@
-"""Figures: learning curves, confusion matrices, and the encoder's attention weights."""
+"""Figures: learning curves, and the encoder's attention weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from classification.models import EncoderClassifier
 from common.plots import MUTED, plot_line, save, style
 from common.tokenizer import Tokenizer
 from transformer_blocks import record_attention
-from transformer_blocks.explorer.figure import colour_map, style_axes
-from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
-from transformer_blocks.explorer.style import PALETTES
 
 
 def plot_accuracy(
@@ -45,34 +41,6 @@ def plot_accuracy(
     accuracy.set_ylim(0.0, 100.0)
     loss.set_ylim(bottom=0.0)
     loss.legend(frameon=False)
-    save(figure, path)
-
-
-def plot_confusion(tables: Mapping[str, Tensor], labels: Sequence[str], path: Path) -> None:
-    """Draw confusion matrices: a row for each label, a column for each predicted label.
-
-    Args:
-        tables: The confusion matrix of each model, of shape (classes, classes), by its name.
-        labels: The labels of rows and columns.
-        path: The PNG file to write.
-    """
-    font = font_for("".join(labels))
-    size = 1.4 + 0.75 * len(labels)
-    figure = new_figure((size + 0.9) * len(tables), size + 0.6)
-    for axes, (name, table) in zip(figure.subplots(1, len(tables)), tables.items(), strict=True):
-        style_axes(axes)
-        shares = table / table.sum(1, keepdim=True).clamp(min=1)
-        axes.imshow(shares.numpy(), cmap=colour_map(PALETTES["light"].weights), vmin=0.0, vmax=1.0)
-        for row, counts in enumerate(table.tolist()):
-            for column, count in enumerate(counts):
-                color = "white" if shares[row, column] > 0.5 else PALETTES["light"].text
-                axes.text(column, row, count, ha="center", va="center", color=color)
-        axes.set_xticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
-        axes.set_yticks(range(len(labels)), labels, fontproperties=font, parse_math=False)
-        axes.tick_params(length=0)
-        axes.set_xlabel("predicted")
-        axes.set_ylabel("label")
-        axes.set_title(f"{name}: {table.diagonal().sum() / table.sum():.1%}", fontsize=11)
     save(figure, path)
 
 

@@ -3,10 +3,9 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common.errors import UserError
 from common.text_files import decode_line, read_lines
 
 
@@ -40,61 +39,15 @@ def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[st
             yield chunk
 
 
-def add_prompts(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the arguments of :func:`continue_prompts`; ``default`` describes the empty prompt."""
-    parser.add_argument("prompts", nargs="*", help=f"the prompts (default: {default})")
-    parser.add_argument(
-        "--file",
-        type=Path,
-        help="a file of prompts, one per line, instead of prompts on the command line (default: "
-        "none); each text is then printed as one line, with spaces for line breaks, and a blank "
-        "line for a blank line",
-    )
-
-
-def check_prompts(options: argparse.Namespace) -> None:
-    """Raise if prompts are given in both ways.
-
-    Raises:
-        UserError: If they are.
-    """
-    if options.file and options.prompts:
-        raise UserError("prompts cannot be combined with --file")
-
-
 def read_prompts(options: argparse.Namespace) -> list[str]:
-    """Read the prompts of the command line or of ``--file``; one empty prompt if there are none.
+    """Read the prompts of the command line; one empty prompt if there are none.
 
     Raises:
         UserError: If a prompt is not UTF-8 text.
     """
-    if options.file:
-        return read_lines(options.file)
     return [  # bytes first: in a locale without UTF-8, Python cannot read them as text
         "\n".join(
             decode_line(line, where="the prompt") for line in os.fsencode(prompt).split(b"\n")
         )
         for prompt in options.prompts or [""]
     ]
-
-
-def continue_prompts(
-    options: argparse.Namespace,
-    prompts: Sequence[str],
-    generate: Callable[[Sequence[str]], Sequence[Sequence[str]]],
-) -> None:
-    """Print the texts that continue prompts, in their order.
-
-    Args:
-        options: The command line.
-        prompts: What :func:`read_prompts` returned.
-        generate: Function that returns the texts of each prompt. It does not receive blank lines of
-            a file.
-    """
-    if not options.file:
-        print("\n\n".join(text for texts in generate(prompts) for text in texts))
-        return
-    found = iter(generate([prompt for prompt in prompts if prompt.strip()]))
-    for prompt in prompts:
-        for text in next(found) if prompt.strip() else [""]:
-            print(text.replace("\r", " ").replace("\n", " "))

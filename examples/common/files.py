@@ -23,7 +23,7 @@ LARGEST = 2**26
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
 RUN_FILES = (
-    *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "tensorboard"),
+    *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag"),
     *("programs", "corpus"),
 )
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""

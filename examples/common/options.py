@@ -194,6 +194,17 @@ def add_sampling_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def check_greedy(options: argparse.Namespace, reason: str) -> None:
+    """Raise if an option of :func:`add_sampling_options` is given, for tokens that are not sampled.
+
+    Raises:
+        UserError: If one is; the message ends with the reason.
+    """
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name.replace('_', '-')} {reason}")
+
+
 def run_options(default: str = "the latest trained run in runs/") -> Parser:
     """Make the options of every command: the run, and the device to compute on.
 

@@ -1,12 +1,9 @@
 """Plan: how long a training lasts, and how far it has come."""
 
-import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from common.display import Status
-from common.errors import UserError
-from common.run import Config, Run
+from common.run import Config
 from common.terminal import counted
 
 
@@ -88,42 +85,10 @@ class Plan:
     def status(self, epochs: float, seconds: float) -> Status:
         """Describe for the display how far the training has come; see :meth:`part_done`."""
         config, progress = self.config, self.progress
-        done = self.part_done(epochs, seconds)
-        planned = None
         if config.minutes is not None:
-            planned = max(0.0, 60.0 * config.minutes - seconds)
             place = f"{min(seconds / 60.0, config.minutes):.1f} of {config.minutes:g} min"
         elif config.epochs is not None:
             place = f"epoch {min(progress.epoch + 1, config.epochs)} of {config.epochs}"
         else:
             place = f"step {progress.step:,} of {config.steps or 1:,}"
-        come = epochs if config.report_steps is None else progress.step / config.report_steps
-        validations = 0
-        if 0.0 < done < 1.0:  # those of the whole plan without those that are done
-            validations = math.ceil(come / done - 1e-6) - math.floor(come + 1e-6)
-        return Status(done, place, validations, planned)
-
-    def check_reached(self, run: Run[Any]) -> None:
-        """Raise if the plan was changed to one that ends before the progress.
-
-        Args:
-            run: The run, whose ``config.json`` holds the plan before the change.
-
-        Raises:
-            UserError: If it was.
-        """
-        progress, minutes = self.progress, self.progress.seconds / 60.0
-        epochs = progress.epoch + bool(progress.batches)
-        reached = {
-            "minutes": (minutes, f"{minutes:.1f} minutes"),
-            "epochs": (epochs, counted(epochs, "epoch")),
-            "steps": (progress.step, counted(progress.step, "step")),
-        }
-        for name, (number, text) in reached.items():
-            if (planned := getattr(self.config, name)) is None:
-                continue
-            is_new = name != "minutes" or planned != run.read_config().minutes
-            if planned < number and is_new:
-                trained = f"{run.folder} has trained for {text} already"
-                raise UserError(f"{trained}, got --{name} {planned:.10g}")
-            break
+        return Status(self.part_done(epochs, seconds), place)

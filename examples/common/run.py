@@ -8,7 +8,6 @@ The folder holds everything that a training needs or produces, except the data::
         checkpoints/      the last states of the training, to resume from
         best/             the averaged weights with the lowest validation loss, to be used
         metrics.jsonl     a line for each validation
-        tensorboard/      the same for TensorBoard, if that is installed
 """
 
 import json
@@ -108,6 +107,12 @@ class Config:
     def tokenizer_names(self) -> tuple[str, ...]:
         """The name of the file of each tokenizer in ``TOKENIZERS``; two may share a file."""
         return self.TOKENIZERS
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of the layers, as arguments of a model."""
+        names = "num_layers", "d_model", "num_heads", "d_ff", "dropout"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def definition(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Each calls a function of :mod:`transformer_blocks.generation`, which uses only t
 a model.
 """
 
+import argparse
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -117,6 +118,13 @@ class Sample:
             sampled[first : first + self.n_best] for first in range(0, len(sampled), self.n_best)
         ]
         return [sorted(group, key=lambda each: each.score, reverse=True) for group in groups]
+
+
+def sampling_or_greedy(options: argparse.Namespace, *, greedy: bool) -> Search:
+    """Make the decoding method of a command line with ``add_sampling_options``."""
+    if greedy:
+        return Greedy()
+    return Sample(options.temperature or 1.0, options.top_k, options.top_p, options.seed)
 
 
 def row_generators(seed: int | None, starts: int, copies: int) -> list[torch.Generator]:

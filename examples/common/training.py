@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic
@@ -33,7 +33,6 @@ from common.checkpoint import (
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
-from common.events import EventWriter
 from common.files import FolderLock, write_atomically
 from common.learner import (
     Batch,
@@ -139,14 +138,13 @@ class Training(Generic[Model, Batch]):
         if not self.processes.broadcast(self.run.checkpoints.exists):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
-        with self.display, closing(self._open_events()) as events:
+        with self.display:
             while not self.processes.broadcast(lambda: self.plan.is_done):
                 speed = self._train_until_validation()
                 if speed is None:
                     self._save()  # the plan is done, also for a training that resumes
                     break
-                self._report(speed, events)
-        self._warn_if_late(self._seconds() / 60.0)
+                self._report(speed)
 
     def _train_until_validation(self) -> float | None:
         """Update the model until the next validation.
@@ -227,12 +225,6 @@ class Training(Generic[Model, Batch]):
             return self.plan.part_done(epochs, 0.0)
         return self.processes.broadcast(lambda: self.plan.part_done(epochs, self._seconds()))
 
-    def _warn_if_late(self, minutes: float) -> None:
-        planned = self.config.minutes
-        if planned and minutes > planned + max(1.0, planned / 10.0) and self.processes.is_first:
-            note = f"the plan of {planned:g} minutes took {minutes:.1f}, with the last validation"
-            log.warning(f"{note}; a machine that other programs use is slower")
-
     # The training loss
 
     def _begin_loss(self) -> None:
@@ -261,14 +253,15 @@ class Training(Generic[Model, Batch]):
 
     # After each validation
 
-    def _report(self, speed: float, events: EventWriter) -> None:
+    def _report(self, speed: float) -> None:
         """Validate the averaged weights, save them if they are the best, and log the metrics."""
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
-        with self.display.validating(lambda: self.plan.status(progress.epoch, self._seconds())):
-            average = self._gather_average().eval()
-            figures = self.processes.broadcast(lambda: self.task.validate(average))
+        done = self.plan.status(progress.epoch, self._seconds())
+        self.display.show(lambda: done._replace(place="validation"))
+        average = self._gather_average().eval()
+        figures = self.processes.broadcast(lambda: self.task.validate(average))
         self._check_finite(figures["validation_loss"])
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
@@ -291,7 +284,6 @@ class Training(Generic[Model, Batch]):
         )
         if self.processes.is_first:
             self._write_metrics()
-            events.write(self.metrics[-1])
         if is_best:
             self._save_best()
         self._save()  # last: what a kill before it loses is computed again
@@ -333,11 +325,6 @@ class Training(Generic[Model, Batch]):
     def _random_state_kept(self) -> AbstractContextManager[None]:
         """Let random numbers that are drawn inside change nothing afterwards."""
         return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
-
-    def _open_events(self) -> EventWriter:
-        """Open the events for TensorBoard, which the first process writes."""
-        folder = self.run.folder / "tensorboard" if self.processes.is_first else None
-        return EventWriter(folder, self.progress.step, self.metrics)
 
     # Saving and restoring
 
@@ -385,8 +372,8 @@ class Training(Generic[Model, Batch]):
         """Return to the last checkpoint, if there is one; return whether there was.
 
         Raises:
-            UserError: If a checkpoint is damaged or of another run, if more has been trained than
-                is planned now, or if there are best weights but no checkpoint.
+            UserError: If a checkpoint is damaged or of another run, or there are best weights but no
+                checkpoint.
         """
         best, checkpoint = map(self._latest, (self.run.best, self.run.checkpoints))
         if checkpoint is None:
@@ -397,16 +384,8 @@ class Training(Generic[Model, Batch]):
                 )
             return False
         self.processes.agree(lambda: self._restore(checkpoint))
-        self.plan.check_reached(self.run)
-        if (
-            best is None
-        ):  # the best weights were lost: the next validation is the best one again ...
+        if best is None:  # the best weights were lost: the next validation is the best one again
             self.progress.best = {}
-            if self.metrics and self.metrics[-1]["step"] == self.progress.step:
-                row = self.metrics[-1]  # ... unless the last one has just been made
-                names = [name for name in row if name.startswith("validation_")]
-                self.progress.best = {name: row[name] for name in names}
-                self._save_best()
         if self.processes.is_first and self.run.metrics.exists():
             self._write_metrics()  # those of the checkpoint, from which the training resumes
         return True

@@ -4,7 +4,6 @@ r"""Generate text with a published decoder-only model: GPT-2, Llama, Qwen3 or Ge
     python examples/pretrained/generate.py Qwen/Qwen3-0.6B-Base "The cat sat" \
         --length 80 --sample --top-p 0.9 --seed 1
     python examples/pretrained/generate.py FOLDER "The cat" "Once upon a time"
-    python examples/pretrained/generate.py FOLDER --file prompts.txt
 
 Decoding is greedy; with ``--sample``, tokens are drawn at random by their probabilities. The model
 processes the prompts in one pass (prefill). Each decoding step then processes only the newest token
@@ -21,9 +20,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.commands import add_prompts, check_prompts
-from common.errors import UserError
-from common.options import Number, add_sampling_options
+from common.options import Number, add_sampling_options, check_greedy
 from common.program import run_program
 from pretrained.arguments import model_parser
 
@@ -31,7 +28,7 @@ from pretrained.arguments import model_parser
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = model_parser(__doc__)
-    add_prompts(parser, "a new text begins")
+    parser.add_argument("prompts", nargs="*", help="the prompts (default: a new text begins)")
     parser.add_argument(
         "--length",
         type=Number(int, "above 0"),
@@ -43,10 +40,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add_sampling_options(parser)
     options = parser.parse_args(arguments)
-    check_prompts(options)
-    for name in ("temperature", "top_k", "top_p", "seed"):
-        if getattr(options, name) is not None and not options.sample:
-            raise UserError(f"--{name.replace('_', '-')} requires --sample")
+    if not options.sample:
+        check_greedy(options, "requires --sample")
     return options
 
 

@@ -15,9 +15,9 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 import torch
 
 from common.batching import group_by_length
-from common.commands import continue_prompts, read_prompts
+from common.commands import read_prompts
 from common.errors import UserError
-from common.searches import Greedy, Sample, Search
+from common.searches import Search, sampling_or_greedy
 from pretrained.batches import check_ids, unused_ids
 from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
@@ -127,18 +127,6 @@ def print_continuations(options: argparse.Namespace) -> None:
     generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
     prepared = replace(generator, model=prepare(generator.model))
 
-    def generate(prompts: Sequence[str]) -> list[list[str]]:
-        found = prepared.generate(prompts, length=options.length, search=choose_search(options))
-        return [
-            [prompt + each for each in several]
-            for prompt, several in zip(prompts, found, strict=True)
-        ]
-
-    continue_prompts(options, prompts, generate)
-
-
-def choose_search(options: argparse.Namespace) -> Search:
-    """Make the decoding strategy from the options of the command line."""
-    if not options.sample:
-        return Greedy()
-    return Sample(options.temperature or 1.0, options.top_k, options.top_p, options.seed)
+    search = sampling_or_greedy(options, greedy=not options.sample)
+    found = prepared.generate(prompts, length=options.length, search=search)
+    print("\n\n".join(prompt + text for prompt, (text,) in zip(prompts, found, strict=True)))

@@ -4,13 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.commands import add_prompts, check_prompts
-from common.errors import UserError
 from common.options import (
     Number,
     Parser,
     add_sampling_options,
     add_training_options,
+    check_greedy,
     run_options,
 )
 
@@ -47,49 +46,14 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "evaluate", parents=[shared], help="compare the perplexity with that of n-grams"
     )
     sample = commands.add_parser("generate", parents=[shared], help="continue prompts")
-    add_prompts(sample, "a new line")
+    sample.add_argument("prompts", nargs="*", help="the prompts (default: a new line)")
     length = Number(int, "from 1 to 1000000")
     sample.add_argument(
         "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
     )
-    sample.add_argument(
-        "--count",
-        type=Number(int, "from 1 to 1000"),
-        default=1,
-        help="number of texts for each prompt (default: 1)",
-    )
     sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
     add_sampling_options(sample)
-    sample.add_argument(
-        "--side-by-side", action="store_true", help="one text of each decoding method, in columns"
-    )
     options = parser.parse_args(arguments)
-    if options.command == "generate":
-        check_prompts(options)
-        check_decoding_options(options)
+    if options.command == "generate" and options.greedy:
+        check_greedy(options, "cannot be combined with --greedy")
     return options
-
-
-def check_decoding_options(options: argparse.Namespace) -> None:
-    """Raise if options of different decoding methods are combined.
-
-    Raises:
-        UserError: If they are.
-    """
-    of_sampling = {
-        "--temperature": options.temperature,
-        "--top-k": options.top_k,
-        "--top-p": options.top_p,
-        "--seed": options.seed,
-    }
-    for name, value in of_sampling.items():
-        if options.greedy and value is not None:
-            raise UserError(f"{name} cannot be combined with --greedy")
-    if options.greedy and options.count > 1:
-        raise UserError("--greedy generates the same text each time; leave --count out")
-    if options.side_by_side and (options.greedy or options.count > 1):
-        raise UserError("--side-by-side cannot be combined with --greedy or --count")
-    if options.side_by_side and (options.file or len(options.prompts) > 1):
-        raise UserError("--side-by-side requires a single prompt")
-    if options.file and options.count > 1:
-        raise UserError("--count cannot be combined with --file")

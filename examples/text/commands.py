@@ -11,14 +11,16 @@ from typing import Any
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 
-from common.commands import continue_prompts, read_prompts
+from common.commands import read_prompts
 from common.configuration import checked
-from common.display import OUTPUT, Sample
+from common.display import OUTPUT
+from common.display import Sample as Shown
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
 from common.run import Run, choose_run
+from common.searches import Greedy, Sample, sampling_or_greedy
 from common.tables import format_table
 from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer
@@ -28,7 +30,7 @@ from text.models import LanguageModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
-from text.writing import Decoding, generate, side_by_side
+from text.writing import generate
 
 ORDER = 5
 """Order of the n-gram model."""
@@ -115,18 +117,17 @@ def train_command(options: argparse.Namespace) -> None:
         train([training], run, config, lock)
         if processes.is_first:
             model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
-            for decoding in (Decoding("greedy", None), Decoding("sampled, temperature 0.8", 0.8)):
-                ((generated,),) = generate(
-                    model, tokenizer, [""], decoding, length=100, seed=config.seed
-                )
-                print(f"\n{decoding.title}:\n{generated}")
+            sampled = Sample(0.8, None, None, config.seed)
+            for title, search in (("greedy", Greedy()), ("sampled, temperature 0.8", sampled)):
+                (generated,) = generate(model, tokenizer, [""], search, length=100)
+                print(f"\n{title}:\n{generated}")
             print(f"\nWritten: {picture}")
 
 
-def continue_line(model: LanguageModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Sample:
+def continue_line(model: LanguageModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Shown:
     """Continue the beginning of a validation line, always the same one."""
     prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
-    ((text,),) = generate(model, tokenizer, [prompt], Decoding("greedy", None), length=SHOWN)
+    (text,) = generate(model, tokenizer, [prompt], Greedy(), length=SHOWN)
     return [("prompt", prompt), (OUTPUT, text)]
 
 
@@ -162,35 +163,8 @@ def generate_command(options: argparse.Namespace) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options)
     _, tokenizer, model = load(options)
-
-    def generate_texts(prompts: Sequence[str], method: Decoding) -> list[list[str]]:
-        return generate(
-            *(model, tokenizer, prompts, method),
-            length=options.length,
-            count=options.count,
-            seed=options.seed,
-        )
-
-    temperature = 1.0 if options.temperature is None else options.temperature
-    if options.side_by_side:
-        low = 0.7 if options.temperature is None else options.temperature
-        top_k, top_p = options.top_k or 5, options.top_p or 0.9
-        methods = [
-            Decoding("greedy", None),
-            Decoding("temperature 1"),
-            Decoding(f"temperature {low:g}", low),
-            Decoding(f"top-k {top_k}", top_k=top_k),
-            Decoding(f"top-p {top_p:g}", top_p=top_p),
-        ]
-        texts = [text for method in methods for (text,) in generate_texts(prompts, method)]
-        print(side_by_side([method.title for method in methods], texts))
-        return
-    method = (
-        Decoding("greedy", None)
-        if options.greedy
-        else Decoding("sampled", temperature, options.top_k, options.top_p)
-    )
-    continue_prompts(options, prompts, lambda chosen: generate_texts(chosen, method))
+    search = sampling_or_greedy(options, greedy=options.greedy)
+    print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
 
 
 COMMANDS = {

@@ -10,7 +10,7 @@ from torch import Tensor
 from common.configuration import build_model
 from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
-from text.models import STYLES, LanguageModel
+from text.models import LanguageModel, build_language_model
 from transformer_blocks import linear_cross_entropy
 
 
@@ -20,7 +20,7 @@ class Config(TrainingConfig):
 
     Attributes:
         text: The training text; None for the toy stories.
-        style: The style of the model's parts, one of :data:`text.models.STYLES`.
+        style: The style of the model's parts, "2017" or "today".
         batch_size: Number of sequences of a batch.
         context: Number of tokens of a sequence, and the most that the model processes at once.
     """
@@ -42,14 +42,8 @@ class Config(TrainingConfig):
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
         return build_model(
-            lambda: STYLES[self.style](
-                vocabulary,
-                num_layers=self.num_layers,
-                d_model=self.d_model,
-                num_heads=self.num_heads,
-                d_ff=self.d_ff,
-                dropout=self.dropout,
-                context=self.context,
+            lambda: build_language_model(
+                vocabulary, style=self.style, context=self.context, **self.sizes
             )
         )
 

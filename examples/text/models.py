@@ -17,7 +17,8 @@ https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. B
 composed of blocks of the library alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,6 @@ from torch import Tensor, nn
 from transformer_blocks import (
     Dropout,
     Encoder,
-    EncoderLayer,
     GatedFeedForward,
     MultiHeadAttention,
     PreNorm,
@@ -50,7 +50,7 @@ class LanguageModel(nn.Module):
 
     Example:
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
-        >>> model = build_today(50, **sizes)
+        >>> model = build_language_model(50, style="today", **sizes)
         >>> tokens = torch.tensor([[5, 6, 7]])
         >>> before = model(tokens)[:, :2]
         >>> tokens[0, 2] = 9  # change the last token ...
@@ -111,9 +111,10 @@ class LanguageModel(nn.Module):
         return self.output(self.hidden(tokens, cache=cache))
 
 
-def build_2017(
+def build_language_model(
     vocabulary: int,
     *,
+    style: str,
     num_layers: int,
     d_model: int,
     num_heads: int,
@@ -121,52 +122,32 @@ def build_2017(
     dropout: float,
     context: int,
 ) -> LanguageModel:
-    """Build the model with the paper's parts."""
-    decoder = build_encoder(
-        num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff, dropout=dropout
-    )
-    return LanguageModel(
-        TokenEmbedding(vocabulary, d_model),
-        decoder,
-        context=context,
-        positions=SinusoidalPositionalEncoding(d_model, max_length=context),
-        dropout=dropout,
-    )
+    """Build a model with the parts of a style, "2017" or "today".
 
-
-def build_today(
-    vocabulary: int,
-    *,
-    num_layers: int,
-    d_model: int,
-    num_heads: int,
-    d_ff: int,
-    dropout: float,
-    context: int,
-) -> LanguageModel:
-    """Build the model with today's parts and as many weights: a gated network has a third layer."""
-    MultiHeadAttention(d_model, num_heads)  # raises unless the sizes go together
-    layers = [
-        EncoderLayer(
-            MultiHeadAttention(
-                d_model,
-                num_heads,
-                transforms=[RotaryPositionalEncoding(d_model // num_heads)],
+    Both have about as many weights: a gated feed-forward network has a third layer, so its inner
+    size is two thirds of ``d_ff``.
+    """
+    positions, parts = None, dict[str, Any](num_heads=num_heads, d_ff=d_ff)
+    if style == "2017":
+        positions = SinusoidalPositionalEncoding(d_model, max_length=context)
+    else:
+        MultiHeadAttention(d_model, num_heads)  # raises unless the sizes go together
+        parts = {
+            "attention": lambda: MultiHeadAttention(
+                d_model, num_heads, transforms=[RotaryPositionalEncoding(d_model // num_heads)]
             ),
-            GatedFeedForward(d_model, max(1, d_ff * 2 // 3)),
-            residual=lambda: PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model)),
-        )
-        for _ in range(num_layers)
-    ]
+            "feed_forward": lambda: GatedFeedForward(d_model, max(1, d_ff * 2 // 3)),
+            "residual": lambda d_model, dropout: PreNorm(
+                d_model, dropout=dropout, norm=nn.RMSNorm(d_model)
+            ),
+        }
     return LanguageModel(
         TokenEmbedding(vocabulary, d_model),
-        Encoder(layers, norm=nn.RMSNorm(d_model)),
+        build_encoder(num_layers=num_layers, d_model=d_model, dropout=dropout, **parts),
         context=context,
+        positions=positions,
         dropout=dropout,
     )
-
-
-STYLES: dict[str, Callable[..., LanguageModel]] = {"2017": build_2017, "today": build_today}
 
 
 class TextSteps:
@@ -184,7 +165,7 @@ class TextSteps:
     Example:
         >>> from transformer_blocks import greedy_search
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
-        >>> model = build_2017(50, **sizes).eval()
+        >>> model = build_language_model(50, style="2017", **sizes).eval()
         >>> prompt, start = torch.tensor([[7, 8]]), torch.tensor([9])
         >>> (text,) = greedy_search(TextSteps(model, prompt), start, end_id=None, max_length=20)
         >>> len(text.tokens)  # longer than its context
@@ -205,16 +186,6 @@ class TextSteps:
         logits = self.decoder.step(tokens)
         self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
         return logits
-
-    def step_top_k(
-        self, tokens: Tensor, scores: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, int] | None:
-        """Append the newest tokens, and find the most probable extensions, in a compiled step."""
-        self._make_room(len(tokens))
-        found = self.decoder.step_top_k(tokens, scores, count)
-        if found is not None:
-            self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
-        return found
 
     def _make_room(self, rows: int) -> None:
         """Leave out the first half of each text that fills the context."""

@@ -35,7 +35,7 @@ class Screen:
     def show(self) -> None:
         """Draw what was printed: carriage returns overwrite, and long lines are broken."""
         position = 0
-        for character in re.sub(r"\033\[\d*m", "", self.raw):
+        for character in re.sub(r"\033\[\d*[mA]", "", self.raw):
             if character == "\n":
                 self.lines.append("")
             elif character == "\r":
@@ -54,7 +54,7 @@ class Screen:
     @property
     def bars(self) -> list[str]:
         """The progress bars that were drawn, in their order."""
-        return [line for line in self.drawn if re.search(r"\d%  \[[=>-]+\]", line)]
+        return [line for line in self.drawn if re.search(r"\d% \|", line)]
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> list[str]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the drawing, which takes longer than a tiny training."""
-    for name in ("plot_accuracy", "plot_confusion", "plot_encoder_attention"):
+    for name in ("plot_accuracy", "plot_encoder_attention"):
         monkeypatch.setattr(classify_commands, name, lambda *arguments, **options: None)
 
 
@@ -180,13 +180,13 @@ def test_train_evaluate_and_classify_in_one_folder(
     )
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "tokenizer.model", "checkpoints", "best", "bag"),
-        *("metrics.jsonl", "accuracy.png", "confusion.png", "attention.png"),
+        *("metrics.jsonl", "accuracy.png", "attention.png"),
     }
-    for name in ("accuracy", "confusion", "attention"):
+    for name in ("accuracy", "attention"):
         assert imread(folder / f"{name}.png").ndim == 3
     assert classify.main(["evaluate", "--run", str(folder)]) == 0
     again = capsys.readouterr().out
-    assert again.rpartition("\n\nWritten")[0] in out  # the same figures
+    assert again in out  # the same figures
     assert classify.main(["classify", "--run", str(folder), "cat dog", "", "dog cat"]) == 0
     lines = capsys.readouterr().out.split("\n")
     assert len(lines) == 4
@@ -291,8 +291,6 @@ def test_a_run_is_never_overwritten_and_resumes_for_more_steps(
     assert classify.main([*train, "--resume", "--steps", "12"]) == 0
     assert "encoder: resuming after step 8" in capsys.readouterr().out
     assert [row["step"] for row in Run(folder, Config).read_metrics()] == [8, 12]
-    assert classify.main([*train, "--resume", "--steps", "11"]) == 2
-    assert "has trained for 12 steps already, got --steps 11" in one_error_line(capsys)
     assert Run(folder, Config).read_config().steps == 12
     shutil.rmtree(folder / "checkpoints")
     assert classify.main([*train, "--resume"]) == 2
@@ -300,18 +298,6 @@ def test_a_run_is_never_overwritten_and_resumes_for_more_steps(
     (folder / "config.json").unlink()
     assert classify.main([*train, *files, *TINY]) == 2
     assert "holds weights but no config.json" in one_error_line(capsys)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_lost_best_weights_are_saved_again(tmp_path: Path, files: list[str]) -> None:
-    folder = tmp_path / "run"
-    assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
-    shutil.rmtree(folder / "best")
-    assert classify.main(["train", "--run", str(folder), "--resume"]) == 0
-    run = Run(folder, Config)
-    config = run.read_config()
-    (tokenizer,) = run.load_tokenizers(config)
-    assert not run.load_best(config.build_encoder(tokenizer.vocab_size), config).training
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -19,21 +19,23 @@ import generate_text
 from common.errors import UserError
 from common.learner import Learner
 from common.run import Run
+from common.searches import Greedy, Sample, Search
 from common.tokenizer import EOS, Tokenizer
 from common.training import Training
 from text import commands as text_commands
 from text import writing
+from text.arguments import STYLES
 from text.learning import Config, NextToken, text_loss
-from text.models import STYLES, LanguageModel, TextSteps
+from text.models import LanguageModel, TextSteps, build_language_model
 from text.ngrams import NgramModel
 from text.source import FEWEST, characters, decode_lines, encode_lines, load_text
 from text.stories import BOYS, GIRLS, story, toy_text
-from text.writing import Decoding, generate, side_by_side
+from text.writing import generate
 from transformer_blocks import greedy_search
 from transformer_blocks.generation import left_pad
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "generate_text.py"
-SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
 TINY = [
     *("--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"),
     *("--steps", "8", "--batch-size", "4", "--context", "16", "--vocabulary", "40"),
@@ -42,7 +44,7 @@ LINES = [f"the {a} saw the {b}." for a in ("cat", "dog", "cow") for b in "abcdef
 
 
 def build(style: str, context: int = 12) -> LanguageModel:
-    return STYLES[style](30, **SIZES, context=context).eval()
+    return build_language_model(30, style=style, **SIZES, context=context).eval()
 
 
 @pytest.fixture
@@ -283,52 +285,49 @@ def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
 
 def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:
     model, tokenizer = load(trained)
-    greedy = generate(model, tokenizer, ["the cat"], Decoding("", None), length=40)
-    for way in (Decoding("", top_k=1), Decoding("", top_p=1e-9), Decoding("", temperature=1e-6)):
-        assert generate(model, tokenizer, ["the cat"], way, length=40, seed=3) == greedy
+    greedy = generate(model, tokenizer, ["the cat"], Greedy(), length=40)
+    for search in (Sample(1.0, 1, None), Sample(1.0, None, 1e-9), Sample(1e-6, None, None)):
+        assert generate(model, tokenizer, ["the cat"], search, length=40) == greedy
 
 
 def test_texts_begin_with_their_prompt_and_a_seed_repeats_them(trained: Path) -> None:
     model, tokenizer = load(trained)
     prompt = "the dog saw the a.\nthe cat"
-    (texts,) = generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=1)
-    assert all(text.startswith(prompt) for text in texts)
-    assert len(set(texts)) == 3
-    assert generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=1) == [texts]
-    assert generate(model, tokenizer, [prompt], Decoding(""), length=40, count=3, seed=2) != [texts]
+    texts = [
+        generate(model, tokenizer, [prompt], Sample(1.0, None, None, seed), length=40)
+        for seed in (1, 1, 2)
+    ]
+    assert all(text.startswith(prompt) for (text,) in texts)
+    assert texts[0] == texts[1] != texts[2]
 
 
 MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the cow"]
 
 
 @pytest.mark.parametrize(
-    ("decoding", "batch_tokens"),
+    ("search", "batch_tokens"),
     [
-        (Decoding("", None), 130),
-        (Decoding("", 2.0), 10000),
-        (Decoding("", top_k=5), 130),
-        pytest.param(Decoding("", 2.0), 1, marks=pytest.mark.slow),
+        (Greedy(), 130),
+        (Sample(2.0, None, None, 3), 10000),
+        (Sample(1.0, 5, None, 3), 130),
+        pytest.param(Sample(2.0, None, None, 3), 1, marks=pytest.mark.slow),
     ],
 )
 def test_many_prompts_are_continued_as_each_alone(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, decoding: Decoding, batch_tokens: int
+    trained: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
 ) -> None:
     monkeypatch.setattr(writing, "BATCH_TOKENS", batch_tokens)
     model, tokenizer = load(trained)
-    together = generate(model, tokenizer, MANY, decoding, length=40, count=2, seed=3)
-    for prompt, texts in zip(MANY, together, strict=True):
-        (alone,) = generate(model, tokenizer, [prompt], decoding, length=40, count=2, seed=3)
-        assert texts == alone
-        (single,) = generate(model, tokenizer, [prompt], decoding, length=40, seed=3)
-        assert texts[:1] == single
-        assert (texts[0] == texts[1]) == (decoding.temperature is None)
-    assert generate(model, tokenizer, [], decoding, length=40) == []
+    together = generate(model, tokenizer, MANY, search, length=40)
+    for prompt, text in zip(MANY, together, strict=True):
+        assert generate(model, tokenizer, [prompt], search, length=40) == [text]
+    assert generate(model, tokenizer, [], search, length=40) == []
 
 
 def test_without_a_seed_equal_prompts_are_continued_differently(trained: Path) -> None:
     model, tokenizer = load(trained)
-    found = generate(model, tokenizer, ["the cat"] * 4, Decoding("", 3.0), length=40, count=2)
-    assert len({text for texts in found for text in texts}) == 8
+    found = generate(model, tokenizer, ["the cat"] * 4, Sample(3.0, None, None), length=40)
+    assert len(set(found)) == 4
 
 
 def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(trained: Path) -> None:
@@ -340,16 +339,8 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
         max_length=50,
     )
     assert len(found.tokens) == 50 > 3 * model.context
-    ((text,),) = generate(model, tokenizer, [""], Decoding("", None), length=50)
+    (text,) = generate(model, tokenizer, [""], Greedy(), length=50)
     assert text == decode_lines(found.tokens, tokenizer)
-
-
-def test_columns_stand_beside_each_other() -> None:
-    shown = side_by_side(["first", "second one"], ["a b\n\nc", "d " * 30], width=21).split("\n")
-    assert all(len(line) <= 21 for line in shown)
-    assert [line[:9].strip() for line in shown[:6]] == ["first", "-" * 9, "a b", "", "c", ""]
-    right = " ".join(line[11:] for line in shown).split()
-    assert right.count("d") == 30
 
 
 # ------------------------------------------------------------------ the program
@@ -362,9 +353,7 @@ def test_train_evaluate_and_generate_in_one_folder(
     tmp_path: Path,
     file: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")  # of the terminal, for texts side by side
     folder = tmp_path / "runs" / "first, try"
     train = ["train", "--run", str(folder), "--text", file, "--style", style, *TINY]
     assert generate_text.main(train) == 0
@@ -381,21 +370,16 @@ def test_train_evaluate_and_generate_in_one_folder(
         perplexity, bits = map(float, row.split()[-2:])
         assert counts[1] * math.log2(perplexity) == pytest.approx(bits * counts[2], rel=0.01)
     write = ["generate", "--run", str(folder), "--length", "9", "the cat"]
-    for options in (["--greedy"], ["--seed", "1", "--count", "2", "--top-k", "3"]):
+    for options in (["--greedy"], ["--seed", "1", "--top-k", "3"]):
         assert generate_text.main([*write, *options]) == 0
         out = capsys.readouterr().out
         assert out.startswith("the cat")
         assert generate_text.main([*write, *options]) == 0
         assert capsys.readouterr().out == out
-    assert generate_text.main([*write, "--side-by-side", "--seed", "1", "--top-k", "3"]) == 0
-    titles = capsys.readouterr().out.split("\n")[0].split("  ")
-    assert [title.strip() for title in titles if title.strip()] == [
-        *("greedy", "temperature 1", "temperature 0.7", "top-k 3", "top-p 0.9")
-    ]
 
 
-def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_prompts_are_continued_in_their_order(
+    trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
         command = ["generate", "--run", str(trained), "--length", "30", *arguments]
@@ -407,18 +391,6 @@ def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
         alone = [run(prompt, *options) for prompt in prompts]
         assert alone[2] == run(*options)
         assert run(*prompts, *options) == "\n".join(alone)
-        file = tmp_path / "prompts"
-        file.write_bytes(b"\xef\xbb\xbfthe cat\r\n\n   \nthe cow\n\n")
-        lines = run("--file", str(file), *options).split("\n")
-        cow = run("the cow", *options)
-        texts = [text[:-1].replace("\n", " ") for text in (alone[0], cow)]
-        assert lines == [texts[0], "", "", texts[1], "", ""]
-        file.write_bytes(b"")
-        assert run("--file", str(file), *options) == ""
-    twice = run("the cat", "the cow", "--count", "2", "--seed", "4")
-    assert twice == "\n".join(
-        run(each, "--count", "2", "--seed", "4") for each in ("the cat", "the cow")
-    )
 
 
 def fingerprint(folder: Path) -> dict[str, bytes]:
@@ -474,16 +446,6 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
         (["generate", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
         (["generate", "--temperature", "0"], "must be a number above 0"),
         (["generate", "--greedy", "--top-k", "3"], "--top-k cannot be combined with --greedy"),
-        (["generate", "--greedy", "--count", "2"], "--greedy generates the same text each time"),
-        (
-            ["generate", "--side-by-side", "--count", "2"],
-            "cannot be combined with --greedy or --count",
-        ),
-        (["generate", "--side-by-side", "a", "b"], "--side-by-side requires a single prompt"),
-        (["generate", "--side-by-side", "--file", "x"], "--side-by-side requires a single prompt"),
-        (["generate", "--file", "x", "--count", "2"], "--count cannot be combined with --file"),
-        (["generate", "--file", "x", "a"], "prompts cannot be combined with --file"),
-        (["generate", "--file", "nowhere.txt"], "cannot read nowhere.txt: No such file"),
         (["generate", "--length", "-3"], "--length: must be a whole number from 1 to 1000000"),
         ([], "required"),
     ],
@@ -534,16 +496,12 @@ def test_a_text_that_is_too_short_or_has_changed_is_refused(
 
 
 def test_a_prompt_that_is_no_text_is_refused(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate_text.main(["generate", "--run", str(trained), "a\udc8cb"]) == 2
     assert "the prompt is not UTF-8" in one_error_line(capsys)
     assert generate_text.main(["generate", "--run", str(trained), "good", "a\udc8cb"]) == 2
     assert "the prompt is not UTF-8" in one_error_line(capsys)
-    file = tmp_path / "latin"
-    file.write_bytes(b"good\n\xe9\n")
-    assert generate_text.main(["generate", "--run", str(trained), "--file", str(file)]) == 2
-    assert "latin:2 is not UTF-8: byte 0xe9" in one_error_line(capsys)
 
 
 @pytest.mark.slow

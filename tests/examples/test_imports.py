@@ -34,7 +34,6 @@ LEVELS = {
 PROGRAMS = {
     "translate": {"common", "translation"},
     "ablate": {"common", "translation"},
-    "kill_training": {"common"},
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
     "train_minimal": set[str](),

@@ -289,46 +289,6 @@ def test_the_same_seed_writes_the_same_numbers(
     assert first.read_bytes() == second.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (["--steps", "0"], "error: argument --steps: must be a whole number from 1, got '0'"),
-        (["--seeds", "-1"], "error: argument --seeds: must be a whole number from 0, got '-1'"),
-        (["--seeds", "x"], "error: argument --seeds: must be a whole number from 0, got 'x'"),
-        (["--color"], "error: unrecognized arguments: --color"),
-    ],
-)
-def test_a_bad_option_is_one_line(
-    options: list[str], error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(options)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == f"{error}\n"
-
-
-def test_what_cannot_be_done_is_said_before_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(pretrain_encoder, "run", lambda *_, **__: pytest.fail("it was trained"))
-    file = tmp_path / "file"
-    file.write_text("mine", "utf-8")
-    with pytest.raises(SystemExit) as stop:
-        main(["--output", str(file)])
-    assert stop.value.code == 2
-    assert "File exists" in capsys.readouterr().err
-    assert file.read_text("utf-8") == "mine"
-    if not torch.cuda.is_available():
-        with pytest.raises(SystemExit):
-            main(["--device", "cuda"])
-        assert "torch finds no CUDA device here" in capsys.readouterr().err
-    monkeypatch.setattr("transformer_blocks.explorer.packages.find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        main(["--output", str(tmp_path / "new")])
-    assert 'pip install "transformer-blocks[plot]"' in capsys.readouterr().err
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
 @pytest.mark.slow
 def test_pretraining_approaches_the_bound_and_replaces_labels(tmp_path: Path) -> None:
     main(["--seeds", "5", "--device", "cpu", "--output", str(tmp_path)])

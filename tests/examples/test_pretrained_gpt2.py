@@ -22,7 +22,7 @@ from tests.examples.published import (
 from torch import Tensor
 
 from common.errors import UserError
-from common.searches import Beam, Greedy, Sample, Search
+from common.searches import Beam, Greedy, Sample, Search, sampling_or_greedy
 from pretrained import generate, generator
 from pretrained.generator import TextGenerator
 from pretrained.language_model import LanguageModelSteps
@@ -165,9 +165,8 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: P
 
 def test_the_options_of_sampling_reach_the_search() -> None:
     options = ["--temperature", "2", "--top-k", "5", "--top-p", "0.9", "--seed", "3"]
-    found = generator.choose_search(generate.parse(["model", "--sample", *options]))
+    found = sampling_or_greedy(generate.parse(["model", "--sample", *options]), greedy=False)
     assert found == Sample(2.0, 5, 0.9, 3)
-    assert generator.choose_search(generate.parse(["model"])) == Greedy()
 
 
 PROMPTS = ["the cat", "The Transformer reads the text; we've", "", "東京の犬は", "it", "the cat"]
@@ -191,8 +190,8 @@ def test_many_prompts_are_continued_as_each_alone(
     assert text_generator.generate([], length=12, search=search) == []
 
 
-def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_prompts_are_continued_in_their_order(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
         assert generate.main([str(folder), *arguments]) == 0
@@ -202,16 +201,6 @@ def test_prompts_of_the_command_line_and_of_a_file_are_continued_in_their_order(
         alone = [run(each, *options) for each in ("the cat", "it\nis", "")]
         assert alone[2] == run(*options)
         assert run("the cat", "it\nis", "", *options) == "\n".join(alone)
-        file = tmp_path / "prompts"
-        file.write_bytes(b"\xef\xbb\xbfthe cat\r\n\n \t\nit\n\n")
-        lines = run("--file", str(file), *options).split("\n")
-        texts = [
-            each[:-1].replace("\n", " ").replace("\r", " ")
-            for each in (alone[0], run("it", *options))
-        ]
-        assert lines == [texts[0], "", "", texts[1], "", ""]
-        file.write_bytes(b"")
-        assert run("--file", str(file), *options) == ""
 
 
 DAMAGES: dict[str, tuple[Change, str]] = {
@@ -253,7 +242,6 @@ def test_a_damaged_folder_is_reported_in_one_line(
             ["it", "--length", "39"],
             "tokens, got a prompt of 2 and --length 39 for 'the cat'",
         ),
-        (["--file", "x"], "prompts cannot be combined with --file"),
         (["--top-k", "3"], "--top-k requires --sample"),
         (["--seed", "0"], "--seed requires --sample"),
         (["--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),

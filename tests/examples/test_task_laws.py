@@ -306,7 +306,7 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
     plan = ["--steps", "53", "--batch-size", "7", "--vocabulary", "60", "--peak-rate", "0.02"]
     options = ["--dropout", "0", "--seed", "5", "--max-length", "9"]
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
-        for name in ("plot_accuracy", "plot_confusion", "plot_encoder_attention"):
+        for name in ("plot_accuracy", "plot_encoder_attention"):
             patch.setattr(classify_commands, name, lambda *_, **__: None)
         patch.setattr(classify_commands, "REPORT_STEPS", 15)
         train = ["train", "--run", str(folder), *files, *sizes, *plan, *options]
@@ -394,7 +394,6 @@ def test_the_classifiers_validation_is_that_of_the_averaged_weights(
 def test_the_classifier_reports_what_it_guesses_of_each_test_text(
     classified: Classified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classify_commands, "plot_confusion", lambda *_, **__: None)
     printed = run_program(classify.main, "evaluate", "--run", str(classified.folder))
     labels, test = classified.config.labels, classified.test
     assert labels == sorted(labels)

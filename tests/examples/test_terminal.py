@@ -29,7 +29,6 @@ from common.program import run_program
 from common.tables import format_table
 from common.terminal import cells, colour, counted, fit, width, wrap
 from text.commands import new_config as new_text
-from text.models import STYLES
 from translation import arguments
 from translation.pairs import SMALL_PARALLEL_ENJA
 from translation.presets import ATTENTIONS, PRESETS
@@ -37,7 +36,7 @@ from translation.presets import new_config as new_translator
 from translation.training import TranslationTraining
 
 PROGRAMS = (
-    *("translate", "classify", "generate_text", "ablate", "kill_training"),
+    *("translate", "classify", "generate_text", "ablate"),
     *(f"pretrained.{name}" for name in ("bert", "generate", "marian", "t5", "convert")),
 )
 HEAVY = (
@@ -327,7 +326,6 @@ def test_the_names_on_the_command_line_are_those_of_the_code() -> None:
     assert ("transformer", *ATTENTIONS) == arguments.MODELS
     assert tuple(PRESETS) == arguments.PRESETS
     assert SMALL_PARALLEL_ENJA in arguments.CORPORA
-    assert tuple(STYLES) == importlib.import_module("text.arguments").STYLES
 
 
 def test_an_option_of_one_meaning_has_one_name() -> None:
@@ -359,13 +357,10 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("translate train --zz 3", "unknown option --zz (see --help)"),
         ("classify evaluate --rum x", "unknown option --rum (did you mean --run?)"),
         ("generate_text generate --top_k 3", "unknown option --top_k (did you mean --top-k?)"),
-        ("kill_training --kill 3", "unknown option --kill (did you mean --kills?)"),
         ("ablate run --sentense 3", "unknown option --sentense (did you mean --sentences?)"),
         ("pretrained.marian m x --beams 3", "unknown option --beams (did you mean --beam?)"),
         ("translate translate --file f x", "give sentences or --file, not both"),
         ("classify classify --file f x", "give texts or --file, not both"),
-        ("generate_text generate --file f x", "prompts cannot be combined with --file"),
-        ("pretrained.generate m x --file f", "prompts cannot be combined with --file"),
         ("pretrained.generate m --sample x", "unexpected argument x; write it before the options"),
     ],
 )

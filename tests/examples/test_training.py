@@ -2,7 +2,6 @@ import hashlib
 import json
 import math
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from common.checkpoint import latest_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
 from common.learner import set_random_state
-from common.plan import Progress
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.run import load_translator
@@ -192,28 +190,6 @@ def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path
     for other, _ in others:
         assert all(map(torch.equal, other, weights))
     assert len({tuple(numbers.tolist()) for numbers in (drawn, *(each for _, each in others))}) == 3
-
-
-@pytest.mark.parametrize(
-    ("plan", "progress", "error"),
-    [
-        ({"epochs": 2}, {"epoch": 2, "batches": 0}, None),
-        ({"epochs": 2}, {"epoch": 2, "batches": 1}, "has trained for 3 epochs already"),
-        ({"epochs": None, "steps": 7}, {"step": 7}, None),
-        ({"epochs": None, "steps": 7}, {"step": 8}, "has trained for 8 steps already"),
-        ({"epochs": None, "minutes": 2.0}, {"seconds": 120.0}, None),
-        ({"epochs": None, "minutes": 2.0}, {"seconds": 121.0}, "has trained for 2.0 minutes"),
-    ],
-    ids=str,
-)
-def test_a_plan_is_refused_only_if_the_checkpoint_is_beyond_it(
-    plan: dict[str, Any], progress: dict[str, Any], error: str | None, tmp_path: Path
-) -> None:
-    training = begin(tmp_path / "run")
-    training.config = replace(training.config, **plan)
-    training.progress = Progress(**progress)
-    with nullcontext() if error is None else pytest.raises(UserError, match=error):
-        training.plan.check_reached(training.run)
 
 
 def test_tied_embeddings_are_still_tied_after_a_resume(
