@@ -24,7 +24,6 @@ from classification.learning import (
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_encoder_attention
 from common.commands import input_lines
-from common.configuration import checked
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
@@ -53,7 +52,7 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
         vocabulary=1000 if is_toy else 4000,
         dropout=0.0 if is_toy else 0.1,  # there are too many toy reviews to overfit
     )
-    return checked(replace(config, **chosen))
+    return replace(config, **chosen)
 
 
 def data_of(config: Config) -> Data:

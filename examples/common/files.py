@@ -18,8 +18,6 @@ from filelock import FileLock, Timeout
 
 from common.errors import UserError
 
-LARGEST = 2**26
-"""Maximum number of bytes of a text file of a run."""
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
 RUN_FILES = (
@@ -116,23 +114,6 @@ def disk_errors(action: str) -> Iterator[None]:
         raise UserError(f"{action}: it does not fit into the memory") from error
 
 
-def read_text(path: Path, *, errors: str = "strict") -> str:
-    """Read a text file of a run.
-
-    Args:
-        path: The file.
-        errors: How to handle bytes that are not UTF-8, as in ``bytes.decode``.
-
-    Raises:
-        ValueError: If it is not UTF-8, or longer than ``LARGEST``.
-    """
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise ValueError(f"it is longer than {LARGEST:,} bytes")
-    return content.decode("utf-8", errors)
-
-
 def file_hash(path: Path) -> str:
     """Compute the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -146,8 +127,7 @@ class FolderLock:
     opened it meanwhile tries again.
 
     A training that fails before :meth:`commit` leaves the folder unchanged: files that were written
-    with :meth:`write_new` are removed, unless their content has changed since, then the folders
-    that were created, if they are empty. Nothing else is ever removed.
+    with :meth:`write_new` are removed, then the folder, if it is empty.
 
     Args:
         folder: The folder of the run.
@@ -171,7 +151,7 @@ class FolderLock:
         self.folder, self.is_committed = folder, False
         self._file = folder / ".lock"
         self._lock = FileLock(self._file, timeout=PATIENCE)
-        self._folders, self._files = ExitStack(), ExitStack()  # remove what was made
+        self._written = ExitStack()  # removes what was written
 
     def __enter__(self) -> "FolderLock":
         """Take the lock.
@@ -180,19 +160,14 @@ class FolderLock:
             UserError: If another training holds it, or the folder cannot be written to.
         """
         try:
-            while not self._lock.is_locked:
-                self._create_folders()
-                with suppress(FileNotFoundError):  # another training has removed the folder
-                    self._lock.acquire()
-            return self
-        except BaseException as error:
-            self._folders.close()
-            if isinstance(error, Timeout):
-                raise UserError(f"another training is using {self.folder}") from error
-            if isinstance(error, OSError):
-                path = error.filename or self._file
-                raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
-            raise
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout as error:
+            raise UserError(f"another training is using {self.folder}") from error
+        except OSError as error:
+            path = error.filename or self._file
+            raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
+        return self
 
     def __exit__(
         self,
@@ -203,11 +178,12 @@ class FolderLock:
         """Release the lock; after an error, first remove the files that were written."""
         if error is None:
             self.commit()
-        self._files.close()
+        self._written.close()
         with suppress(OSError):
             self._file.unlink()
         self._lock.release()
-        self._folders.close()
+        with suppress(OSError):
+            self.folder.rmdir()  # only if it is empty
 
     def write_new(self, path: Path, content: bytes) -> None:
         """Write a file that does not exist yet; one with the same content is not written again.
@@ -223,7 +199,7 @@ class FolderLock:
                 "remove it, or choose another --run"
             )
         # Before it is written: an interruption may come at any time.
-        self._files.callback(_remove_file, path, content)
+        self._written.callback(path.unlink, missing_ok=True)
         write_atomically(path, content)
 
     @contextmanager
@@ -232,29 +208,12 @@ class FolderLock:
         with write_folder(path) as partial:
             yield partial
         if not self.is_committed:
-            self._files.callback(shutil.rmtree, path, ignore_errors=True)
+            self._written.callback(shutil.rmtree, path, ignore_errors=True)
 
     def commit(self) -> None:
         """Keep all files from now on, because there is a checkpoint to resume from."""
         self.is_committed = True
-        self._files.pop_all()
-
-    def _create_folders(self) -> None:
-        for folder in reversed([self.folder, *self.folder.parents]):
-            if not folder.is_dir():
-                self._folders.callback(_remove_empty, folder)  # before it is created, as above
-                folder.mkdir(exist_ok=True)  # raises if it is a file
-
-
-def _remove_file(path: Path, content: bytes) -> None:
-    with suppress(OSError):
-        if path.read_bytes() == content:
-            path.unlink()
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
+        self._written.pop_all()
 
 
 def is_locked(folder: Path) -> bool:

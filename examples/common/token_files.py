@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from common.errors import UserError
-from common.files import read_text
 
 FORMAT_VERSION = 1
 CHUNK = 2048
@@ -131,7 +130,7 @@ class TokenFiles:
     def __init__(self, folder: Path, made_from: Mapping[str, Any]) -> None:
         self.folder = folder
         try:
-            manifest = json.loads(read_text(folder / _MANIFEST))
+            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
             if manifest["format_version"] != FORMAT_VERSION:
                 raise StaleError(f"{folder} has another format version")
             if manifest["made_from"] != json.loads(json.dumps(made_from)):

@@ -44,7 +44,6 @@ from common.learner import (
     set_random_state,
 )
 from common.plan import Plan, Progress
-from common.program import finishing_unread
 from common.run import AnyConfig, Config, Run
 from common.sharding import build_sharded, gather
 
@@ -372,8 +371,8 @@ class Training(Generic[Model, Batch]):
         """Return to the last checkpoint, if there is one; return whether there was.
 
         Raises:
-            UserError: If a checkpoint is damaged or of another run, or there are best weights but no
-                checkpoint.
+            UserError: If a checkpoint is damaged or of another run, or if there is none although
+                there are best weights.
         """
         best, checkpoint = map(self._latest, (self.run.best, self.run.checkpoints))
         if checkpoint is None:
@@ -433,9 +432,8 @@ class Training(Generic[Model, Batch]):
 def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processes, FolderLock]]:
     """Join the processes of a training; the first one locks the folder of its run.
 
-    The training continues to its end even if its output is not read. An interruption names the
-    option ``--resume``, once there is a checkpoint. It also resumes a training that is done: it
-    makes the results again.
+    An interruption names the option ``--resume``, once there is a checkpoint. It also resumes a
+    training that is done: it makes the results again.
 
     Raises:
         UserError: If another training is using the folder, or the processes do not start.
@@ -444,7 +442,6 @@ def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processe
     try:
         with (
             join_processes(device) as processes,
-            finishing_unread(),
             lock if processes.is_first else nullcontext(),
         ):
             yield processes, lock

@@ -12,7 +12,6 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 
 from common.commands import read_prompts
-from common.configuration import checked
 from common.display import OUTPUT
 from common.display import Sample as Shown
 from common.distributed import choose_device
@@ -50,7 +49,7 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
         vocabulary=400 if is_toy else 2000,
         dropout=0.0 if is_toy else 0.1,
     )
-    return checked(replace(config, **chosen))
+    return replace(config, **chosen)
 
 
 def text_of(config: Config) -> Text:

@@ -17,7 +17,6 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
 from common.plots import save
-from common.program import finishing_unread
 from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
 from common.terminal import colour, counted, fit, limit
@@ -154,7 +153,6 @@ def evaluated_corpus(
     return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 
-@finishing_unread()
 def compare_command(options: argparse.Namespace) -> None:
     """Score runs side by side, and draw their learning curves and attention weights."""
     figures, picture, attention = (

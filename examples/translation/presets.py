@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from common.configuration import build_model, checked
+from common.configuration import build_model
 from common.errors import UserError
 from common.run import Config as TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
@@ -202,7 +202,7 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
             raise UserError(f"--{split}-source requires --corpus files")
     preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
     languages = languages_of(chosen) if corpus == "files" else {}
-    return checked(replace(preset, **{**languages, **chosen, "corpus": corpus}))
+    return replace(preset, **{**languages, **chosen, "corpus": corpus})
 
 
 def languages_of(chosen: Mapping[str, Any]) -> dict[str, str]:

@@ -324,7 +324,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
 @pytest.mark.parametrize("name", FILES)
 def test_a_truncated_or_longer_file_is_named(whole: Path, name: str) -> None:
     data = (whole / name).read_bytes()
-    problem = "holds" if name != "manifest.json" else "is truncated or altered"
+    problem = "is not as it was saved" if name != "manifest.json" else "is truncated or altered"
     for content in (b"", data[:1], data[: len(data) // 2], data[:-1], data + b"\n"):
         (whole / name).write_bytes(content)
         with pytest.raises(DamagedCheckpointError, match=f"{name}' {problem}"):
@@ -340,7 +340,7 @@ def test_a_missing_file_is_named(whole: Path, name: str) -> None:
 
 def test_an_extra_file_is_named(whole: Path) -> None:
     (whole / "extra.safetensors").write_bytes(b"")
-    with pytest.raises(DamagedCheckpointError, match=r"'extra.safetensors' is not in the manifest"):
+    with pytest.raises(DamagedCheckpointError, match=r"'extra.safetensors' is not as it was saved"):
         load_checkpoint(whole)
 
 
@@ -378,7 +378,7 @@ def test_any_flipped_bit_is_found_and_its_file_named(whole: Path, data: st.DataO
     finally:
         file.write_bytes(clean)
     if file.name != "manifest.json":  # a damaged manifest may accuse the file it describes
-        assert f"{file.name}' fails its SHA-256 checksum" in str(caught.value)
+        assert f"{file.name}' is not as it was saved" in str(caught.value)
     assert str(whole) in str(caught.value)
 
 
@@ -506,17 +506,6 @@ def test_a_hostile_weight_file_is_refused(whole: Path, header: str) -> None:
         load_checkpoint(whole)
 
 
-def test_a_newer_format_is_named_and_never_passed_over(folder: Path, whole: Path) -> None:
-    newest = save_step(folder, 2)
-    manifest = json.loads((newest / "manifest.json").read_text())
-    (newest / "manifest.json").write_text(json.dumps({**manifest, "format_version": 2}))
-    message = r"format version 2, newer than the 1 .* update the program"
-    with pytest.raises(UserError, match=message):
-        load_checkpoint(newest)
-    with pytest.raises(UserError, match=message):
-        latest_checkpoint(folder)
-
-
 def test_a_path_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
@@ -539,7 +528,7 @@ def test_resume_warns_of_a_damaged_newest_and_takes_the_older(
     with caplog.at_level(logging.WARNING):
         assert_is_step(latest_checkpoint(folder), 1)
     (record,) = caplog.records
-    assert "'state.json' holds 0 bytes" in record.getMessage()
+    assert "'state.json' is not as it was saved" in record.getMessage()
     assert str(newest) in record.getMessage()
     assert f"taking the older {whole}" in record.getMessage()
     save_step(folder, 2)  # the run goes on and comes past the damaged step

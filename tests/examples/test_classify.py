@@ -314,10 +314,8 @@ def test_changed_training_data_are_refused(
         assert "have changed since the run began" in one_error_line(capsys)
     config = json.loads((folder / "config.json").read_text())
     for change, message in (
-        ({"steps": "many"}, "damaged: steps must be"),
-        ({"steps": 0}, "damaged: steps must be above 0, got 0"),
-        ({"batch_size": -1}, "damaged: batch_size must be from 1 to 1000000, got -1"),
-        ({"surprise": 1}, "damaged: "),
+        ({"batch_size": -1}, "batch_size is -1 instead of 8"),
+        ({"surprise": 1}, "is damaged, or of another program: "),
         ({"num_heads": 1}, "num_heads is 1 instead of 2"),
         ({"format_version": 99}, "has format version 99"),
     ):
@@ -329,7 +327,7 @@ def test_changed_training_data_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--steps", "0"], "--steps: must be a whole number above 0, got '0'"),
+        (["train", "--steps", "0"], "--steps: must be a whole number from 1 to 1000000, got '0'"),
         (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
         (["train", "--train-file", "a.tsv"], "--train-file and --test-file must be given together"),
         (["train", "--train-file", "a", "--test-file", "b"], "cannot read"),
@@ -423,4 +421,4 @@ def test_a_run_of_another_program_is_recognised(
     (tmp_path / "config.json").write_text('{"format_version": 7}', encoding="utf-8")
     assert classify.main(["evaluate", "--run", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "config.json is damaged, or of another program: it lacks 'num_layers'" in error
+    assert "config.json is damaged, or of another program: " in error

@@ -434,7 +434,10 @@ def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
     ("arguments", "message"),
     [
         (["train", "--style", "2030"], "invalid choice"),
-        (["train", "--context", "0"], "--context: must be a whole number above 0, got '0'"),
+        (
+            ["train", "--context", "0"],
+            "--context: must be a whole number from 1",
+        ),
         (["train", "--text", "nowhere.txt"], "cannot read"),
         (
             ["train", "--d-model", "10", "--num-heads", "3"],

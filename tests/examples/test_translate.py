@@ -481,11 +481,11 @@ def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Translati
     assert (again.returncode, again.stdout) == (0, plain.stdout)
 
 
-def test_a_reader_that_leaves_early_is_no_error(trained: TranslationTraining) -> None:
+def test_a_reader_that_leaves_early_ends_the_program_silently(trained: TranslationTraining) -> None:
     command = [sys.executable, PROGRAM, "translate", "--run", str(trained.run.folder)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         process.stdout.close()
         _, error = process.communicate("犬が走る。\n".encode() * 500, timeout=120)
-    assert (process.returncode, error) == (0, b"")
+    assert (process.returncode, error) == (1, b"")
