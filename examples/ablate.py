@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.folders import check_runs
 from common.options import Number, Parser
 from common.program import run_program
 
@@ -44,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the program with the options of the command line."""
-    check_runs(options, train="python examples/translate.py train")
     from translation.ablation import compare_ablations  # only now: it imports torch
 
     compare_ablations(options)

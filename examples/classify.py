@@ -21,10 +21,7 @@ import sys
 from collections.abc import Sequence
 
 from classification.arguments import parse
-from common.folders import check_runs
 from common.program import run_program
-
-TRAIN = "python examples/classify.py train"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,8 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
-    if options.command != "train":
-        check_runs(options, train=TRAIN)
     from classification.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)

@@ -19,11 +19,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from common.folders import check_runs
 from common.program import run_program
 from text.arguments import parse
-
-TRAIN = "python examples/generate_text.py train"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,8 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
-    if options.command != "train":
-        check_runs(options, train=TRAIN)
     from text.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)

@@ -23,9 +23,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from common.folders import check_runs
 from common.program import run_program
-from translation.arguments import TRAIN, parse
+from translation.arguments import parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +39,6 @@ def run(options: argparse.Namespace) -> None:
 
         train_command(options)
         return
-    check_runs(options, train=TRAIN)
     from translation.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)

@@ -110,8 +110,7 @@ def save_checkpoint(
         UserError: In all processes, if the disk fails or a weight is NaN or infinite. Earlier
             checkpoints are unchanged.
         TypeError: If ``state`` holds something that JSON does not know.
-        ValueError: If ``step``, ``keep`` or the name of a group is out of range, or a number in
-            ``state`` is not finite.
+        ValueError: If a number in ``state`` is not finite.
 
     Example:
         >>> import tempfile
@@ -126,11 +125,6 @@ def save_checkpoint(
         >>> latest_checkpoint(folder).step  # ... so the older one is taken
         1
     """
-    if step < 0 or keep < 1:
-        raise ValueError(f"step must be at least 0 and keep at least 1, got {step=} and {keep=}")
-    for group in tensors:
-        if not re.fullmatch("[a-z_]+", group):
-            raise ValueError(f"a group is named by a-z and _, got {group!r}")
     processes = Processes() if processes is None else processes
     json.dumps(state, allow_nan=False)  # raises before anything is written
     entries: dict[str, Entry] = {}

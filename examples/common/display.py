@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from common.terminal import cells, colour, width, wrap
+from common.terminal import cells, colour, width
 
 INTERVAL = 0.1  # seconds between two drawings of the bar
 BAR = "{percentage:3.0f}% |{bar}|  {desc}  {remaining} left"
-INDENT, LINES = "       ", 3  # of a sample, and the most lines that each of its texts takes
+INDENT = "       "  # of a sample
 OUTPUT = "output"
 """The label of the line of a sample that is printed after every validation."""
 
@@ -170,12 +170,7 @@ class Display:
         room = width(sys.stdout) - 1 - len(f"{INDENT}{'':{labels}}  ")
         for label, text in sample:
             if label == OUTPUT or not self._is_sampled:
-                lines = wrap(" ".join(text.split()), room)
-                if len(lines) > LINES:
-                    lines[LINES - 1 :] = [f"{lines[LINES - 1]} {lines[LINES]}"]  # too long: cut
-                for line in lines:
-                    print(f"{INDENT}{label:{labels}}  {cut(line, room)}".rstrip())
-                    label = ""
+                print(f"{INDENT}{label:{labels}}  {cut(' '.join(text.split()), room)}".rstrip())
         sys.stdout.flush()
         self._is_sampled = self._is_sampled or bool(sample)
 

@@ -216,20 +216,6 @@ class FolderLock:
         self._written.pop_all()
 
 
-def is_locked(folder: Path) -> bool:
-    """Return whether a training holds the lock of a run's folder."""
-    lock = FileLock(folder / ".lock", blocking=False)
-    try:
-        if (folder / ".lock").exists():  # or it would be created
-            with lock:
-                return False
-    except Timeout:
-        return True
-    except OSError:  # a folder of another user
-        return False
-    return False
-
-
 def identity(path: Path) -> tuple[int, ...]:
     """Return values that differ for another file of this name and after a change of its content."""
     status = path.lstat()

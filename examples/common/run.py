@@ -34,13 +34,14 @@ from common.configuration import (
     short,
 )
 from common.errors import UserError
-from common.files import FolderLock, disk_errors, file_hash, is_locked, write_atomically
-from common.folders import RUNS, no_run
+from common.files import FolderLock, disk_errors, file_hash, write_atomically
 from common.terminal import fit
 from common.tokenizer import Tokenizer
 
 FORMAT_VERSION = 7
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
+RUNS = Path("runs")
+"""The folder in which runs are looked for."""
 REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
 """The metrics that every line of ``metrics.jsonl`` holds."""
 
@@ -364,8 +365,8 @@ class Run(Generic[AnyConfig]):
 def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run[AnyConfig]:
     """Return the run that ``--run`` names, or else the latest trained one, and print its name.
 
-    A run is skipped if it is of another program, its configuration is damaged, it has no weights
-    yet, or it is being trained.
+    A run is skipped if it is of another program, its configuration is damaged, or it has no weights
+    yet.
 
     Args:
         folder: The folder that the command line names; None to choose one.
@@ -382,11 +383,13 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
         run = Run(file.parent, kind)
         with suppress(OSError, UserError, ValueError):  # ValueError: there are no weights yet
             run.read_config()
-            if not is_locked(run.folder):
-                time = max(each.stat().st_mtime for each in run.best.glob("step-*"))
-                trained.append((time, run.folder))
+            time = max(each.stat().st_mtime for each in run.best.glob("step-*"))
+            trained.append((time, run.folder))
     if not trained:
-        raise UserError(no_run(train))
+        raise UserError(
+            f"{RUNS}/ holds no trained run of this program; train one with {train}, or name one "
+            "with --run"
+        )
     _, latest = max(trained)
     others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
     print(fit(f"run: {latest}{others}", sys.stderr), file=sys.stderr, flush=True)

@@ -244,7 +244,7 @@ def test_a_model_learns_what_short_histories_cannot_tell(style: str, tmp_path: P
     learnt, tried = torch.tensor([EOS, *lines[:2100]]), torch.tensor([EOS, *lines[2100:]])
     plan = {"seed": 0, "steps": 300, "report_steps": 300, "peak_rate": 4e-3, "warmup_steps": 60}
     config = Config(
-        **{**plan, **SIZES, "d_model": 32},  # type: ignore[arg-type]
+        **{**plan, **SIZES, "d_model": 32},
         average=0.9,
         vocabulary=16,
         style=style,

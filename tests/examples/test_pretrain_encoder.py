@@ -268,7 +268,7 @@ def test_a_short_run_writes_the_picture_and_its_numbers(
 ) -> None:
     shrink(monkeypatch)
     folder = tmp_path / "new" / "folder"
-    options = ["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(folder)]
+    options = ["--steps", "2", "--seeds", "0", "--output", str(folder)]
     main(options)
     assert {file.suffix for file in folder.iterdir()} == {".json", ".png"}
     content = json.loads((folder / "pretrain_encoder.json").read_text("utf-8"))
@@ -284,14 +284,14 @@ def test_the_same_seed_writes_the_same_numbers(
 ) -> None:
     shrink(monkeypatch)
     for name in "ab":
-        main(["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(tmp_path / name)])
+        main(["--steps", "2", "--seeds", "0", "--output", str(tmp_path / name)])
     first, second = (tmp_path / name / "pretrain_encoder.json" for name in "ab")
     assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.slow
 def test_pretraining_approaches_the_bound_and_replaces_labels(tmp_path: Path) -> None:
-    main(["--seeds", "5", "--device", "cpu", "--output", str(tmp_path)])
+    main(["--seeds", "5", "--output", str(tmp_path)])
     content = json.loads((tmp_path / "pretrain_encoder.json").read_text("utf-8"))
     (run,) = content["runs"]
     last = [*run["losses"].values()][-1]

@@ -171,7 +171,7 @@ def test_the_test_images_are_used_once_for_each_model_and_never_trained_on(
 
     monkeypatch.setattr(vision_transformer, "train", record_training)
     monkeypatch.setattr(vision_transformer, "accuracy", record_test)
-    options = ["--steps", "2", "--seeds", "0", "1", "--device", "cpu", "--output", str(tmp_path)]
+    options = ["--steps", "2", "--seeds", "0", "1", "--output", str(tmp_path)]
     main(options)
     assert len(trained) == 6
     assert all(torch.equal(each, images[:1097]) for each in trained)
@@ -188,7 +188,7 @@ def test_the_test_images_are_used_once_for_each_model_and_never_trained_on(
 @pytest.mark.slow
 def test_the_same_seed_writes_the_same_numbers(tmp_path: Path) -> None:
     for name in "ab":
-        main(["--steps", "2", "--seeds", "0", "--device", "cpu", "--output", str(tmp_path / name)])
+        main(["--steps", "2", "--seeds", "0", "--output", str(tmp_path / name)])
     first, second = (tmp_path / name / "vision_transformer.json" for name in "ab")
     assert first.read_bytes() == second.read_bytes()
 
@@ -211,7 +211,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 @pytest.mark.slow
 def test_a_vision_transformer_learns_where_patches_are(tmp_path: Path) -> None:
-    main(["--seeds", "5", "--device", "cpu", "--output", str(tmp_path)])
+    main(["--seeds", "5", "--output", str(tmp_path)])
     content = json.loads((tmp_path / "vision_transformer.json").read_text("utf-8"))
     (scores,) = content["runs"]
     (transformer, bag, linear) = (score for _, score in scores.values())
