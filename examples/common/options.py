@@ -46,7 +46,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with the nearest name where one is misspelt.
+    """An argument parser whose errors are one line, with the nearest option where one is misspelt.
 
     Its options cannot be abbreviated. Pass it as ``parser_class`` of subcommands, so that they
     behave alike.
@@ -67,15 +67,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the error as one that the program prints in one line."""
         raise UserError(f"{message} (see --help)")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            choices = [str(choice) for choice in action.choices]
-            hint = nearest(str(value), choices) or f" (choose from {', '.join(choices)})"
-            what = "unknown command" if action.dest == "command" else "invalid choice:"
-            raise argparse.ArgumentError(
-                None if action.dest == "command" else action, f"{what} {shown(value)}{hint}"
-            )
 
 
 def shown(value: object) -> str:

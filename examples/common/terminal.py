@@ -2,25 +2,13 @@
 
 import os
 import unicodedata
-from typing import Protocol
+from typing import TextIO
 
 DEFAULT, LEAST = 80, 40  # columns
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 
 
-class Stream(Protocol):
-    """An output stream, such as ``sys.stderr``."""
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        ...
-
-    def fileno(self) -> int:
-        """Return its file descriptor."""
-        ...
-
-
-def width(stream: Stream) -> int:
+def width(stream: TextIO) -> int:
     """Return the number of columns of a terminal: 80 for a pipe or a file, at least 40.
 
     The environment variable ``COLUMNS`` has precedence.
@@ -35,12 +23,12 @@ def width(stream: Stream) -> int:
     return max(LEAST, columns or DEFAULT)  # some terminals report 0
 
 
-def limit(stream: Stream) -> int | None:
+def limit(stream: TextIO) -> int | None:
     """Return the width of a terminal; None for a pipe or a file, which keeps whole lines."""
     return width(stream) if stream.isatty() else None
 
 
-def colour(text: str, name: str, stream: Stream) -> str:
+def colour(text: str, name: str, stream: TextIO) -> str:
     """Colour a text if the stream is a terminal that shows colours, and return it.
 
     A pipe or a file receives no colours, nor does a terminal with ``TERM=dumb`` or ``NO_COLOR``
@@ -103,7 +91,7 @@ def wrap(text: str, columns: int, indent: str = "") -> list[str]:
     return lines
 
 
-def fit(text: str, stream: Stream) -> str:
+def fit(text: str, stream: TextIO) -> str:
     """Break the lines of a text to the width of a terminal; a pipe or a file keeps whole lines."""
     columns = limit(stream)
     if columns is None:

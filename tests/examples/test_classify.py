@@ -341,8 +341,7 @@ def test_changed_training_data_are_refused(
         (["classify", "--run", "nowhere", "cat"], "nowhere holds no run"),
         (["classify", "--file", "x", "cat"], "not both"),
         ([], "required"),
-        (["dance"], "unknown command dance (choose from train, "),
-        (["trian"], "unknown command trian (did you mean train?) (see --help)"),
+        (["dance"], "invalid choice: 'dance' (choose from "),
     ],
 )
 def test_an_impossible_command_is_refused_in_one_line(

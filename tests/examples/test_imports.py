@@ -10,7 +10,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained")
 LEVELS = {
     **dict.fromkeys(
-        ("options", "tables", "text_files", "files", "distributed", "sharding", "parallel"), 1
+        ("__init__", "errors", "packages", "terminal", "batching"),
+        0,
+    ),
+    **dict.fromkeys(
+        (
+            *("options", "tables", "text_files", "files", "distributed", "sharding"),
+            *("parallel",),
+        ),
+        1,
     ),
     "searches": 1,
     **dict.fromkeys(
