@@ -160,14 +160,14 @@ class Display:
     ) -> None:
         if self._table is None:
             place = "step" if self.by_steps else "epoch"
-            self._table = _Table(place, list(figures), columns=width(sys.stdout))
+            self._table = _Table(place, list(figures), columns=width())
             heading = f"\n{self.title}" if self.title else ""
             print(f"{heading}\n{self._table.header}")
         print(self._table.format(row, is_best=is_best), flush=True)
 
     def _print_sample(self, sample: Sample) -> None:
         labels = max((len(label) for label, _ in sample), default=0)
-        room = width(sys.stdout) - 1 - len(f"{INDENT}{'':{labels}}  ")
+        room = width() - 1 - len(f"{INDENT}{'':{labels}}  ")
         for label, text in sample:
             if label == OUTPUT or not self._is_sampled:
                 print(f"{INDENT}{label:{labels}}  {cut(' '.join(text.split()), room)}".rstrip())

@@ -1,7 +1,6 @@
 """Options: argparse helpers, options that several programs share, and the ranges of numbers."""
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -30,7 +29,7 @@ class Help(argparse.HelpFormatter):
     """Help as wide as the terminal, in which indented lines of the description are kept."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=width(sys.stdout))
+        super().__init__(prog, width=width())
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.replace("``", "").strip("\n").split("\n\n")

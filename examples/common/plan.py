@@ -40,55 +40,39 @@ class Progress:
         """Begin the next pass over the data."""
         self.epoch, self.batches = self.epoch + 1, 0
 
+    def part_done(self, config: Config, epochs: float, seconds: float) -> float:
+        """Compute which part of the plan is done, from 0 to 1.
+
+        Args:
+            config: The configuration, with a plan in minutes, epochs or updates.
+            epochs: Number of passes over the data, the current one in part.
+            seconds: Time taken, in seconds.
+        """
+        if config.minutes is not None:
+            return min(1.0, seconds / (60.0 * config.minutes))
+        if config.epochs is not None:
+            return min(1.0, epochs / config.epochs)
+        return min(1.0, self.step / (config.steps or 1))
+
+    def is_done(self, config: Config) -> bool:
+        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
+        if config.patience is not None and self.validations_without_gain >= config.patience:
+            return True
+        return self.part_done(config, self.epoch, self.seconds) >= 1.0
+
+    def status(self, config: Config, epochs: float, seconds: float) -> Status:
+        """Describe for the display how far the training has come; see :meth:`part_done`."""
+        if config.minutes is not None:
+            place = f"{min(seconds / 60.0, config.minutes):.1f} of {config.minutes:g} min"
+        elif config.epochs is not None:
+            place = f"epoch {min(self.epoch + 1, config.epochs)} of {config.epochs}"
+        else:
+            place = f"step {self.step:,} of {config.steps or 1:,}"
+        return Status(self.part_done(config, epochs, seconds), place)
+
     def __str__(self) -> str:
         """Name the last update, with its place in the data."""
         place = counted(self.epoch, "epoch")
         if self.batches:
             place += f" and {counted(self.batches, 'batch')}"
         return f"step {self.step} ({place})"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The plan of a configuration, in minutes, epochs or updates, and the progress within it.
-
-    Args:
-        config: The configuration.
-        progress: How far the training has come.
-    """
-
-    config: Config
-    progress: Progress
-
-    def part_done(self, epochs: float, seconds: float) -> float:
-        """Compute which part of the plan is done, from 0 to 1.
-
-        Args:
-            epochs: Number of passes over the data, the current one in part.
-            seconds: Time taken, in seconds.
-        """
-        config = self.config
-        if config.minutes is not None:
-            return min(1.0, seconds / (60.0 * config.minutes))
-        if config.epochs is not None:
-            return min(1.0, epochs / config.epochs)
-        return self.progress.step / (config.steps or 1)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
-        patience, progress = self.config.patience, self.progress
-        if patience is not None and progress.validations_without_gain >= patience:
-            return True
-        return self.part_done(progress.epoch, progress.seconds) >= 1.0
-
-    def status(self, epochs: float, seconds: float) -> Status:
-        """Describe for the display how far the training has come; see :meth:`part_done`."""
-        config, progress = self.config, self.progress
-        if config.minutes is not None:
-            place = f"{min(seconds / 60.0, config.minutes):.1f} of {config.minutes:g} min"
-        elif config.epochs is not None:
-            place = f"epoch {min(progress.epoch + 1, config.epochs)} of {config.epochs}"
-        else:
-            place = f"step {progress.step:,} of {config.steps or 1:,}"
-        return Status(self.part_done(epochs, seconds), place)

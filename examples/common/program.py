@@ -29,9 +29,7 @@ def run_program(work: Callable[[], None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter())
-    logging.basicConfig(handlers=[handler], force=True)
+    logging.basicConfig(format="%(message)s", force=True)
     for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.INFO)
     try:
@@ -94,10 +92,3 @@ def _discard_unwritable(stream: TextIO) -> None:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-class _Formatter(logging.Formatter):
-    """Log messages alone, as wide as the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return fit(super().format(record), sys.stderr)

@@ -1,6 +1,7 @@
 """Terminal: the width of a terminal, the width of text in it, and colours."""
 
 import os
+import shutil
 import unicodedata
 from typing import TextIO
 
@@ -8,24 +9,17 @@ DEFAULT, LEAST = 80, 40  # columns
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 
 
-def width(stream: TextIO) -> int:
-    """Return the number of columns of a terminal: 80 for a pipe or a file, at least 40.
+def width() -> int:
+    """Return the number of columns of the terminal: 80 for a pipe or a file, at least 40.
 
     The environment variable ``COLUMNS`` has precedence.
     """
-    chosen = os.environ.get("COLUMNS", "")
-    if chosen.isdecimal() and int(chosen) > 0:
-        return max(LEAST, int(chosen))
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
-    except OSError:
-        columns = 0
-    return max(LEAST, columns or DEFAULT)  # some terminals report 0
+    return max(LEAST, shutil.get_terminal_size((DEFAULT, 24)).columns)
 
 
 def limit(stream: TextIO) -> int | None:
     """Return the width of a terminal; None for a pipe or a file, which keeps whole lines."""
-    return width(stream) if stream.isatty() else None
+    return width() if stream.isatty() else None
 
 
 def colour(text: str, name: str, stream: TextIO) -> str:

@@ -4,7 +4,7 @@ The loop updates the model (:class:`common.learner.Learner`), validates it, save
 weights of the best validation. A :class:`common.learner.Task` defines the batches, the loss, the
 validation, and which validation is better. The learning rate rises during the warm-up and falls to
 zero at the planned end, which is a number of updates, of epochs or of minutes
-(:class:`common.plan.Plan`).
+(:class:`common.plan.Progress`).
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, the metrics, and the progress within the epoch.
@@ -43,7 +43,7 @@ from common.learner import (
     learning_rate,
     set_random_state,
 )
-from common.plan import Plan, Progress
+from common.plan import Progress
 from common.run import AnyConfig, Config, Run
 from common.sharding import build_sharded, gather
 
@@ -118,11 +118,6 @@ class Training(Generic[Model, Batch]):
         """The model that is trained."""
         return self.learner.model
 
-    @property
-    def plan(self) -> Plan:
-        """The plan of the training, and how far it has come."""
-        return Plan(self.config, self.progress)
-
     # The loop
 
     def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
@@ -138,7 +133,7 @@ class Training(Generic[Model, Batch]):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
         with self.display:
-            while not self.processes.broadcast(lambda: self.plan.is_done):
+            while not self.processes.broadcast(lambda: self.progress.is_done(self.config)):
                 speed = self._train_until_validation()
                 if speed is None:
                     self._save()  # the plan is done, also for a training that resumes
@@ -157,7 +152,7 @@ class Training(Generic[Model, Batch]):
         batches = self.task.batches(progress.epoch)
 
         def status() -> Status:
-            return self.plan.status(progress.epochs(len(batches)), self._seconds())
+            return progress.status(self.config, progress.epochs(len(batches)), self._seconds())
 
         self.display.begin(status)
         begun, already = time.monotonic(), progress.targets
@@ -221,8 +216,10 @@ class Training(Generic[Model, Batch]):
     def _part_done(self, epochs: float) -> float:
         """Compute which part of the plan is done; the clock of the first process decides."""
         if self.config.minutes is None:
-            return self.plan.part_done(epochs, 0.0)
-        return self.processes.broadcast(lambda: self.plan.part_done(epochs, self._seconds()))
+            return self.progress.part_done(self.config, epochs, 0.0)
+        return self.processes.broadcast(
+            lambda: self.progress.part_done(self.config, epochs, self._seconds())
+        )
 
     # The training loss
 
@@ -257,7 +254,7 @@ class Training(Generic[Model, Batch]):
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
-        done = self.plan.status(progress.epoch, self._seconds())
+        done = progress.status(self.config, progress.epoch, self._seconds())
         self.display.show(lambda: done._replace(place="validation"))
         average = self._gather_average().eval()
         figures = self.processes.broadcast(lambda: self.task.validate(average))

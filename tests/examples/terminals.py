@@ -81,8 +81,8 @@ def terminal(columns: int, *, colours: bool = True) -> Iterator[Screen]:
     reader.start()
     try:
         with pytest.MonkeyPatch.context() as patch, os.fdopen(slave, "w", encoding="utf-8") as out:
-            for name in ("COLUMNS", "NO_COLOR"):
-                patch.delenv(name, raising=False)
+            patch.delenv("NO_COLOR", raising=False)
+            patch.setenv("COLUMNS", str(columns))
             patch.setenv("TERM", "xterm" if colours else "dumb")
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", out)
