@@ -158,7 +158,7 @@ def test_both_styles_have_about_as_many_weights() -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("given", [0, 1, 5, 12, 30])
+@pytest.mark.parametrize("given", [0, 5, 30])
 def test_steps_score_as_reading_the_same_window_at_once(style: str, given: int) -> None:
     model = build(style)
     tokens = torch.randint(4, 30, (3, given + 30))
@@ -192,7 +192,7 @@ def test_reordered_rows_continue_as_if_alone(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("context", [1, 2, 3, 12, 100])
+@pytest.mark.parametrize("context", [1, 3, 12])
 @torch.no_grad()
 def test_prompts_of_unequal_length_continue_as_if_alone(style: str, context: int) -> None:
     model = build(style, context).double()
@@ -214,7 +214,7 @@ def test_prompts_of_unequal_length_continue_as_if_alone(style: str, context: int
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("length", [2, 7, 13, 14, 19, 40])
+@pytest.mark.parametrize("length", [2, 13, 14, 40])
 def test_every_token_of_a_text_is_scored_once(style: str, length: int) -> None:
     model = build(style)
     tokens = torch.randint(4, 30, (length,))
@@ -235,19 +235,18 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary() -> No
     assert math.exp(text_loss(model, tokens) / 49) == pytest.approx(30.0, rel=1e-5)
 
 
-@pytest.mark.parametrize("style", ["today", pytest.param("2017", marks=pytest.mark.slow)])
-def test_a_model_learns_what_short_histories_cannot_tell(style: str, tmp_path: Path) -> None:
+def test_a_model_learns_what_short_histories_cannot_tell(tmp_path: Path) -> None:
     rng, lines = Random(0), []
     for _ in range(400):  # the last word is the first; between them is always the same
         word = rng.randrange(4, 12)
         lines += [word, 12, 13, 14, 15, word, EOS]
     learnt, tried = torch.tensor([EOS, *lines[:2100]]), torch.tensor([EOS, *lines[2100:]])
-    plan = {"seed": 0, "steps": 300, "report_steps": 300, "peak_rate": 4e-3, "warmup_steps": 60}
+    plan = {"seed": 0, "steps": 200, "report_steps": 200, "peak_rate": 6e-3, "warmup_steps": 40}
     config = Config(
         **{**plan, **SIZES, "d_model": 32},
         average=0.9,
         vocabulary=16,
-        style=style,
+        style="today",
         batch_size=8,
         context=21,
     )
@@ -307,10 +306,8 @@ MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the
 @pytest.mark.parametrize(
     ("search", "batch_tokens"),
     [
-        (Greedy(), 130),
-        (Sample(2.0, None, None, 3), 10000),
-        (Sample(1.0, 5, None, 3), 130),
-        pytest.param(Sample(2.0, None, None, 3), 1, marks=pytest.mark.slow),
+        (Greedy(), 10000),
+        (Sample(2.0, 5, None, 3), 130),
     ],
 )
 def test_many_prompts_are_continued_as_each_alone(
@@ -318,10 +315,10 @@ def test_many_prompts_are_continued_as_each_alone(
 ) -> None:
     monkeypatch.setattr(writing, "BATCH_TOKENS", batch_tokens)
     model, tokenizer = load(trained)
-    together = generate(model, tokenizer, MANY, search, length=40)
+    together = generate(model, tokenizer, MANY, search, length=20)
     for prompt, text in zip(MANY, together, strict=True):
-        assert generate(model, tokenizer, [prompt], search, length=40) == [text]
-    assert generate(model, tokenizer, [], search, length=40) == []
+        assert generate(model, tokenizer, [prompt], search, length=20) == [text]
+    assert generate(model, tokenizer, [], search, length=20) == []
 
 
 def test_without_a_seed_equal_prompts_are_continued_differently(trained: Path) -> None:
@@ -347,15 +344,13 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
 
 
 @pytest.mark.usefixtures("pictures")
-@pytest.mark.parametrize("style", STYLES)
 def test_train_evaluate_and_generate_in_one_folder(
-    style: str,
     tmp_path: Path,
     file: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "runs" / "first, try"
-    train = ["train", "--run", str(folder), "--text", file, "--style", style, *TINY]
+    train = ["train", "--run", str(folder), "--text", file, "--style", "2017", *TINY]
     assert generate_text.main(train) == 0
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "tokenizer.model", "checkpoints", "best", "metrics.jsonl", "loss.png"),
@@ -382,7 +377,7 @@ def test_prompts_are_continued_in_their_order(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
-        command = ["generate", "--run", str(trained), "--length", "30", *arguments]
+        command = ["generate", "--run", str(trained), "--length", "20", *arguments]
         assert generate_text.main(command) == 0
         return capsys.readouterr().out
 

@@ -48,7 +48,7 @@ from transformer_blocks import (
 from transformer_blocks.generation import IncrementalDecoder, left_pad
 from transformer_blocks.inference import prepare
 
-CASES = [(seed, torch.float64) for seed in range(10)] + [(0, torch.float32)]
+CASES = [(seed, torch.float64) for seed in range(7)] + [(0, torch.float32)]
 
 
 def padded(family: str, padding: int) -> Tensor:
@@ -116,17 +116,15 @@ def test_outputs_equal_those_of_transformers(
 
 def test_the_drawn_settings_have_each_variant() -> None:
     for family in ("llama", "qwen3", "gemma3_text"):
-        drawn = [draw_settings(family, seed) for seed in range(10)]
+        drawn = [draw_settings(family, seed) for seed in range(7)]
         for name in ("tie_word_embeddings", "attention_bias"):
             assert {settings[name] for settings in drawn} == {True, False}
         rotary = json.dumps([settings["rope_parameters"] for settings in drawn])
         assert all(f'"{kind}"' in rotary for kind in ("default", "linear", "llama3"))
         assert any(each["num_attention_heads"] > each["num_key_value_heads"] for each in drawn)
-    assert {draw_settings("qwen3", seed).get("use_sliding_window") for seed in range(10)} == {
-        True,
-        None,
-    }
-    assert len({draw_settings("t5", seed)["feed_forward_proj"] for seed in range(10)}) == 3
+    windows = {draw_settings("qwen3", seed).get("use_sliding_window") for seed in range(7)}
+    assert windows == {True, None}
+    assert len({draw_settings("t5", seed)["feed_forward_proj"] for seed in range(7)}) == 3
 
 
 def load_with_few_settings(family: str, folder: Path) -> Any:
@@ -162,7 +160,7 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
     family: str, prepared: bool, tmp_path: Path
 ) -> None:
     ended, ends = 0, [1] if family == "t5" else [2] if family == "gpt2" else [2, 5, 9]
-    for seed in range(3):
+    for seed in range(2):
         fixed: dict[str, Any] = {"pad_token_id": 0}
         more: dict[str, Any] = {}
         fixed["eos_token_id"] = ends if len(ends) > 1 else ends[0]
@@ -476,7 +474,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(family: str, tmp_path: Pa
     tensors = load_file(tmp_path / "model.safetensors")
     optional = r"shared|embed|wte|lm_head|pooler"  # a tied tensor may be missing
     needed = sorted(name for name in tensors if not re.search(optional, name))
-    for name in (needed[0], needed[len(needed) // 2], needed[-1]):
+    for name in (needed[0], needed[-1]):
         wrong, wanted = tensors[name].flatten(), tuple(tensors[name].shape)
         nothing, there = re.escape(name.split(".", 1)[-1]), f"tensor '{re.escape(name)}'"
         shape = re.escape(f"must have shape {wanted} by config.json, got {(len(wrong) + 1,)}")
@@ -486,7 +484,6 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(family: str, tmp_path: Pa
             ({name: nan}, f"{there} holds NaN or infinity"),
             ({name: tensors[name].double() + 1e39}, f"{there} holds NaN or infinity"),
             ({name: tensors[name].long()}, f"{there} must be floating-point, got torch.int64"),
-            ({name: tensors[name].to(torch.float8_e4m3fn)}, "must be floating-point, got"),
             ({f"{name}.x": torch.ones(1)}, f"'{re.escape(name)}.x', which the model does not use"),
             ({}, rf"lacks tensor '.*{nothing}'"),
         ]

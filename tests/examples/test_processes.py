@@ -169,14 +169,13 @@ def test_an_environment_that_torchrun_does_not_make_is_refused(
     assert reason in line
 
 
-@pytest.mark.parametrize("number", ["0", "1"])
 def test_processes_that_never_come_are_waited_for_in_bounded_time(
-    number: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(milliseconds=300))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    assert join_by(monkeypatch, RENDEZVOUS | {"RANK": number, "MASTER_PORT": port}) == 2
+    assert join_by(monkeypatch, RENDEZVOUS | {"RANK": "1", "MASTER_PORT": port}) == 2
     said = capfd.readouterr().err
     assert "error: cannot join the processes that torchrun's RANK" in said
     assert "Traceback" not in said
