@@ -321,6 +321,20 @@ def test_randomness_and_nan_are_distinguished_from_leaks() -> None:
     assert report.problems == (expected,)
 
 
+def test_a_number_that_becomes_nan_has_changed() -> None:
+    x, embedding = torch.randn(1, 3, 4), nn.Embedding(10, 16)
+    report = check_causal(lambda y: y if torch.equal(y, x) else y * torch.nan, x)
+    assert report.problems[0] == "position 0 changes with position 1, which comes later"
+    assert len(report.problems) == 3
+
+    def embed(tokens: Tensor) -> Tensor:
+        padding = tokens.eq(0).any()
+        return embedding(tokens).masked_fill(padding, torch.nan)
+
+    problem = check_padding(embed, SEQUENCES).problems[0]
+    assert problem.endswith("tokens, to a number that is not finite")
+
+
 def test_inputs_that_cannot_be_checked_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^x must have shape \(B, L, ...\) with L of 2 or more"):
         check_causal(lambda x: x, torch.randn(1, 1, 4))
