@@ -33,7 +33,7 @@ def test_the_page_opens_without_requests_or_messages(opened: Opened) -> None:
 
 
 @in_browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_pixel_has_the_colour_of_its_weight(browser: Any, tmp_path: Path, theme: Any) -> None:
     page = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme=theme)
     for number in (0, 2):
@@ -326,6 +326,7 @@ def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
     opened.context.close()
 
 
+@pytest.mark.slow
 @in_browser
 def test_an_overview_of_24_layers_and_16_heads_fits(browser: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -20,17 +20,17 @@ from pictures import IMAGES, PICTURES, png_difference, svg_difference
 ROOT = Path(__file__).parents[1]
 
 
-SLOW = (
-    *("jacobian_peak", "attention_compared", "vocabulary", "three_masks", "nucleus"),
-    *("vision_transformer", "sinusoids", "attention", "compare", "lengths"),
+QUICK = (
+    *("one_query", "padding_mask_weights", "split_heads", "rotary_scores", "learning_rate"),
+    *("beam_tree", "cache", "residual_stream", "side_by_side", "overfitting"),
 )
-"""Pictures that take a second or more: a tokenizer is trained, or many numbers are drawn."""
+"""Pictures of each kind that take a quarter of a second at most: shapes, weights and curves."""
 
 
 @pytest.mark.parametrize(
     "picture",
     [
-        pytest.param(each, marks=(pytest.mark.slow,) if each.path.stem in SLOW else ())
+        pytest.param(each, marks=() if each.path.stem in QUICK else (pytest.mark.slow,))
         for each in PICTURES
     ],
     ids=lambda picture: picture.path.name,
@@ -133,6 +133,7 @@ def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:
         assert outside == set(), path.name
 
 
+@pytest.mark.slow
 def test_the_explorer_of_chapter_14_is_up_to_date(tmp_path: Path) -> None:
     explorer_page.save_page(tmp_path / "page.html")
     drawn = (tmp_path / "page.html").read_text(encoding="utf-8")

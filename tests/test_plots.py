@@ -141,7 +141,6 @@ def boxes_of(figure: Any) -> tuple[list[Any], list[Any]]:
         (4, [*SOURCE, "りますか", "ありがとうございます"], "a title " * 30),
         (1, ["b"], "猫" * 90),
         (2, ["long" * 99, "w" * 40, "猫"], ""),
-        (3, [f"▁word{place}" for place in range(24)], "title"),
         (3, ["b", "c"], "self-attention"),
     ],
 )
@@ -217,8 +216,8 @@ def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
 @pytest.mark.parametrize(
     ("heads", "length", "key_length"),
     [
-        (0, 2000, 2000),
-        pytest.param(3, 300, 500, marks=pytest.mark.slow),
+        pytest.param(0, 2000, 2000, marks=pytest.mark.slow),
+        (3, 300, 500),
         pytest.param(12, 6, 30, marks=pytest.mark.slow),
         pytest.param(2, 1, 9000, marks=pytest.mark.slow),
     ],
@@ -254,10 +253,9 @@ def test_a_figure_stays_small_enough_to_be_rendered(
         assert len(axes.patches) <= 160**2
 
 
-@pytest.mark.parametrize("word", ["word", "猫"])
-def test_labels_never_overlap_where_some_are_left_out(word: str) -> None:
-    words = [word] * 249 + ["long" * 99]
-    figure = plot_attention(weights(250, 250), words, words)
+def test_labels_never_overlap_where_some_are_left_out() -> None:
+    queries, keys = ([word] * 249 + ["long" * 99] for word in ("word", "猫"))
+    figure = plot_attention(weights(250, 250), queries, keys)
     figure.draw_without_rendering()
     axes = figure.axes[0]
     for labels, side in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
