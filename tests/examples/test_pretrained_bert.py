@@ -132,94 +132,79 @@ def only_pickle(folder: Path) -> None:
 
 
 QUERY = "encoder.layer.1.attention.self.query.weight"
-DAMAGES: dict[str, tuple[Change, str]] = {
-    "no config": (lose("config.json"), "config.json: No such file"),
-    "no tokenizer": (lose("tokenizer.json"), "tokenizer.json: No such file"),
-    "no weights": (lose("model.safetensors"), "model.safetensors is missing"),
-    "a pickle": (
+DAMAGES: list[tuple[Change, str]] = [
+    (lose("config.json"), "config.json: No such file"),
+    (lose("tokenizer.json"), "tokenizer.json: No such file"),
+    (lose("model.safetensors"), "model.safetensors is missing"),
+    (
         only_pickle,
-        "the folder's pytorch_model.bin is a pickle, which could run code when it is opened; "
-        "examples/pretrained/convert.py converts pytorch_model.bin without running code",
+        "the folder's pytorch_model.bin is a pickle, which could run code when it is opened;",
     ),
-    "shards": (
+    (
         lambda folder: (folder / "model.safetensors").rename(
             folder / "model.safetensors.index.json"
         ),
         "model.safetensors.index.json is not JSON",
     ),
-    "weights that are too large": (
+    (
         lambda folder: change_tensors(
             folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
         ),
         "sentence vectors must be finite: the model's weights are too large",
     ),
-    "a link to a file that is missing": (
-        break_link,
-        "tokenizer_config.json is not a file",
-    ),
-    "a truncated file": (
+    (break_link, "tokenizer_config.json is not a file"),
+    (
         lambda folder: write("model.safetensors", (folder / "model.safetensors").read_bytes()[:-1])(
             folder
         ),
         "model.safetensors cannot be read as safetensors",
     ),
-    "an empty file": (write("model.safetensors", b""), "cannot be read as safetensors"),
-    "a web page": (
+    (
         write("model.safetensors", b"\n<!DOCTYPE html><html>"),
         "model.safetensors is a web page, not the file: download it again",
     ),
-    **{
-        f"a pointer for {name}": (
+    *(
+        (
             write(name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
             f"{name} is a pointer of git-lfs, not the file: run git lfs pull",
         )
         for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-    },
-    "deep nesting": (
-        write("config.json", b'{"model_type":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    ),
+    (
+        write("config.json", b'{"model_type":' + b"[" * 100000 + b"]" * 100000 + b"}"),
         "config.json is not JSON that can be read: too many nested levels",
     ),
-    "deep nesting that can be read": (
+    (
         write("config.json", b'{"model_type":' + b"[" * 900 + b"]" * 900 + b"}"),
-        "model_type must be one of bert, distilbert, roberta for this program, got "
-        "[[[[[[[...]]]]]]]",
+        "must be one of bert, distilbert, roberta for this program, got [[[[[[[...]]]]]]]",
     ),
-    "a lone surrogate": (
+    (
         write("config.json", b'{"model_type": "bert", "\\ud800": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
-    "a lone surrogate in bytes": (
+    (
         write("config.json", b'{"model_type": "bert", "\xed\xa0\x80": 1}'),
         "config.json holds a lone surrogate, which is no character",
     ),
-    "a long value": (setting(model_type="x" * 10**6), "xxx...xxx"),
-    "a long number": (write("config.json", b'{"n": ' + b"9" * 5000 + b"}"), "is not JSON"),
-    **{
-        f"a large {name}": (setting(**{name: 2**28}), "by config.json, got (")
-        for name in (
-            *("vocab_size", "hidden_size", "intermediate_size"),
-            *("max_position_embeddings", "type_vocab_size"),
-        )
-    },
-    "no JSON": (write("config.json", b"{"), "config.json is not JSON"),
-    "a list": (write("config.json", b"[]"), "must hold a JSON object, got a list"),
-    "no length": (
+    (setting(model_type="x" * 10**6), "xxx...xxx"),
+    (write("config.json", b'{"n": ' + b"9" * 5000 + b"}"), "is not JSON"),
+    (write("config.json", b"{"), "config.json is not JSON"),
+    (write("config.json", b"[]"), "must hold a JSON object, got a list"),
+    (
         update("sentence_bert_config.json", max_seq_length=1),
         "max_seq_length must be a whole number from 2 to 268435456, got 1",
     ),
-    "more tokens than rows of the embedding": (
+    (
         edit_json("tokenizer.json", lambda each: each["model"]["vocab"].update(x=len(TOKENS) + 2)),
-        "the ids of the vocabulary must be below the vocab_size of config.json, "
-        f"got {len(TOKENS) + 2} and {len(TOKENS)}",
+        f"below the vocab_size of config.json, got {len(TOKENS) + 2} and {len(TOKENS)}",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("change", "message"), DAMAGES)
 def test_a_damaged_folder_is_reported_in_one_line(
-    damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: Change, message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change, message = DAMAGES[damage]
     damaged = shutil.copytree(folder, tmp_path / "damaged")
     (tmp_path / "lines.txt").write_text("the cat\n", encoding="utf-8")
     change(damaged)

@@ -19,7 +19,6 @@ from tests.examples.published import (
     save_model,
     update,
 )
-from torch import Tensor
 
 from common.errors import UserError
 from common.searches import Beam, Greedy, Sample, Search, sampling_or_greedy
@@ -133,34 +132,6 @@ def test_prompt_and_continuation_may_fill_the_models_length_but_not_exceed_it(
     assert text_generator.generate(["the cat"], length=room, search=Greedy())
     with pytest.raises(UserError, match=f"must not exceed .* and --length {room + 1} for"):
         text_generator.generate(["the cat"], length=room + 1, search=Greedy())
-
-
-def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: Path) -> None:
-    larger = shutil.copytree(folder, tmp_path / "larger")
-    size = len(PublishedTokenizer.load(folder).tokens)
-    update("config.json", vocab_size=size + 50)(larger)
-
-    def enlarge(tensors: dict[str, Tensor]) -> None:
-        words = tensors["transformer.wte.weight"]
-        tensors["transformer.wte.weight"] = torch.cat(
-            (words, 3 * words[:50])
-        )  # of higher probability
-
-    change_tensors(larger, enlarge)
-    text_generator, wide = TextGenerator.load(folder), TextGenerator.load(larger)
-    for temperature in (1.0, 5.0):
-        expected, found = (
-            each.generate(
-                ["the cat"],
-                length=5,
-                search=Sample(temperature, None, None, 1, n_best=20),
-            )
-            for each in (text_generator, wide)
-        )
-        assert found == expected
-    assert wide.generate(["the"], length=9, search=Greedy()) == text_generator.generate(
-        ["the"], length=9, search=Greedy()
-    )
 
 
 def test_the_options_of_sampling_reach_the_search() -> None:

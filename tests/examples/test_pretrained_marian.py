@@ -280,37 +280,19 @@ def cut(name: str, size: int) -> Change:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
 
 
-DAMAGES: dict[str, tuple[Change, str]] = {
-    "no vocabulary": (lose("vocab.json"), "vocab.json: No such file"),
-    "no sentencepiece model": (lose("source.spm"), "source.spm: No such file"),
-    "an empty sentencepiece model": (
-        cut("source.spm", 0),
-        "source.spm must be a sentencepiece model",
-    ),
-    "half a sentencepiece model": (
-        cut("source.spm", 300),
-        "source.spm must be a sentencepiece model",
-    ),
-    "no end token": (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
-    "an id twice": (update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
-    "a large id": (
-        update("vocab.json", new=9999),
-        "the ids of the vocabulary must be below the vocab_size of config.json, got 9999 and",
-    ),
-    **{
-        f"a large {name}": (update("config.json", **{name: 2**28}), "by config.json, got (")
-        for name in ("encoder_ffn_dim", "decoder_ffn_dim")
-    },
-    "another stopping rule": (
-        update("generation_config.json", early_stopping="soon"),
-        'generation_config.json: early_stopping must be one of true, false, "never", got "soon"',
-    ),
-    "a stopping rule that is a number": (
+DAMAGES: list[tuple[Change, str]] = [
+    (lose("vocab.json"), "vocab.json: No such file"),
+    (lose("source.spm"), "source.spm: No such file"),
+    (cut("source.spm", 0), "source.spm must be a sentencepiece model"),
+    (cut("source.spm", 300), "source.spm must be a sentencepiece model"),
+    (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
+    (update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
+    (
         update("generation_config.json", early_stopping=1),
         'early_stopping must be one of true, false, "never", got 1',
     ),
-    **{
-        f"a search with {name}": (
+    *(
+        (
             update("generation_config.json", **{name: value}),
             f"generation_config.json: {name} must be",
         )
@@ -322,16 +304,15 @@ DAMAGES: dict[str, tuple[Change, str]] = {
             "max_length": 1,
             "bad_words_ids": [[5]],
         }.items()
-    },
-    "no beams": (update("generation_config.json", num_beams=0), "num_beams must be a whole number"),
-}
+    ),
+    (update("generation_config.json", num_beams=0), "num_beams must be a whole number"),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("change", "message"), DAMAGES)
 def test_a_damaged_folder_is_reported_in_one_line(
-    damage: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: Change, message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change, message = DAMAGES[damage]
     damaged = shutil.copytree(folder, tmp_path / "damaged")
     change(damaged)
     assert marian.main([str(damaged), "私は本を読みます。"]) == 2
