@@ -215,17 +215,6 @@ def test_with_as_many_beams_as_sequences_an_exhaustive_search_finds_no_better(al
         assert not any(each.finished for each in best[len(paths) :])
 
 
-def test_a_larger_length_penalty_favours_longer_sequences() -> None:
-    start = torch.arange(1, 40)
-    lengths = []
-    for alpha in (0.0, 1.0, 3.0):
-        found = beam_search(
-            PrefixModel(39), start, beam_size=4, end_id=END, max_length=8, length_penalty=alpha
-        )
-        lengths.append(sum(len(best.tokens) for (best,) in found))
-    assert lengths[0] < lengths[1] < lengths[2]
-
-
 def test_beams_of_a_sequence_are_adjacent_and_a_beam_with_a_child_is_not_moved() -> None:
     model, beam_size = PrefixModel(10), 4
     beam_search(model, torch.arange(1, 11), beam_size=beam_size, end_id=END, max_length=6)

@@ -382,16 +382,6 @@ def test_any_flipped_bit_is_found_and_its_file_named(whole: Path, data: st.DataO
     assert str(whole) in str(caught.value)
 
 
-def test_a_flipped_bit_in_any_byte_of_a_manifest_is_found(whole: Path) -> None:
-    clean = (whole / "manifest.json").read_bytes()
-    for place in range(len(clean)):
-        dirty = bytearray(clean)
-        dirty[place] ^= 1 << place % 8
-        (whole / "manifest.json").write_bytes(dirty)
-        with pytest.raises(UserError):
-            load_checkpoint(whole)
-
-
 class Trap:
     """Leaves a mark when it is unpickled."""
 
@@ -428,12 +418,6 @@ def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
     else:
         pickle.loads((whole / name).read_bytes())
     assert mark.exists()  # the trap was armed
-
-
-def test_the_source_never_unpickles() -> None:
-    source = Path(module.__file__).read_text().split('"""', 2)[2]
-    assert "pickle" not in source
-    assert "torch.load" not in source
 
 
 DEEP = "[" * 100_000 + "]" * 100_000

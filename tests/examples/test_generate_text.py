@@ -1,7 +1,5 @@
 """The language model: its baseline, its two styles, its decoding, and the program."""
 
-import itertools
-import json
 import math
 import re
 import subprocess
@@ -17,7 +15,6 @@ from tests.examples.test_translate import one_error_line
 
 import generate_text
 from common.errors import UserError
-from common.learner import Learner
 from common.run import Run
 from common.searches import Greedy, Sample, Search
 from common.tokenizer import EOS, Tokenizer
@@ -386,43 +383,6 @@ def test_prompts_are_continued_in_their_order(
         alone = [run(prompt, *options) for prompt in prompts]
         assert alone[2] == run(*options)
         assert run(*prompts, *options) == "\n".join(alone)
-
-
-def fingerprint(folder: Path) -> dict[str, bytes]:
-    """All that a training leaves, clocks left out."""
-    clocks = {"minutes": 0.0, "tokens_per_second": 0.0}
-    rows = [row | clocks for row in Run(folder, Config).read_metrics()]
-    kept = {"metrics": json.dumps(rows).encode()}
-    for path in sorted(folder.rglob("*.safetensors")):
-        name = re.sub(r"\.\d+/", "/", str(path.relative_to(folder)))  # a save that was made again
-        kept[name] = path.read_bytes()
-    return kept
-
-
-class KilledError(Exception):
-    """The process is gone."""
-
-
-def test_a_training_killed_between_saves_ends_with_the_bits_of_one_left_alone(
-    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_commands, "REPORT_STEPS", 3)
-    plan = ["--text", file, *TINY, "--dropout", "0.5"]
-    assert generate_text.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
-    update, updates = Learner.update, itertools.count(1)
-
-    def die(*arguments: Any) -> torch.Tensor:
-        if next(updates) in (2, 9):
-            raise KilledError
-        return update(*arguments)
-
-    folder = str(tmp_path / "killed")
-    monkeypatch.setattr(Learner, "update", die)
-    for _ in range(2):
-        with pytest.raises(KilledError):
-            generate_text.main(["train", "--run", folder, *plan, "--resume"])
-    assert generate_text.main(["train", "--run", folder, "--resume"]) == 0
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

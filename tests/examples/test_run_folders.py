@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -599,23 +599,6 @@ def test_an_error_that_cannot_be_printed_sets_the_exit_status(
         monkeypatch.setattr(sys, "stderr", stream)
         assert program.main(["evaluate", "--run", str(tmp_path / "nowhere")]) == 2
         stream.flush()  # as Python does at its end
-
-
-@pytest.mark.parametrize(
-    ("program", "arguments"),
-    [
-        (translate.main, ["translate", "--be", "3", "犬"]),
-        (translate.main, ["train", "--epo", "3"]),
-        (classify.main, ["train", "--step", "3"]),
-        (generate_text.main, ["generate", "--leng", "3"]),
-        (translate.main, ["compare", "a", "--out", "b"]),
-    ],
-)
-def test_options_are_written_in_full(
-    program: Callable[[list[str]], int], arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert program(arguments) == 2
-    assert "unknown option --" in one_error_line(capsys)
 
 
 def test_a_message_with_a_name_that_is_not_utf_8_is_printed(

@@ -322,7 +322,7 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("translate trian", "invalid choice: 'trian' (choose from "),
         ("translate train --preset smal", "--preset: invalid choice: 'smal' (choose from "),
         ("translate train toy", "unexpected argument toy"),
-        ("translate train --res", "unknown option --res (did you mean --resume?)"),
+        ("translate translate --be 3 x", "unknown option --be (did you mean --beam?)"),
         ("translate train --zz 3", "unknown option --zz (see --help)"),
         ("classify evaluate --rum x", "unknown option --rum (did you mean --run?)"),
         ("generate_text generate --top_k 3", "unknown option --top_k (did you mean --top-k?)"),

@@ -15,7 +15,7 @@ from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor
 
 import common.training
-from common.checkpoint import latest_checkpoint
+from common.checkpoint import load_checkpoint
 from translation import training as training_module
 from translation.batches import Batch, collate, make_batches
 from translation.examples import Example, Examples
@@ -225,7 +225,8 @@ def train_with_losses(
         # Of equals, the first; and compared with the highest, not with the last.
         ([3.0, 4.0, 4.0, 3.5, 3.8], [1.0] * 5, 9, 2, 5),
         # A gain begins the count anew.
-        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], [1.0] * 7, 2, 4, 6),
+        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 2, 4, 6),
+        ([4.0, 5.0, 5.0, 5.0], [2.0, 1.7, 1.5, 1.5], 9, 3, 4),  # of equal scores, the lower loss
         ([1.0, 1.0, 1.0, 1.0], [1.0] * 4, 2, 1, 3),  # an equal score is no gain
         ([5.0, 4.0, 4.0, 4.0, 6.0], [1.0, 0.9, 0.8, 0.7, 0.6], 2, 5, 5),  # a lower loss is one
         ([5.0, 4.0, 4.0, 4.5, 9.0], [1.0, 0.9, 0.95, 0.92, 0.5], 2, 1, 4),  # than all before
@@ -246,32 +247,11 @@ def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     step = rows[best - 1]["step"]
     path = by_hand.only_entry(training.run.best)
     assert path.name == f"step-{step:08d}"
+    state = load_checkpoint(path).state
+    assert state["validation_bleu"] == scores[best - 1]
+    assert state["validation_loss"] == losses[best - 1]
     averages = by_hand.moving_average([each.after for each in updates], SETTINGS.average)
     check_weights(by_hand.saved_weights(path, "model", training.model), averages[step - 1])
-
-
-@pytest.mark.parametrize(
-    ("losses", "scores", "best"),
-    [
-        ([2.0, 2.5, 3.0], [7.0, 8.0, 7.5], 2),  # the score decides, not the loss
-        ([2.0, 1.5, 1.8], [0.0, 0.0, 0.0], 2),  # between equal scores, the loss
-        ([2.0, 1.5, 1.5], [4.0, 5.0, 5.0], 2),
-    ],
-)
-def test_the_loss_decides_between_equal_scores_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    losses: list[float],
-    scores: list[float],
-    best: int,
-) -> None:
-    training, _ = train_with_losses(tmp_path / "run", monkeypatch, losses, scores, 9)
-    row = training.run.read_metrics()[best - 1]
-    saved = latest_checkpoint(training.run.best)
-    assert saved is not None
-    assert saved.step == row["step"]
-    assert saved.state["validation_bleu"] == row["validation_bleu"] == scores[best - 1]
-    assert saved.state["validation_loss"] == losses[best - 1]
 
 
 def test_dropout_acts_in_training_and_not_in_validation(tmp_path: Path) -> None:
