@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 QUICK = (
     *("one_query", "padding_mask_weights", "split_heads", "rotary_scores", "learning_rate"),
     *("beam_tree", "cache", "residual_stream", "side_by_side", "overfitting"),
+    "explorer",  # whose sources are compared, not its pixels
 )
 """Pictures of each kind that take a quarter of a second at most: shapes, weights and curves."""
 
