@@ -59,7 +59,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.generation import IncrementalDecoder
-from transformer_blocks.inference import Int8Linear, PrepackedLinear, compile_steps, prepare
+from transformer_blocks.inference import Int8Linear, PrepackedLinear
 
 HOME = Path(transformer_blocks.__file__).parent
 
@@ -245,7 +245,7 @@ ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
         name: Argument(0.1, (*probability(0.1).invalid, 1.0))
         for name in ("dropout", "attention_dropout")
     },
-    **dict.fromkeys(("bias", "causal", "inplace", "relu", "compiled"), FLAG),
+    **dict.fromkeys(("bias", "causal", "inplace", "relu"), FLAG),
     **dict.fromkeys(("int8", "self_attention"), FLAG),
     **dict.fromkeys(("padding_id", "start"), INTEGER),
     "scale": number(1.0).or_none(),
@@ -418,7 +418,6 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     "prepare": {
         "model": made(nn.Linear(D, D), nn.Linear),
         "linear": Argument(PrepackedLinear, ("prepared", None, 1)),
-        "programs": Argument(None, (1, b"folder", ["folder"], Path)),
     },
     "IncrementalDecoder": {
         "cache": Argument(
@@ -559,8 +558,8 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "reproduces",
     ),
     *("Exhibit", "Examination", "examine", "exhibits"),
-    "compile_steps",  # which takes minutes
-    *("AttentionFunction", "StepModel", "TopKStepModel"),  # protocols
+    *("save_program", "load_program", "Program"),  # tested in test_inference_program
+    *("AttentionFunction", "StepModel"),  # protocols
     *("Generation", "ExplicitAttention", "NonFiniteLogitsError"),
     # For subclasses to define: ExplicitAttention calls them with arguments that it has checked.
     *(
@@ -743,24 +742,6 @@ def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any
                 call(x, x, x, mask=invalid)
     with pytest.raises(TypeError, match=r"^causal must be True or False, got causal='no'$"):
         layer(x, x, x, causal="no")
-
-
-@pytest.mark.parametrize(
-    ("name", "invalid"),
-    [
-        *(("model", each) for each in (nn.Linear(D, D), nn.Linear, None, "x")),
-        *(("batch_size", each) for each in size(1).invalid),
-        *(("beam_size", each) for each in size(1).invalid),
-    ],
-)
-def test_invalid_arguments_are_refused_before_anything_is_compiled(name: str, invalid: Any) -> None:
-    valid: dict[str, Any] = {
-        "model": prepare(encoder(), compiled=True),
-        "batch_size": 1,
-        "beam_size": 1,
-    }
-    with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
-        compile_steps(**valid | {name: invalid})
 
 
 def test_an_invalid_call_appends_nothing_to_a_cache() -> None:

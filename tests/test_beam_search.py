@@ -215,19 +215,14 @@ def test_with_as_many_beams_as_sequences_an_exhaustive_search_finds_no_better(al
         assert not any(each.finished for each in best[len(paths) :])
 
 
-def test_beams_of_a_sequence_are_adjacent_and_a_beam_with_a_child_is_not_moved() -> None:
+def test_beams_of_a_sequence_are_adjacent() -> None:
     model, beam_size = PrefixModel(10), 4
     beam_search(model, torch.arange(1, 11), beam_size=beam_size, end_id=END, max_length=6)
     owners = list(range(10))
-    compared = 0
     for rows in model.reorderings:
-        before, owners = owners, [owners[row] for row in rows]
+        owners = [owners[row] for row in rows]
         assert [owner for owner in owners[::beam_size] for _ in range(beam_size)] == owners
         assert len(set(owners)) * beam_size == len(owners)
-        if len(before) == len(owners):  # no sequence has left
-            assert all(rows[row] == row for row in rows)
-            compared += 1
-    assert compared > 1
     assert len(owners) < 40
 
 

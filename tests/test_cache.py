@@ -28,7 +28,6 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inference.export import _ProgramCache
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
@@ -238,10 +237,6 @@ def test_a_cache_names_what_is_wrong() -> None:
             KeyValueCache().read()
 
 
-def test_reserved_room_exceeds_the_new_positions() -> None:
-    assert KeyValueCache().reserve(4, first=torch.zeros(2, 2, 4, 4, 4)).shape[3] > 4
-
-
 @torch.no_grad()
 def test_a_cache_cropped_to_nothing_is_as_new() -> None:
     attention, encoder = MultiHeadAttention(16, 4).eval(), make_encoder()
@@ -412,20 +407,14 @@ STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
     "encoder": lambda: begin_stack(make_encoder(PreNorm)),
     "decoder": lambda: begin_stack(make_decoder(PreNorm)),
     "prepared decoder": lambda: begin_stack(prepare(make_decoder())),
-    "compiled decoder": lambda: begin_stack(prepare(make_decoder(), compiled=True)),
 }
 
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 @torch.no_grad()
 def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_gives(
-    make: Callable[[], Callable[[], Step]], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], Callable[[], Step]],
 ) -> None:
-    # A compiled step is a function of its buffers, and the whole of it is one operation here.
-    monkeypatch.setattr(
-        "transformer_blocks.inference.compiled.export_step", lambda stack, kind: stack
-    )
-    monkeypatch.setattr("transformer_blocks.inference.compiled.compile_ahead_of_time", run_eagerly)
     begin = make()
     undisturbed, interrupted = begin(), begin()
     for operation in range(1000):
@@ -439,21 +428,6 @@ def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_
         else:
             break
     assert 5 < operation < 500
-
-
-def run_eagerly(stack: Any, *, prepack: bool) -> Callable[[list[Tensor]], list[Tensor]]:
-    """Compute a step from its buffers by the modules, in place of compiled code."""
-
-    def run(tensors: list[Tensor]) -> list[Tensor]:
-        x, length, *buffers, _ = tensors  # the last are scores
-        depth = len(stack.layers)
-        caches = [_ProgramCache(buffer, len(length) - 1) for buffer in buffers[:depth]]
-        memory = [_ProgramCache(buffer, buffer.shape[3]) for buffer in buffers[depth:]]
-        for number, layer in enumerate(stack.layers):
-            x = layer(x, *memory[number : number + 1], cache=caches[number])
-        return [x]
-
-    return run
 
 
 @torch.no_grad()

@@ -13,17 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    FeedForward,
     PostNorm,
     PreNorm,
     SinusoidalPositionalEncoding,
     build_encoder,
     record_attention,
 )
-from transformer_blocks._contexts import eager_execution
-from transformer_blocks.inference import prepare
-from transformer_blocks.inference.compiled import CompiledEncoder
-from transformer_blocks.inference.linear import prepacking_when_compiled
 from transformer_blocks.inspection import ablate
 from transformer_blocks.inspection.changes import run_eagerly
 
@@ -140,38 +135,12 @@ def torch_compiled_function() -> Callable[[], bool]:
     return is_compiled
 
 
-def compiled_encoder() -> Callable[[], bool]:
-    """Return a check of whether a compiled encoder notes the signature of a decoding step."""
-    encoder = prepare(build_encoder(**SIZES))
-
-    @torch.no_grad()
-    def is_compiled() -> bool:
-        stack, x = CompiledEncoder(encoder), torch.randn(2, 2, 16)
-        cache = stack.new_cache()
-        for token in x.split(1, dim=1):
-            stack(token, causal=True, cache=cache)
-        return bool(stack._steps._programs)
-
-    return is_compiled
-
-
 @pytest.mark.parametrize("run", [lambda work: work(), in_a_thread], ids=["one thread", "threads"])
-@pytest.mark.parametrize(
-    ("make_check", "make_contexts"),
-    [
-        (
-            torch_compiled_function,
-            [run_eagerly, lambda: record_attention(nn.Linear(1, 1)), run_eagerly],
-        ),
-        (compiled_encoder, [run_eagerly, lambda: eager_execution, lambda: ablate(nn.Linear(1, 1))]),
-    ],
-)
 def test_compiled_models_are_executed_eagerly_until_the_last_context_has_ended(
     run: Callable[[Callable[[], object]], None],
-    make_check: Callable[[], Callable[[], bool]],
-    make_contexts: list[Callable[[], Context]],
 ) -> None:
-    is_compiled = make_check()
+    make_contexts = run_eagerly, lambda: record_attention(nn.Linear(1, 1)), run_eagerly
+    is_compiled = torch_compiled_function()
     assert is_compiled()
     for order in itertools.permutations(range(3)):
         contexts = [make() for make in make_contexts]
@@ -181,24 +150,6 @@ def test_compiled_models_are_executed_eagerly_until_the_last_context_has_ended(
             assert not is_compiled()
             run(partial(contexts[number].__exit__, None, None, None))
         assert is_compiled()
-
-
-def test_weights_are_prepacked_in_compiled_programs_until_the_last_context_has_ended() -> None:
-    x = torch.randn(9, 16)
-    linear = prepare(FeedForward(16, 32))
-
-    def operators() -> set[str]:
-        torch._dynamo.reset()
-        program = torch.export.export(linear, (x,), strict=False)
-        return {str(node.target) for node in program.graph.nodes}
-
-    contexts = [prepacking_when_compiled(), prepacking_when_compiled()]
-    for context in contexts:
-        context.__enter__()
-    for context in contexts:
-        assert any("prepack" in name for name in operators())
-        context.__exit__(None, None, None)
-    assert not any("prepack" in name for name in operators())
 
 
 def test_a_context_that_ends_with_an_error_leaves_the_others_active() -> None:

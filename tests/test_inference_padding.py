@@ -216,12 +216,11 @@ REJECTED: dict[str, tuple[str, Callable[[Any], object]]] = {
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("participle", "operation"), REJECTED.values(), ids=REJECTED)
 def test_a_prepared_model_rejects_every_operation_that_would_change_it(
-    participle: str, operation: Callable[[Any], object], compiled: bool, is_nested: bool
+    participle: str, operation: Callable[[Any], object], is_nested: bool
 ) -> None:
-    prepared, tokens = prepare(TextEncoder(), compiled=compiled), torch.tensor([[1, 2, 3]])
+    prepared, tokens = prepare(TextEncoder()), torch.tensor([[1, 2, 3]])
     with torch.no_grad():
         before = prepared(tokens)
     rule = f"a prepared model cannot be {participle}; do that with the model it was prepared from, "
@@ -311,12 +310,11 @@ def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it()
         torch.func.jvp(prepared, (x,), (x,))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_prepared_stack_rejects_what_the_stack_rejects(compiled: bool) -> None:
+def test_a_prepared_stack_rejects_what_the_stack_rejects() -> None:
     sizes: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 32}
     wrong: Any
-    encoder = prepare(build_encoder(**sizes), compiled=compiled)
-    decoder = prepare(build_decoder(**sizes), compiled=compiled)
+    encoder = prepare(build_encoder(**sizes))
+    decoder = prepare(build_decoder(**sizes))
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         for wrong in (x.numpy(), x.tolist(), None, "x", x[0], x[0, 0], x[0, 0, 0], x[..., :8]):

@@ -29,16 +29,16 @@ from transformer_blocks.inspection.changes import run_eagerly
 TESTS = Path(__file__).parent
 OPERATORS = torch.ops.mkldnn
 FALLBACKS = {  # private name: the test that takes it away
-    "torch._C._aoti.AOTIModelContainerRunnerCpu": (
-        "test_steps_that_cannot_be_compiled_are_executed_eagerly"
-    ),
     "_make_wrapper_subclass": "test_without_subclasses_of_tensors_masks_hold_all_elements",
     "_orig_mod": "test_without_its_name_a_compiled_model_is_a_part_of_the_trace",
     "_schema": "test_without_subclasses_of_tensors_masks_hold_all_elements",
     "torch._C": "test_without_subclasses_of_tensors_masks_hold_all_elements",
     "_disabled_torch_function_impl": ("test_without_subclasses_of_tensors_masks_hold_all_elements"),
     "torch._dynamo": "test_without_a_compiler_nothing_has_to_be_executed_eagerly",
-    "torch._inductor.aot_compile": "test_steps_that_cannot_be_compiled_are_executed_eagerly",
+    "torch._inductor": "test_without_a_compiler_a_program_is_refused",
+    "torch._inductor.aoti_compile_and_package": "test_without_a_compiler_a_program_is_refused",
+    "torch._inductor.aoti_load_package": "test_without_a_compiler_a_program_is_refused",
+    "torch.ops.aten._assert_scalar.default": "test_without_a_compiler_a_program_is_refused",
     "torch._int_mm": "test_the_fallback_multiplies_the_same_integers",
     "torch.ops.mkldnn._linear_pointwise": "test_without_an_operator_no_weight_is_prepacked",
     "torch.ops.mkldnn._linear_pointwise.binary": "test_without_an_operator_no_weight_is_prepacked",

@@ -183,11 +183,6 @@ def add_translate(translate: argparse.ArgumentParser) -> None:
         default=1,
     )
     add_paths(translate, {"--file": "a file of sentences, one per line (default: none)"})
-    text = (
-        "compile the decoding steps, on a CPU, which takes some minutes the first time; they are "
-        "kept in the run's folder. Afterwards each sentence takes 20 to 65 %% less time"
-    )
-    add_flags(translate, {"--compile": text})
 
 
 def add_evaluate(evaluate: argparse.ArgumentParser) -> None:

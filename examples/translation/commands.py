@@ -76,9 +76,8 @@ def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, S
 
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
-    run, (config, model, source, target), search = load(options)
-    programs = run.folder / "programs" if options.compile else None
-    prepared = prepare(model, compiled=options.compile, int8=options.int8, programs=programs)
+    _, (config, model, source, target), search = load(options)
+    prepared = prepare(model, int8=options.int8)
     number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]

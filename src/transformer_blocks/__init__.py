@@ -37,7 +37,7 @@ The reading order, and the public names of each file or sub-package:
 23. :mod:`~transformer_blocks.variants.sandwich_norm`: SandwichNorm
 24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, merge_lora
 25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
-    IncrementalDecoder, StepModel, TopKStepModel, NonFiniteLogitsError
+    IncrementalDecoder, StepModel, NonFiniteLogitsError
 26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
     logit_lens, head_patterns, HeadPattern, explain_mask, MaskExplanation, trace_shapes, Trace,
     ablate, check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache,
@@ -45,7 +45,8 @@ The reading order, and the public names of each file or sub-package:
 27. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
 28. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
     SlidingWindowAttention, linear_cross_entropy
-29. :mod:`~transformer_blocks.inference`: prepare, compile_steps, PrepackedLinear, Int8Linear
+29. :mod:`~transformer_blocks.inference`: prepare, save_program, load_program, Program,
+    PrepackedLinear, Int8Linear
 30. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
     DecodingSteps, Arithmetic, reproduces, plot_attention, plot_heads
 31. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination

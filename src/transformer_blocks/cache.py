@@ -34,12 +34,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Count, Ids, Mask, Shaped, Size, Vectors, checked
+from transformer_blocks._contracts import Count, Ids, Mask, Size, Vectors, checked
 from transformer_blocks.fast.caching import append as append_to
-from transformer_blocks.fast.caching import drop_empty_mask, grow
+from transformer_blocks.fast.caching import drop_empty_mask
 
 Keys = Annotated[Tensor, Vectors("N H L d_k")]
-Buffer = Annotated[Tensor, Shaped("N 2 H capacity d_k")]
 Rows = Annotated[Tensor, Ids("M", torch.int64)]
 
 
@@ -64,20 +63,17 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._buffer: Tensor | None = None  # (N, 2, H, capacity, d_k)
+        self._storage: Tensor | None = None  # (N, 2, H, capacity, d_k)
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return 0 if self.buffer is None else self.buffer.shape[0]
+        return 0 if self._buffer is None else self._buffer.shape[0]
 
     @property
-    def buffer(self) -> Tensor | None:
-        """The tensor that holds keys and values, (N, 2, H, capacity, d_k); None if empty.
-
-        The capacity, the number of positions that it has room for, is at least ``length``.
-        """
-        return self._buffer if self.length else None
+    def _buffer(self) -> Tensor | None:
+        """The tensor with keys and values, (N, 2, H, capacity, d_k); None if the cache is empty."""
+        return self._storage if self.length else None
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
@@ -98,12 +94,12 @@ class KeyValueCache:
         """
         if keys.requires_grad or values.requires_grad:
             raise RuntimeError("a cache stores no gradients; decode inside `with torch.no_grad():`")
-        buffer, length = self.buffer, self.length
+        buffer, length = self._buffer, self.length
         new = torch.stack((keys, values), dim=1)  # (N, 2, H, L, d_k)
         if buffer is not None:
             self._check_fit(buffer, keys)
             new = append_to(buffer, length, new)
-        self._buffer = new
+        self._storage = new
         all_keys, all_values = new[..., : length + keys.shape[2], :].unbind(1)
         return all_keys, all_values
 
@@ -139,38 +135,11 @@ class KeyValueCache:
         Raises:
             ValueError: If the cache is empty.
         """
-        buffer = self.buffer
+        buffer = self._buffer
         if buffer is None:
             raise ValueError("the cache is empty: there are no keys and values to attend to")
         keys, values = buffer[..., : self.length, :].unbind(1)
         return keys, values
-
-    @checked
-    def reserve(self, count: Size, *, first: Buffer | None = None) -> Tensor:
-        """Make room for new positions, into which the caller writes keys and values.
-
-        Args:
-            count: The number of positions; :meth:`advance` adds them to the length.
-            first: If the cache is empty, the buffer that it begins with, of shape
-                (N, 2, H, capacity, d_k); it may have any content.
-
-        Returns:
-            The :attr:`buffer`, in which the new positions follow the first ``length``. Its
-            capacity exceeds them, as a full buffer would be a special case in a compiled program.
-
-        Raises:
-            TypeError: If ``count`` is not an integer, or ``first`` is not a tensor.
-            ValueError: If ``count`` is not positive, the cache is empty and ``first`` is not given,
-                or ``first`` does not have five dimensions, the second of size 2.
-        """
-        buffer = self.buffer
-        if buffer is None:
-            if first is None:
-                raise ValueError("the cache is empty: its first keys and values must be appended")
-            buffer = first
-        buffer = grow(buffer, self.length, self.length + count + 1)
-        self._buffer = buffer
-        return buffer
 
     @checked
     def crop(self, length: Count) -> None:
@@ -199,17 +168,17 @@ class KeyValueCache:
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
-        self._buffer = self._select(rows)._buffer
+        self._storage = self._select(rows)._storage
 
     def _select(self, rows: Tensor) -> "KeyValueCache":
         """Return another cache, with the rows of these indices, of shape (M,).
 
         The first rows, in their order, are not copied.
         """
-        cache, buffer = copy(self), self.buffer
+        cache, buffer = copy(self), self._buffer
         if buffer is not None:
             is_prefix = rows.tolist() == list(range(len(rows)))
-            cache._buffer = buffer[: len(rows)] if is_prefix else buffer[rows.to(buffer.device)]
+            cache._storage = buffer[: len(rows)] if is_prefix else buffer[rows.to(buffer.device)]
         return cache
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:

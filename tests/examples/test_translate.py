@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.tiny_run import PLAN
+from transformer_blocks.inference.fingerprint import fingerprint
 
 import translate
 from common.run import Run
 from common.searches import Beam
 from transformer_blocks.inference import prepare
-from transformer_blocks.inference.fingerprint import fingerprint
 from translation import commands as translate_commands
 from translation import training as translate_training
 from translation.decoding import translate as decode
@@ -277,24 +277,6 @@ def test_only_an_interrupted_training_names_resume(
     monkeypatch.setattr(translate_commands, "translate_n_best", interrupt)
     assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
-
-
-def test_steps_are_compiled_where_the_command_line_says_so_and_kept_in_the_run(
-    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def note(model: Translator, **options: object) -> Translator:
-        asked.append((options["compiled"], options["int8"], options["programs"]))
-        return model
-
-    monkeypatch.setattr(translate_commands, "prepare", note)
-    folder = trained.run.folder
-    command = ["translate", "--run", str(folder), "犬が走る。"]
-    for more in ([], ["--compile"], ["--int8"]):
-        assert translate.main([*command, *more]) == 0
-    programs = folder / "programs"
-    assert asked == [(False, False, None), (True, False, programs), (False, True, None)]
 
 
 def test_lines_from_a_file_and_from_standard_input_come_out_alike(

@@ -97,8 +97,9 @@ def fused_attention(
         return output.reshape(batch, heads, 1, value.shape[3])
     # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
     options: dict[str, Any] = {"scale": scale, **({"enable_gqa": True} if is_grouped else {})}
-    # Torch aligns its causal mask to the top left, which is the same if L == S.
-    mask_free = causal and mask is None and length == key_length
+    # Torch aligns its causal mask to the top left, which is the same if L == S. A single query
+    # needs none, and in a program the number of its keys is a symbol, which is not compared.
+    mask_free = length > 1 and causal and mask is None and length == key_length
     if _explicit_is_faster(query, key, mask_free=mask_free, dropout=dropout):
         weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
         weights = apply_dropout(weights, dropout) if dropout else weights

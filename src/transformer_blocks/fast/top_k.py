@@ -1,4 +1,4 @@
-"""Top-k: the largest numbers of each row, found block by block.
+"""Top-k: the largest numbers of each row, found block by block, in an order without ties.
 
 Greedy decoding and beam search select the most probable of tens of thousands of tokens at every
 step. On a CPU, ``torch.topk`` compares one number at a time, whereas ``torch.amax`` compares many
@@ -6,8 +6,11 @@ at once with vector instructions. The ``count`` largest numbers lie in the ``cou
 largest maxima, so :func:`top_k` first finds those blocks by their maxima, and then runs
 ``torch.topk`` on these blocks alone.
 
-Equals ``torch.topk(scores, count)`` up to the order of equal numbers.
+Equals ``torch.topk(scores, count)``, except that equal numbers come in the order of their indices,
+so that a search finds the same sequences in a batch of any size and in a compiled program.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -21,8 +24,8 @@ MIN_NUMBERS = 2**15  # a smaller tensor is given to torch.topk as a whole
 def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ``count`` largest numbers of each row, as ``torch.topk(scores, count)`` does.
 
-    The values are equal to those of ``torch.topk``. Where several numbers are equal, the indices
-    may differ; with ``count=1``, the index is the first, as in ``torch.argmax``.
+    The values are equal to those of ``torch.topk``. Of equal numbers, the first ones are chosen, in
+    the order of their indices; in compiled code, the indices of negative infinity are arbitrary.
 
     Args:
         scores: Numbers to compare, of shape (N, V).
@@ -48,7 +51,7 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return _largest(scores, count)
     end = blocks * BLOCK_SIZE
     maxima = scores[:, :end].unflatten(1, (blocks, BLOCK_SIZE)).amax(-1)  # (N, blocks)
-    _, chosen = _largest(maxima, count)  # (N, count)
+    chosen = _largest(maxima, count)[1].sort(dim=-1).values  # (N, count)
     within_block = torch.arange(BLOCK_SIZE, device=device)
     in_blocks = (chosen[..., None] * BLOCK_SIZE + within_block).flatten(1)
     remainder = torch.arange(end, width, device=device).expand(rows, -1)
@@ -58,15 +61,26 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Call ``torch.topk``, or for a single number ``torch.max``, which is faster.
+    """Return the largest numbers of each row, the first of equal ones first.
+
+    ``torch.topk`` returns equal numbers in any order, which is corrected where there are any.
+    Compiled code cannot tell: it finds the numbers one by one.
 
     Args:
         scores: Numbers to compare, of shape (N, V).
         count: Number of values to return per row.
 
     Returns:
-        The values, largest first, and their indices; of equal numbers, ``torch.max`` takes the
-        first.
+        The values, largest first, and their indices.
     """
-    values, indices = scores.max(-1, keepdim=True) if count == 1 else scores.topk(count)
+    if count > 1 and not torch.compiler.is_compiling():
+        values, indices = scores.topk(min(count + 1, scores.shape[1]))
+        if (values[:, 1:] == values[:, :-1]).any():
+            values, indices = scores.sort(dim=-1, descending=True, stable=True)
+        return values[:, :count], indices[:, :count]
+    found = []
+    for _ in range(count):
+        found.append(scores.max(-1, keepdim=True))
+        scores = scores.scatter(-1, found[-1].indices, -math.inf)
+    values, indices = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
     return values, indices

@@ -56,7 +56,6 @@ from transformer_blocks.generation.protocol import (
     Generation,
     NonFiniteLogitsError,
     StepModel,
-    TopKStepModel,
 )
 from transformer_blocks.generation.sampling import sample
 
@@ -65,7 +64,6 @@ __all__ = [
     "IncrementalDecoder",
     "NonFiniteLogitsError",
     "StepModel",
-    "TopKStepModel",
     "beam_search",
     "greedy_search",
     "left_pad",

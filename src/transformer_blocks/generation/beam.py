@@ -37,7 +37,6 @@ from transformer_blocks.generation.stepping import (
     Model,
     Start,
     check_not_nan,
-    compact_rows,
     limits_and_ends,
     step_top_k,
 )
@@ -53,7 +52,9 @@ def _test_penalty(name: str, penalty: Any) -> None:
     check(Function if callable(penalty) else Alpha, **{name: penalty})
 
 
-Penalty = float | Callable[[int], float]
+Penalty = Annotated[
+    float | Callable[[int], float], Rule("in [0, 10], or a function", _test_penalty)
+]
 
 
 @checked
@@ -65,7 +66,7 @@ def beam_search(
     beam_size: Size,
     end_id: EndId | None,
     max_length: MaxLength,
-    length_penalty: Annotated[Penalty, Rule("in [0, 10], or a function", _test_penalty)] = 0.6,
+    length_penalty: Penalty = 0.6,
     lookahead: Count | None = None,
     n_best: Size = 1,
 ) -> list[list[Generation]]:
@@ -128,7 +129,7 @@ def beam_search(
             f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
         )
     limits, ends = limits_and_ends(start, max_length, end_id)
-    searches = [_Search(beam_size, length_penalty, lookahead, limit) for limit in limits]
+    searches = [BeamSearch(beam_size, length_penalty, lookahead, limit) for limit in limits]
     unfinished = searches
     tokens, count = start, (1 + max(1, len(ends))) * beam_size
     for step in range(max(limits, default=0)):
@@ -139,18 +140,14 @@ def beam_search(
         rows = [[score for score, _, _ in search.beams] for search in unfinished]
         scores = torch.tensor(rows, dtype=torch.float64, device="cpu")  # (sequences, beams)
         best, indices, vocabulary_size = step_top_k(model, tokens, scores, count, ends)
-        if beam_size > vocabulary_size:
-            raise ValueError(
-                f"beam_size must not exceed the vocabulary size, got beam_size={beam_size} "
-                f"and {vocabulary_size} tokens"
-            )
+        check_beams(beam_size, vocabulary_size)
         parents, next_tokens = indices // vocabulary_size, indices % vocabulary_size
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
         check_not_nan([row[0] for row in columns[0]], step)  # top_k returns NaN first
         for search, *found in zip(unfinished, *columns, strict=True):
             search.extend(list(zip(*found, strict=True)), ends)
         num_beams = scores.shape[1]  # 1 in the first step, then K
-        order = compact_rows([not search.is_over for search in unfinished])
+        order = [i for i, search in enumerate(unfinished) if not search.is_over]
         origins = [i * num_beams + parent for i in order for _, parent, _ in unfinished[i].beams]
         unfinished = [unfinished[i] for i in order]
         tokens = start.new_tensor([token for each in unfinished for _, _, token in each.beams])
@@ -159,8 +156,17 @@ def beam_search(
     return [search.results()[:n_best] for search in searches]
 
 
+def check_beams(beam_size: int, vocabulary_size: int) -> None:
+    """Raise ``ValueError`` if there are fewer tokens than beams."""
+    if beam_size > vocabulary_size:
+        raise ValueError(
+            f"beam_size must not exceed the vocabulary size, got beam_size={beam_size} "
+            f"and {vocabulary_size} tokens"
+        )
+
+
 @dataclass
-class _Search:
+class BeamSearch:
     """The beam search of one sequence.
 
     Attributes:
@@ -187,14 +193,24 @@ class _Search:
     @property
     def is_decided(self) -> bool:
         """Whether the stopping rule rejects all unfinished hypotheses, or there are none."""
-        if not self.beams:
-            return True
-        if len(self.finished) < self.beam_size:
-            return False
+        best = max(self.beams)[0] if self.beams else -math.inf
+        is_full = len(self.finished) == self.beam_size
+        return self.rejects(best, self.rank(self.finished[-1]) if is_full else -math.inf)
+
+    def rejects(self, best: float, worst: float) -> bool:
+        """Return whether the stopping rule rejects all unfinished hypotheses.
+
+        Args:
+            best: The largest score of an unfinished hypothesis; negative infinity if there is none.
+            worst: The penalised score of the last of ``beam_size`` finished hypotheses; negative
+                infinity if there are fewer.
+        """
+        if best == -math.inf or worst == -math.inf:
+            return best == -math.inf
         if self.lookahead is None:
             return True
         length = min(self.length + self.lookahead, self.max_length)
-        return max(self.beams)[0] / self.penalty(length) <= self.rank(self.finished[-1])
+        return best / self.penalty(length) <= worst
 
     def extend(self, candidates: list[Beam], ends: Set[int]) -> None:
         """Replace the hypotheses by the best candidates.
@@ -213,7 +229,9 @@ class _Search:
             ranked = sorted(self.finished + finished, key=self.rank, reverse=True)
             self.finished = ranked[: self.beam_size]
         unfinished = [each for each in possible if each[2] not in ends]
-        self.beams = _assign_beams(unfinished[: self.beam_size], self.beam_size)
+        self.beams = unfinished[: self.beam_size]
+        if self.beams:  # too few: the best one is repeated with a probability of 0
+            self.beams += [(-math.inf, *self.beams[0][1:])] * (self.beam_size - len(self.beams))
         self.hypotheses = [[*self.hypotheses[parent], token] for _, parent, token in self.beams]
         self.length += 1
 
@@ -241,20 +259,3 @@ class _Search:
                 f"length_penalty must return positive numbers, got {number} for length {length}"
             )
         return number
-
-
-def _assign_beams(candidates: list[Beam], beam_size: int) -> list[Beam]:
-    """Assign each candidate to a beam; the first of each parent stays in its parent's beam.
-
-    The cache of such a beam need not be copied. If there are fewer candidates than beams, the best
-    one is repeated with a probability of 0.
-    """
-    if not candidates:
-        return []
-    repeated = -math.inf, *candidates[0][1:]
-    candidates = candidates + [repeated] * (beam_size - len(candidates))
-    first: dict[int, Beam] = {}
-    for candidate in candidates:
-        first.setdefault(candidate[1], candidate)
-    others = iter([each for each in candidates if first[each[1]] is not each])
-    return [first.get(beam) or next(others) for beam in range(beam_size)]

@@ -32,11 +32,6 @@ class IncrementalDecoder:
     the :class:`~transformer_blocks.Encoder` of a decoder-only model, which is run with a causal
     mask.
 
-    A stack that was prepared with compiled steps computes the whole step in one compiled program if
-    ``embed`` and ``output`` belong to the prepared model: each of them is a prepared module or a
-    method of one. A function that is made anew for each batch would have to be compiled anew; with
-    such a one, the stack's part of the step is compiled.
-
     Args:
         stack: The decoder, or the layers of a decoder-only model, in evaluation mode.
         cache: What ``stack.new_cache`` returned. Each step appends to it.
@@ -174,27 +169,7 @@ class IncrementalDecoder:
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
-        found = self._run_compiled(tokens, None, 1)
-        if found is not None:
-            return found[0]
         return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
-
-    def step_top_k(
-        self, tokens: Tensor, scores: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, int] | None:
-        """Run a compiled step, as :class:`TopKStepModel` describes it; None if it is not compiled.
-
-        For a subclass that overrides :meth:`step`, and may change the logits, it is always None.
-        """
-        if type(self).step is not IncrementalDecoder.step:
-            return None
-        found = self._run_compiled(tokens, scores, count)
-        return None if found is None else (*found[1:], found[0].shape[1])
-
-    def _run_compiled(self, tokens: Tensor, scores: Tensor | None, count: int) -> Any:
-        """Return the logits, best scores and indices of a compiled step of the stack, or None."""
-        run = getattr(self.stack, "run_whole_step", None)
-        return run and run(self, tokens, scores, count)
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""

@@ -38,36 +38,6 @@ class StepModel(Protocol):
         ...
 
 
-class TopKStepModel(StepModel, Protocol):
-    """A step model that can also select the most probable extensions, in the same computation.
-
-    The method is optional: greedy decoding and beam search call it if a model has one.
-    :class:`~transformer_blocks.generation.IncrementalDecoder` has it for the sake of compiled
-    steps, in which output layer, log-softmax and top-k are one program.
-    """
-
-    def step_top_k(
-        self, tokens: Tensor, scores: Tensor, count: int
-    ) -> tuple[Tensor, Tensor, int] | None:
-        """Append the newest token of each hypothesis, and find the most probable extensions.
-
-        An extension of a hypothesis by a token has the sum of the hypothesis's score and the
-        token's log-probability as its score.
-
-        Args:
-            tokens: Token ids, of shape (N,).
-            scores: Score of each hypothesis, float64, on the CPU, of shape (B, K) with N = B K. The
-                K hypotheses of a sequence are adjacent rows.
-            count: Number of extensions to return for each sequence; all K V if there are fewer.
-
-        Returns:
-            The scores of the best extensions of each sequence, best first; their indices among its
-            K V extensions, where V is the size of the vocabulary; and V. Or None if nothing was
-            appended, so that :meth:`StepModel.step` has to be called instead.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Generation:
     """A generated sequence.

@@ -82,7 +82,7 @@ def generate(
                 finished[sequence] = True
             else:
                 sequences[sequence].append(token)
-        rows = compact_rows([not finished[i] and step + 1 < limits[i] for i in unfinished])
+        rows = [row for row, i in enumerate(unfinished) if not finished[i] and step + 1 < limits[i]]
         if len(rows) < len(unfinished):
             unfinished = [unfinished[row] for row in rows]
             tokens = tokens[rows]
@@ -104,7 +104,7 @@ def step_log_probabilities(model: StepModel, tokens: Tensor, ends: Set[int]) -> 
     check_tensor("logits", logits)
     if logits.dim() != 2 or len(logits) != rows:
         raise ValueError(f"logits must have shape (N, V) = ({rows}, V), got {tuple(logits.shape)}")
-    _check_ends(ends, logits.shape[1])
+    check_ends(ends, logits.shape[1])
     return to_log_probabilities(logits)
 
 
@@ -113,17 +113,26 @@ def step_top_k(
 ) -> tuple[Tensor, Tensor, int]:
     """Run a step, and return the most probable extensions of the hypotheses of each sequence.
 
-    The arguments and the result are those of :meth:`TopKStepModel.step_top_k`, which is called if
-    the model has it. The errors are those of :func:`step_log_probabilities`.
+    An extension of a hypothesis by a token has the sum of the hypothesis's score and the token's
+    log-probability as its score.
+
+    Args:
+        model: Model that computes the logits of the next token.
+        tokens: The newest token of each hypothesis, of shape (N,).
+        scores: Score of each hypothesis, of shape (B, K) with N = B K. The K hypotheses of a
+            sequence are adjacent rows.
+        count: Number of extensions to return for each sequence; all K V if there are fewer.
+        ends: Ids of the end tokens.
+
+    Returns:
+        What :func:`best_extensions` returns, and V, the size of the vocabulary.
+
+    Raises:
+        TypeError: If the model returned no tensor.
+        ValueError: If the logits have another shape, or an end token is not in the vocabulary.
     """
-    found: tuple[Tensor, Tensor, int] | None = None
-    if hasattr(model, "step_top_k"):
-        found = model.step_top_k(tokens, scores, count)
-    if found is None:
-        log_probabilities = step_log_probabilities(model, tokens, ends)
-        found = *best_extensions(log_probabilities, scores, count), log_probabilities.shape[1]
-    _check_ends(ends, found[2])
-    return found
+    log_probabilities = step_log_probabilities(model, tokens, ends)
+    return *best_extensions(log_probabilities, scores, count), log_probabilities.shape[1]
 
 
 def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -160,7 +169,7 @@ def limits_and_ends(
     return limits, frozenset([end_id] if isinstance(end_id, int) else end_id or ())
 
 
-def _check_ends(ends: Set[int], vocabulary_size: int) -> None:
+def check_ends(ends: Set[int], vocabulary_size: int) -> None:
     """Raise ``ValueError`` unless the end tokens are in the model's vocabulary."""
     for end_id in ends:
         if end_id >= vocabulary_size:
@@ -186,24 +195,3 @@ def to_log_probabilities(logits: Tensor) -> Tensor:
     probability of 0.
     """
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-
-
-def compact_rows(is_unfinished: Sequence[bool]) -> list[int]:
-    """Choose an order of the unfinished rows in which as few as possible change their index.
-
-    The last unfinished rows replace the finished ones; the others need not be copied.
-
-    Args:
-        is_unfinished: For each row of the batch, whether it remains.
-
-    Returns:
-        For each row of the smaller batch, its index in the larger one.
-
-    Example:
-        >>> from transformer_blocks.generation.stepping import compact_rows
-        >>> compact_rows([True, False, True, True])
-        [0, 3, 2]
-    """
-    count = sum(is_unfinished)
-    moved = [row for row in range(count, len(is_unfinished)) if is_unfinished[row]]
-    return [row if is_unfinished[row] else moved.pop() for row in range(count)]

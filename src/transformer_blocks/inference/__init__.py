@@ -23,13 +23,6 @@ plain computation, up to rounding:
 - **No computation for padding.** An :class:`~transformer_blocks.Encoder` applies everything except
   attention only to the positions that are not padding. Its output at these positions is that of the
   plain encoder; at padding positions it is zero.
-- **Ahead-of-time compiled steps.** With ``prepare(model, compiled=True)``, ``torch.export`` traces
-  a decoding step through these modules, and AOTInductor compiles the traced program. If the
-  embedding and the output layer belong to the prepared model, one program computes the whole step
-  of :class:`~transformer_blocks.generation.IncrementalDecoder`, from the newest tokens to the most
-  probable next ones; otherwise one call of it equals one eager call of the stack. Compilation takes
-  about half a minute for each step signature (one row, a few or many; beam size; with a mask or
-  not). A server calls :func:`compile_steps` before its first request.
 
 One replacement is an approximation:
 
@@ -37,15 +30,33 @@ One replacement is an approximation:
   weight as 8-bit integers and quantises its input at each call, one scale per row, so that the
   output of a row does not depend on the other rows of its batch.
 
+A program goes further. :func:`save_program` compiles a whole step of greedy decoding or beam search
+of a prepared model, from the newest tokens to the next ones, into a file, and :func:`load_program`
+loads it:
+
+- **Operators become loops.** The compiled step calls no operators from Python, and intermediate
+  results of adjacent operators stay in registers.
+- **The fastest product of each layer.** The compiler tries several implementations on the machine
+  at hand. For one row, all that matters is how fast the weights are read.
+- **Caches are not reordered.** After each step of a beam search, hypotheses continue others. Their
+  keys and values stay where they were written, and an index says where that is.
+
 No other part of :mod:`transformer_blocks` imports this one: models are built and trained without
 it, and can be decoded without it.
 
 Next: :mod:`transformer_blocks.explorer`, all attention maps of a model on one page.
 """
 
-from transformer_blocks.inference.compiled import compile_steps
 from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inference.prepare import prepare
+from transformer_blocks.inference.program import Program, load_program, save_program
 
-__all__ = ["Int8Linear", "PrepackedLinear", "compile_steps", "prepare"]
+__all__ = [
+    "Int8Linear",
+    "PrepackedLinear",
+    "Program",
+    "load_program",
+    "prepare",
+    "save_program",
+]

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contexts import SharedContext
 from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
@@ -22,33 +21,11 @@ SMALL_PRODUCT = 10**6
 EXPECTED_ROWS = 64
 """Number of input rows for which oneDNN chooses its block sizes; any number of rows works."""
 
-_prepacking = SharedContext()
 
-
-def prepacking_when_compiled() -> SharedContext:
-    """Return a context in which linear layers are compiled with prepacked weights.
-
-    The compiler then prepacks each weight once, when it compiles a program, and stores it in the
-    program. Outside the context, compiled linear layers read their weights at each call and compute
-    what ``nn.Linear`` does.
-
-    Returns:
-        The context manager; several blocks may hold it at once.
-    """
-    return _prepacking
-
-
-def _prepack(weight: Tensor) -> Tensor:
+def prepack(weight: Tensor) -> Tensor:
     """Reorder a weight (out_features, in_features) into oneDNN's blocked layout."""
     contiguous = weight.clone(memory_format=torch.contiguous_format)
     return torch.ops.mkldnn._reorder_linear_weight(contiguous, EXPECTED_ROWS)
-
-
-# A custom operator, because the compiler cannot infer the output shape of oneDNN's own operator.
-if not hasattr(torch.ops.transformer_blocks, "prepack"):  # it survives a reload of this module
-    torch.library.define("transformer_blocks::prepack", "(Tensor weight) -> Tensor")
-    torch.library.impl("transformer_blocks::prepack", "cpu", _prepack)
-    torch.library.register_fake("transformer_blocks::prepack", torch.empty_like)
 
 
 @cache
@@ -61,7 +38,7 @@ def _has_operators() -> bool:
         return False
     x, weight = torch.ones(1, 2, device="cpu"), torch.ones(3, 2, device="cpu")
     try:
-        prepacked = torch.ops.transformer_blocks.prepack(weight)
+        prepacked = prepack(weight)
         y = torch.ops.mkldnn._linear_pointwise(x, prepacked, None, "none", [], "")
         y = torch.ops.mkldnn._linear_pointwise.binary(x, y, prepacked, None, "add")
         if y.tolist() != [[4.0, 4.0, 4.0]]:
@@ -115,7 +92,7 @@ class PrepackedLinear(InferenceModule):
         prepacked_weight: Tensor | None = None
         is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
         if is_cpu_float32 and weight.numel() and _has_operators():
-            prepacked_weight = torch.ops.transformer_blocks.prepack(weight)
+            prepacked_weight = prepack(weight)
         if self.out_features > self.in_features:
             weight = weight.t().clone(memory_format=torch.contiguous_format).t()
         else:
@@ -152,17 +129,17 @@ class PrepackedLinear(InferenceModule):
         return without_gradients(self._forward, x, residual)
 
     def _forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        is_compiling = torch.compiler.is_compiling()
+        is_compiling = torch.compiler.is_compiling()  # the compiler prepacks weights by itself
         if (
             self.prepacked_weight is None
-            or (not is_compiling and self._is_small(x))
+            or is_compiling
+            or self._is_small(x)
             or x.dtype != torch.float32
             or not x.is_cpu
             or torch.is_autocast_enabled("cpu")
             or not x.shape
             or x.shape[-1] != self.in_features  # F.linear raises the error
             or (residual is not None and self.relu)
-            or (is_compiling and not _prepacking.holders)
         ):
             # The compiler fuses a sum with what follows it; a product with a bias would be one call
             # that copies the bias into each row first.
@@ -175,17 +152,14 @@ class PrepackedLinear(InferenceModule):
                 raise
             if is_compiling and self.bias is not None:
                 y = y + self.bias
-            y = y.relu() if self.relu else y
-            return y if residual is None else residual + y
-        if residual is not None and not is_compiling:  # the compiler fuses the sum by itself
+        elif residual is not None:
             linear_and_sum = torch.ops.mkldnn._linear_pointwise.binary
             return linear_and_sum(x, residual, self.prepacked_weight, self.bias, "add")
-        weight = self.prepacked_weight
-        if is_compiling:
-            weight = torch.ops.transformer_blocks.prepack(self.weight)
-        y = torch.ops.mkldnn._linear_pointwise(x, weight, self.bias, "none", [], "")
+        else:
+            linear_only = torch.ops.mkldnn._linear_pointwise
+            y = linear_only(x, self.prepacked_weight, self.bias, "none", [], "")
         # Not a ReLU: oneDNN's, which the compiler would use too, turns NaN into zero.
-        y = y.clamp_min_(0.0) if self.relu else y
+        y = y.clamp_min(0.0) if self.relu else y
         return y if residual is None else residual + y
 
     def _is_small(self, x: Tensor) -> bool:

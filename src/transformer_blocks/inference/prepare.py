@@ -2,22 +2,19 @@
 
 import copy
 from collections.abc import Callable
-from os import PathLike
-from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_blocks._contracts import Factory, alteration, check, raise_type_error
+from transformer_blocks._contracts import Factory, alteration, check
 from transformer_blocks.attention import scaled_dot_product_attention
-from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inference.compiled import CompiledDecoder, CompiledEncoder
 from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.layers import (
     FusedQKVAttention,
@@ -26,7 +23,6 @@ from transformer_blocks.inference.layers import (
 )
 from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
 from transformer_blocks.inference.module import InferenceModule, as_inference_module
-from transformer_blocks.inference.store import ProgramStore
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
@@ -51,9 +47,7 @@ def prepare(
     model: Model,
     *,
     linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
-    compiled: bool = False,
     int8: bool = False,
-    programs: str | PathLike[str] | None = None,
 ) -> Model:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
@@ -73,37 +67,19 @@ def prepare(
         linear: Function that receives each trained ``nn.Linear`` and returns the module that
             replaces it, for example one with quantised weights. The module needs an attribute
             ``in_features``, with which the size of inputs is compared.
-        compiled: Whether to compile the decoding steps of encoders and decoders on a CPU, which
-            needs a C++ compiler. The second step of each signature (one row, up to eight rows, or
-            more; beam size; with a mask or not) is then delayed by a compilation of about half a
-            minute, longer for a deep model. In the :doc:`benchmarks </benchmarks>`, decoding then
-            takes 0.4 to 0.5 of the eager time with up to eight rows, and 0.6 to 1.0 with more. A
-            server calls :func:`compile_steps` before its first request, so that no request is
-            delayed. Compiled steps contain the modules as they were at compilation and do not call
-            hooks, but :func:`~transformer_blocks.record_attention` and the other tools of
-            :mod:`transformer_blocks.inspection` observe every step. A step that cannot be compiled,
-            for example without a C++ compiler, is executed eagerly; one warning is logged.
         int8: Whether linear layers multiply int8 integers, as :class:`Int8Linear` does, instead of
             float32 numbers. Outputs then differ by about a hundredth of their size. The model must
             have float32 weights on a CPU.
-        programs: Folder in which compiled programs are kept, so that another process loads each of
-            them in less than a second; None to keep none. The folder holds up to 16 programs, each
-            as large as the weights or larger. A program is loaded only if this user kept it on this
-            machine, for the same weights, code, versions and number of threads, and no byte has
-            changed; a secret file below ``~/.local/state`` proves that. Programs are kept on POSIX
-            systems only.
 
     Returns:
         The prepared copy.
 
     Raises:
-        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``compiled`` or
-            ``int8`` is not a boolean, ``programs`` is not a path, or with ``int8`` a linear layer
-            is not float32.
+        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``int8`` is not a
+            boolean, or with ``int8`` a linear layer is not float32.
         ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
             ``int8`` are given, if with ``int8`` a linear layer is not on a CPU or has no input
-            features, if ``programs`` is given and ``compiled`` is not, or if a LoRA layer has hooks
-            or replaced methods.
+            features, or if a LoRA layer has hooks or replaced methods.
 
     Example:
         >>> import torch
@@ -118,15 +94,10 @@ def prepare(
     """
     check(nn.Module, model=model)
     check(Factory, linear=linear)
-    check(bool, compiled=compiled, int8=int8)
+    check(bool, int8=int8)
     if int8 and linear is not PrepackedLinear:
         raise ValueError("int8 cannot be combined with linear, which replaces the same layers")
     linear = Int8Linear if int8 else linear
-    if programs is not None:
-        if not isinstance(programs, str | PathLike):
-            raise_type_error("programs", "a path", programs)
-        if not compiled:
-            raise ValueError("programs needs compiled=True, got compiled=False")
     if any(isinstance(part, InferenceModule) for part in model.modules()):
         raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
@@ -135,20 +106,7 @@ def prepare(
         if any(isinstance(part, LoraLinear) for part in trained.modules()):
             trained = merge_lora(trained)
         prepared: Any = _replace_parts(trained, linear).eval()
-    store = None if programs is None else ProgramStore(Path(programs))
-    return as_inference_module(_compile_stacks(prepared, store).eval() if compiled else prepared)
-
-
-def _compile_stacks(module: nn.Module, store: ProgramStore | None) -> Any:
-    """Replace all encoders and decoders in a module, or the module itself, by compiled ones."""
-    for name, part in list(module._modules.items()):
-        if part is not None:
-            setattr(module, name, _compile_stacks(part, store))
-    if alteration(module):
-        return module
-    if type(module) in (Encoder, UnpaddedEncoder):
-        return CompiledEncoder(cast(Encoder, module), store)
-    return CompiledDecoder(module, store) if type(module) is Decoder else module
+    return as_inference_module(prepared)
 
 
 def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
