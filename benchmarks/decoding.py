@@ -11,10 +11,11 @@ earlier end. The implementations:
 
 - ``transformers``: ``MarianMTModel.generate`` of Hugging Face;
 - ``ctranslate2``: the inference engine in C++, with the same Marian model converted;
-- ``ours``: the translator of ``examples``, prepared for inference; ``ours compiled``: prepared,
-  with compiled steps; ``ours unprepared``: as trained; ``ours uncached``: as trained and without a
-  cache, so that each step recomputes the whole prefix, with greedy decoding only;
-- in other data types: ``ours bfloat16``; ``ours int8`` and ``ours compiled int8``, which quantise
+- ``ours``: the translator of ``examples``, prepared for inference; ``ours program``: the search as
+  a program, compiled before the timing; ``ours unprepared``: as trained; ``ours uncached``: as
+  trained and without a cache, so that each step recomputes the whole prefix, with greedy decoding
+  only;
+- in other data types: ``ours bfloat16``; ``ours int8`` and ``ours program int8``, which quantise
   all linear layers; and ``ctranslate2 int8``.
 
 Each implementation runs with one thread and with two; the table shows the faster of both.
@@ -36,6 +37,14 @@ from marian import build_marian
 
 THREADS = 1, 2
 VOCABULARY, PAD, UNKNOWN, START, END = 4000, 0, 1, 2, 3
+BEAMS = 1, 4
+SIZES: dict[str, Any] = {
+    "num_layers": 3,
+    "d_model": 256,
+    "num_heads": 4,
+    "d_ff": 1024,
+    "max_length": 600,
+}
 
 
 class Case(NamedTuple):
@@ -57,7 +66,7 @@ class Case(NamedTuple):
         return f"{search}, batch {self.sentences}, {self.length} tokens"
 
 
-CASES = [Case(beams, sentences, 32) for beams in (1, 4) for sentences in (1, 32, 64)]
+CASES = [Case(beams, sentences, 32) for beams in BEAMS for sentences in (1, 32, 64)]
 SMALL = [Case(1, rows, 32) for rows in (1, 8, 64)]
 GROWTH = [Case(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
 
@@ -87,7 +96,7 @@ def padded(count: int) -> Any:
 
 
 def make_ours(variant: str, *, threads: int) -> SetUp:
-    """Set up this library's translator: "prepared", "compiled", "unprepared", and so on."""
+    """Set up this library's translator: "prepared", "unprepared", and so on."""
     import torch
 
     from transformer_blocks import beam_search, greedy_search
@@ -96,24 +105,13 @@ def make_ours(variant: str, *, threads: int) -> SetUp:
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "num_layers": 3,
-        "d_model": 256,
-        "num_heads": 4,
-        "d_ff": 1024,
-        "max_length": 600,
-    }
-    model: Any = Transformer(VOCABULARY, VOCABULARY, **sizes).eval()
+    model: Any = Transformer(VOCABULARY, VOCABULARY, **SIZES).eval()
     if variant == "prepared":
         model = prepare(model)
-    elif variant == "compiled":
-        model = prepare(model, compiled=True)
     elif variant == "bfloat16":
         model = prepare(model.bfloat16())
     elif variant == "int8":
         model = prepare(model, int8=True)
-    elif variant == "compiled int8":
-        model = prepare(model, compiled=True, int8=True)
 
     @torch.inference_mode()
     def decode_without_cache(source: Any, case: Case) -> Any:
@@ -142,6 +140,59 @@ def make_ours(variant: str, *, threads: int) -> SetUp:
         return lambda: decode_without_cache(source, case)
 
     return set_up
+
+
+def make_program(folder: Path, *, threads: int, int8: bool = False) -> SetUp:
+    """Set up the same translator as programs, which :func:`compile_programs` saved."""
+    import torch
+
+    from transformer_blocks.inference import load_program
+
+    torch.set_num_threads(threads)
+    model = make_prepared(int8=int8)
+    programs = {beams: load_program(program_file(folder, beams, int8=int8)) for beams in BEAMS}
+
+    @torch.inference_mode()
+    def search(source: Any, case: Case) -> Any:
+        start = torch.full((case.sentences,), START)
+        program = programs[case.beams]
+        return program.search(model.begin(source), start, max_length=case.length)
+
+    def set_up(case: Case) -> Callable[[], object]:
+        source = padded(case.sentences)
+        return lambda: search(source, case)
+
+    return set_up
+
+
+def compile_programs(folder: Path, *, int8: bool) -> None:
+    """Save the programs of all beam sizes."""
+    import torch
+
+    from transformer_blocks.inference import save_program
+
+    model = make_prepared(int8=int8)
+    for beams in BEAMS:
+        with torch.no_grad():
+            steps = model.begin(padded(1))
+        file = program_file(folder, beams, int8=int8)
+        save_program(steps, file, beam_size=beams, end_id=None)
+
+
+def program_file(folder: Path, beams: int, *, int8: bool) -> Path:
+    """Return the file of a program."""
+    return folder / f"{'int8' if int8 else 'float32'}-{beams}.pt2"
+
+
+def make_prepared(*, int8: bool) -> Any:
+    """Build the translator and prepare it."""
+    import torch
+
+    from transformer_blocks.inference import prepare
+    from translation.transformer import Transformer
+
+    torch.manual_seed(0)
+    return prepare(Transformer(VOCABULARY, VOCABULARY, **SIZES).eval(), int8=int8)
 
 
 def make_small(*, prepared: bool) -> SetUp:
@@ -298,12 +349,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "transformers": make_transformers,
             "ctranslate2": partial(make_ctranslate2, folder, "float32"),
             "ours": partial(make_ours, "prepared"),
-            "ours compiled": partial(make_ours, "compiled"),
+            "ours program": partial(make_program, folder),
             "ours unprepared": partial(make_ours, "unprepared"),
             "ours uncached": partial(make_ours, "uncached"),
             "ours bfloat16": partial(make_ours, "bfloat16"),
             "ours int8": partial(make_ours, "int8"),
-            "ours compiled int8": partial(make_ours, "compiled int8"),
+            "ours program int8": partial(make_program, folder, int8=True),
             "ctranslate2 int8": partial(make_ctranslate2, folder, "int8"),
         }
         parser = new_parser(__doc__, implementations)
@@ -317,6 +368,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if any(name.startswith("ctranslate2") for name in options.only):
             run_in_process(convert, folder)
+        for int8 in (False, True):
+            if f"ours program{' int8' if int8 else ''}" in options.only:
+                run_in_process(partial(compile_programs, int8=int8), folder)
         cases = GROWTH if options.growth else CASES
         run(options, implementations, cases, threads=THREADS)
 

@@ -30,7 +30,7 @@ from transformer_blocks.inference import Program, load_program, prepare, program
 from transformer_blocks.inference.step import SearchStep
 
 VOCABULARY, MOST = 24, 20
-SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
+SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
 
 class Model(nn.Module):
@@ -195,9 +195,14 @@ def test_a_compiled_program_finds_what_beam_search_finds_in_batches_of_any_size(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("kind", "beam_size"), [("translator", 1), ("absolute", 3), ("rotary", 1), ("rotary", 3)]
+    ("kind", "beam_size", "dtype"),
+    [
+        ("translator", 1, torch.float32),
+        ("absolute", 3, torch.float32),
+        ("rotary", 1, torch.float32),
+        ("rotary", 2, torch.float64),
+    ],
 )
 def test_programs_of_all_kinds_of_models_find_what_beam_search_finds(
     kind: str, beam_size: int, dtype: torch.dtype, untuned: None, tmp_path: Path

@@ -108,7 +108,9 @@ def save_program(
                 facts["positions"] = _positions(program)
                 _remove_assertions(program)
                 torch._inductor.aoti_compile_and_package(
-                    program, package_path=f"{folder}/{name}.pt2", inductor_configs=dict(OPTIONS)
+                    program,
+                    package_path=f"{folder}/{name}.pt2",
+                    inductor_configs=dict(OPTIONS),
                 )
             except Exception as error:
                 reason = str(error).partition("\n")[0]
