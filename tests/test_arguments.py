@@ -365,7 +365,6 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     },
     "PrepackedLinear.forward": {
         "x": vectors(B, L, D, any_rank=True),
-        "residual": Argument(None, (X.valid.tolist(), "x", X.valid.numpy())),
     },
     **{f"{name}.forward": STEPS for name in ("SandwichNorm", "PostNorm", "PreNorm")},
     **{f"{name}.forward": STEPS for name in ("EncoderLayer", "DecoderLayer")},

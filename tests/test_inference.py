@@ -34,7 +34,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
-from transformer_blocks.inference.layers import FusedQKVAttention, InferenceDecoderLayer
+from transformer_blocks.inference.layers import FusedQKVAttention
 from transformer_blocks.inference.linear import PrepackedFeedForward
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
@@ -57,7 +57,7 @@ def test_a_prepared_stack_computes_the_same_outputs(
     torch.testing.assert_close(prepare(decoder)(y, x), decoder(y, x), **tolerance)
 
 
-@pytest.mark.parametrize("part", [FusedQKVAttention, PrepackedFeedForward, InferenceDecoderLayer])
+@pytest.mark.parametrize("part", [FusedQKVAttention, PrepackedFeedForward])
 def test_every_layer_of_a_standard_decoder_gets_every_faster_part(part: type[nn.Module]) -> None:
     types = [type(module) for module in prepare(build_decoder(**SIZES)).modules()]
     assert types.count(part) == SIZES["num_layers"]
@@ -121,17 +121,14 @@ def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int,
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @torch.no_grad()
-def test_a_prepacked_linear_layer_applies_relu_and_adds_a_residual(
-    relu: bool, dtype: torch.dtype
-) -> None:
+def test_a_prepacked_linear_layer_applies_relu(relu: bool, dtype: torch.dtype) -> None:
     linear = nn.Linear(16, 24, dtype=dtype)
     prepared = PrepackedLinear(linear, relu=relu)
     for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
-        x, residual = torch.randn(*shape, 16, dtype=dtype), torch.randn(*shape, 24, dtype=dtype)
+        x = torch.randn(*shape, 16, dtype=dtype)
         output = linear(x).relu() if relu else linear(x)
         tolerance: dict[str, Any] = {"rtol": 0, "atol": TOLERANCES[dtype]}
         torch.testing.assert_close(prepared(x), output, **tolerance)
-        torch.testing.assert_close(prepared(x, residual), residual + output, **tolerance)
 
 
 @pytest.mark.usefixtures("any_size")
@@ -290,7 +287,7 @@ class Halved(nn.Dropout):
 
 
 @torch.no_grad()
-def test_only_a_decoder_layer_with_standard_residuals_gets_the_shorter_step() -> None:
+def test_decoder_layers_with_any_residuals_compute_their_steps() -> None:
     class Doubled(PostNorm):
         """Adds the output of the sublayer twice."""
 
@@ -317,8 +314,6 @@ def test_only_a_decoder_layer_with_standard_residuals_gets_the_shorter_step() ->
         )
         decoder = Decoder([layer]).eval()
         prepared = prepare(decoder)
-        has_shorter_step = isinstance(prepared.layers[0], InferenceDecoderLayer)
-        assert has_shorter_step == (type(residual()) is PreNorm)
         cache = prepared.new_cache(memory)
         steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
         expected = decoder(x, memory)
@@ -357,7 +352,6 @@ def test_the_shorter_decoding_step_transforms_queries_and_keys() -> None:
     )
     decoder = Decoder([layer]).eval()
     prepared = prepare(decoder)
-    assert isinstance(prepared.layers[0], InferenceDecoderLayer)
     memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
     cache = prepared.new_cache(memory)
     steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
@@ -557,9 +551,9 @@ def test_a_prepared_encoder_computes_every_token_and_no_padding(
     feed_forward = prepared.get_submodule("layers.0.feed_forward")
     forward = feed_forward.forward
 
-    def count_positions(x: Tensor, *residual: Tensor) -> Tensor:
+    def count_positions(x: Tensor) -> Tensor:
         positions.append(x[..., 0].numel())
-        return forward(x, *residual)
+        return forward(x)
 
     monkeypatch.setattr(feed_forward, "forward", count_positions)
     caches = [stack.new_cache() if cached else None for stack in (encoder, prepared)]

@@ -26,7 +26,6 @@ from translation.presets import Config
 from translation.run import load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining
-from translation.translator import Translator
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))

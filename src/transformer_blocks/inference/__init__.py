@@ -16,10 +16,7 @@ plain computation, up to rounding:
   trained model are reordered once.
 - **Fused projections.** The query, key and value projections of a self-attention are one matrix
   product with their concatenated weights. A feed-forward network applies its ReLU to the output of
-  the first product in place, and adds the residual within the second.
-- **Decoding steps with little overhead.** The step of a standard
-  :class:`~transformer_blocks.DecoderLayer` is one function that calls the layer's parts directly;
-  it computes what the layer's ``forward`` does.
+  the first product in place.
 - **No computation for padding.** An :class:`~transformer_blocks.Encoder` applies everything except
   attention only to the positions that are not padding. Its output at these positions is that of the
   plain encoder; at padding positions it is zero.

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from transformer_blocks._contexts import eager_execution
 from transformer_blocks._contracts import Input, Mask, checked
 from transformer_blocks.cache import KeyValueCache, SelfAttentionCache
-from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder
-from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
 from transformer_blocks.inference.module import InferenceModule
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import PreNorm
 
 MAX_TOKEN_SHARE = 0.9
 """Share of tokens in a batch above which removing the padding costs more than it saves."""
@@ -61,95 +58,6 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
             return super().project_heads(query, key, value)
         projected = self.split_heads(self.fused_projection(query))  # (B, H + 2 * G, L, d_k)
         return projected.split(self.head_counts, dim=1)
-
-
-class InferenceDecoderLayer(InferenceModule, DecoderLayer):
-    """A decoder layer whose decoding step calls its parts directly, without checks and hooks.
-
-    A step of one position with caches computes what :class:`~transformer_blocks.DecoderLayer`
-    computes, but calls the ``forward`` methods of its parts directly: their hooks are not called
-    and their arguments are not checked again. This saves about a tenth of the time of a step for
-    one sequence, and less for larger batches. Every other call, and every step within
-    :func:`~transformer_blocks.record_attention`, executes ``DecoderLayer.forward``.
-
-    Args:
-        layer: Layer to replace, whose parts have been prepared; its self-attention is a
-            :class:`FusedQKVAttention`, and its residual connections are all
-            :class:`~transformer_blocks.PreNorm` or all :class:`~transformer_blocks.PostNorm`.
-    """
-
-    def __init__(self, layer: DecoderLayer) -> None:
-        nn.Module.__init__(self)
-        for name, part in layer._modules.items():
-            self.add_module(name, part)
-        self_attention: Any = layer.self_attention
-        cross_attention = layer.cross_attention
-        self.is_pre_norm = isinstance(layer.self_attention_residual, PreNorm)
-        self.self_attention_norm = layer.self_attention_residual.norm.forward
-        self.cross_attention_norm = layer.cross_attention_residual.norm.forward
-        self.feed_forward_norm = layer.feed_forward_residual.norm.forward
-        self.fused_projection = self_attention.fused_projection.forward
-        self.add_self_attention_output = _add_output_of(self_attention.output_projection)
-        self.cross_query_projection = cross_attention.query_projection.forward
-        self.add_cross_attention_output = _add_output_of(cross_attention.output_projection)
-        self.add_feed_forward_output = _add_output_of(layer.feed_forward)
-
-    def forward(  # noqa: D102
-        self,
-        x: Tensor,
-        memory: Tensor | KeyValueCache,
-        *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        causal: bool = True,
-        cache: KeyValueCache | None = None,
-    ) -> Tensor:
-        is_step = x.shape[1] == 1 and x.shape[0] > 0 and mask is None
-        if cache is None or isinstance(memory, Tensor) or not is_step or eager_execution.holders:
-            return super().forward(
-                x, memory, mask=mask, memory_mask=memory_mask, causal=causal, cache=cache
-            )
-        if self.is_pre_norm:
-            heads = self._self_attention_heads(self.self_attention_norm(x), cache, causal)
-            x = self.add_self_attention_output(heads, x)
-            heads = self._cross_attention_heads(self.cross_attention_norm(x), memory, memory_mask)
-            x = self.add_cross_attention_output(heads, x)
-            x = self.add_feed_forward_output(self.feed_forward_norm(x), x)
-        else:
-            heads = self._self_attention_heads(x, cache, causal)
-            x = self.self_attention_norm(self.add_self_attention_output(heads, x))
-            heads = self._cross_attention_heads(x, memory, memory_mask)
-            x = self.cross_attention_norm(self.add_cross_attention_output(heads, x))
-            x = self.feed_forward_norm(self.add_feed_forward_output(x, x))
-        cache.advance(1)
-        return x
-
-    def _self_attention_heads(self, x: Tensor, cache: KeyValueCache, causal: bool) -> Tensor:
-        """Compute the concatenated heads of the self-attention, of shape (N, 1, H * d_k)."""
-        attention: Any = self.self_attention
-        projected = self.fused_projection(x).view(x.shape[0], -1, 1, attention.d_k)
-        queries, keys, values = projected.split(attention.head_counts, dim=1)
-        queries = attention.transform_queries(queries, start=cache.length)
-        keys, values = cache.write(attention.transform_keys(keys, start=cache.length), values)
-        output = attention.attend(queries, keys, values, mask=None, causal=causal)  # (N, H, 1, d_k)
-        return output.reshape(x.shape[0], 1, attention.num_heads * attention.d_k)
-
-    def _cross_attention_heads(
-        self, x: Tensor, memory: KeyValueCache, mask: Tensor | None
-    ) -> Tensor:
-        """Compute the concatenated heads of the cross-attention, of shape (N, 1, H * d_k).
-
-        The N / B rows that share a memory are the queries of one attention: there is one copy of
-        its keys and values.
-        """
-        keys, values = memory.read()  # (B, H, S, d_k)
-        num_heads, d_k = self.cross_attention.num_heads, self.cross_attention.d_k
-        queries = self.cross_query_projection(x).view(keys.shape[0], -1, num_heads, d_k)
-        queries = queries.transpose(1, 2)  # (B, H, N / B, d_k)
-        start = keys.shape[2] - queries.shape[2]
-        queries = self.cross_attention.transform_queries(queries, start=start)
-        output = self.cross_attention.attend(queries, keys, values, mask=mask, causal=False)
-        return output.transpose(1, 2).reshape(x.shape[0], 1, num_heads * d_k)
 
 
 class UnpaddedEncoder(InferenceModule, Encoder):
@@ -305,14 +213,6 @@ def _prefill(
     output = attention.attend(queries, keys, values, mask=mask, causal=causal)
     concatenated = output.transpose(1, 2).flatten(0, 1)[indices].flatten(1)  # (T, d_model)
     return attention.output_projection(concatenated[None])
-
-
-def _add_output_of(part: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function of an input and a residual that adds the part's output to the residual."""
-    if isinstance(part, PrepackedLinear | PrepackedFeedForward):
-        return part.forward
-    forward = part.forward
-    return lambda x, residual: residual + forward(x)
 
 
 @torch.no_grad()

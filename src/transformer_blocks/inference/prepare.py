@@ -18,7 +18,6 @@ from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.layers import (
     FusedQKVAttention,
-    InferenceDecoderLayer,
     UnpaddedEncoder,
 )
 from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
@@ -53,10 +52,9 @@ def prepare(
 
     In the copy, linear layers have prepacked weights; each self-attention projects queries, keys
     and values in one matrix product; ReLU activations are applied in place; dropout is removed,
-    since it does nothing in evaluation mode; the decoding step of a standard decoder layer calls
-    its parts directly; and an encoder of standard layers computes nothing for padding positions,
-    where its output is zero. :mod:`transformer_blocks.inference` describes each of them. LoRA
-    layers are merged first, as :func:`~transformer_blocks.merge_lora` does.
+    since it does nothing in evaluation mode; and an encoder of standard layers computes nothing for
+    padding positions, where its output is zero. :mod:`transformer_blocks.inference` describes each
+    of them. LoRA layers are merged first, as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
@@ -128,8 +126,6 @@ def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) 
             setattr(module, name, FusedQKVAttention(part, linear=linear))
         else:
             setattr(module, name, _replace_parts(part, linear))
-    if type(module) is DecoderLayer and _has_standard_parts(module) and not any_altered:
-        return InferenceDecoderLayer(module)
     if type(module) is Encoder and can_remove_padding and not any_altered:
         return UnpaddedEncoder(module)
     return module
@@ -142,21 +138,6 @@ def _is_relu_feed_forward(module: nn.Module) -> TypeGuard[FeedForward]:
         and module.activation in (F.relu, torch.relu)
         and type(module.up_projection) is type(module.down_projection) is nn.Linear
         and type(module.dropout) in (Dropout, nn.Dropout)
-    )
-
-
-def _has_standard_parts(layer: DecoderLayer) -> bool:
-    """Return whether :class:`InferenceDecoderLayer` computes the same step as a prepared layer."""
-    residuals = (
-        layer.self_attention_residual,
-        layer.cross_attention_residual,
-        layer.feed_forward_residual,
-    )
-    return (
-        type(layer.self_attention) is FusedQKVAttention
-        and type(layer.cross_attention) is MultiHeadAttention
-        and {type(residual) for residual in residuals} in ({PreNorm}, {PostNorm})
-        and all(isinstance(residual.dropout, nn.Identity) for residual in residuals)
     )
 
 
