@@ -1,7 +1,7 @@
 """Speed of an exported translator, compared with the model itself.
 
     python benchmarks/exported.py --run runs/small_parallel_enja
-    python benchmarks/exported.py --run runs/small_parallel_enja --only ours compiled
+    python benchmarks/exported.py --run runs/small_parallel_enja --only ours onnx
 
 Each implementation translates the same test sentences of the run, with one thread and with two; the
 table shows the faster of both. They
@@ -14,7 +14,6 @@ of tokens. First export the run, to the folders that are the defaults::
 The implementations:
 
 - ``ours``: the model prepared for inference, as ``translate.py translate`` runs it;
-- ``compiled``: the same with compiled steps, as with ``translate --compile``;
 - ``onnx``: the ONNX files in onnxruntime, with our search;
 - ``ctranslate2`` and ``ctranslate2 int8``: CTranslate2 with its own search.
 """
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 from harness import SetUp, new_parser, run
 
 SENTENCES, LENGTH_PENALTY = 32, 0.6
-NAMES = ("ours", "compiled", "onnx", "ctranslate2", "ctranslate2 int8")
+NAMES = ("ours", "onnx", "ctranslate2", "ctranslate2 int8")
 
 
 class Case(NamedTuple):
@@ -94,7 +93,7 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
 
         begin: Callable[[Any], Any] = OnnxModel(folder / "onnx", threads=threads).begin
     else:
-        begin = prepare(model, compiled=name == "compiled").begin
+        begin = prepare(model).begin
 
     @torch.inference_mode()
     def translate_ids(batch: list[list[int]], beams: int) -> object:

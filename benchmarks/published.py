@@ -14,8 +14,8 @@ The models have the sizes of published ones, and random weights:
   with beam search of 4 beams.
 
 No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for all but
-the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; ``ours
-compiled``, prepared with compiled steps; and ``ours unprepared``.
+the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; and ``ours
+unprepared``.
 """
 
 import random
@@ -78,7 +78,7 @@ def batch_of(case: Case) -> Any:
     return make_tokens(case.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
 
 
-def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
+def make_ours(*, prepared: bool) -> SetUp:
     """Set up the models of ``examples/pretrained``."""
     import torch
 
@@ -144,7 +144,7 @@ def make_ours(*, prepared: bool, compiled: bool = False) -> SetUp:
     def build(work: str) -> Any:
         torch.manual_seed(0)
         model = factories[work]().eval()
-        return prepare(model, compiled=compiled) if prepared else model
+        return prepare(model) if prepared else model
 
     @torch.inference_mode()
     def run(model: Any, tokens: Any, case: Case) -> Any:
@@ -248,7 +248,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     implementations: dict[str, Callable[[], SetUp]] = {
         "transformers": make_transformers,
         "ours": partial(make_ours, prepared=True),
-        "ours compiled": partial(make_ours, prepared=True, compiled=True),
         "ours unprepared": partial(make_ours, prepared=False),
     }
     parser = new_parser(__doc__, implementations)

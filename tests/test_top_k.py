@@ -16,9 +16,10 @@ from transformer_blocks.fast.top_k import MIN_NUMBERS, top_k
     count=st.integers(1, 9),
     different=st.integers(2, 50),
     seed=st.integers(0, 99),
+    is_compiling=st.booleans(),
 )
 def test_values_and_indices_equal_those_of_a_stable_sort(
-    rows: int, width: int, count: int, different: int, seed: int
+    rows: int, width: int, count: int, different: int, seed: int, is_compiling: bool
 ) -> None:
     count = min(count, width)
     generator = torch.Generator().manual_seed(seed)
@@ -27,6 +28,7 @@ def test_values_and_indices_equal_those_of_a_stable_sort(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformer_blocks.fast.top_k.MIN_NUMBERS", 0)
         patch.setattr("transformer_blocks.fast.top_k.BLOCK_SIZE", 4)
+        patch.setattr(torch.compiler, "is_compiling", lambda: is_compiling)
         values, indices = top_k(scores, count)
     expected = scores.sort(dim=-1, descending=True, stable=True)
     assert torch.equal(values, expected.values[:, :count])

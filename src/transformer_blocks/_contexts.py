@@ -50,8 +50,8 @@ class SharedContext:
 
 
 eager_execution = SharedContext()
-"""While it is held, prepared models execute every step eagerly, through their modules.
+"""While it is held, prepared encoders call all their layers, whose hooks then see every call.
 
-Inspection holds it, because compiled steps call no hooks; the inference package consults it. It is
-here so that neither package imports the other.
+Inspection holds it, and the inference package consults it. It is here so that neither package
+imports the other.
 """

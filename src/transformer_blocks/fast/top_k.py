@@ -25,7 +25,7 @@ def top_k(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ``count`` largest numbers of each row, as ``torch.topk(scores, count)`` does.
 
     The values are equal to those of ``torch.topk``. Of equal numbers, the first ones are chosen, in
-    the order of their indices; in compiled code, the indices of negative infinity are arbitrary.
+    the order of their indices.
 
     Args:
         scores: Numbers to compare, of shape (N, V).
@@ -78,9 +78,10 @@ def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         if (values[:, 1:] == values[:, :-1]).any():
             values, indices = scores.sort(dim=-1, descending=True, stable=True)
         return values[:, :count], indices[:, :count]
-    found = []
+    lowest = torch.finfo(scores.dtype).min
+    scores, found = scores.clamp_min(lowest), []  # negative infinity is left to those found already
     for _ in range(count):
         found.append(scores.max(-1, keepdim=True))
         scores = scores.scatter(-1, found[-1].indices, -math.inf)
     values, indices = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
-    return values, indices
+    return values.masked_fill(values == lowest, -math.inf), indices

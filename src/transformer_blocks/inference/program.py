@@ -16,6 +16,7 @@ import json
 import logging
 import math
 import platform
+import re
 import tempfile
 import warnings
 import zipfile
@@ -185,6 +186,10 @@ def load_program(path: str | PathLike[str]) -> "Program":
 
 class Program:
     """A search that was compiled; :func:`load_program` loads one.
+
+    A step for a batch of sequences and one for a single sequence are its two functions. The model
+    that it was made for computes what precedes the first step: the keys and values of the source or
+    the prompt.
 
     Attributes:
         beam_size: K, the number of hypotheses per sequence; 1 is greedy decoding.
@@ -444,7 +449,7 @@ def _hash(model: IncrementalDecoder) -> str:
     """Return a hash of the structure and the weights of a model."""
     digest = hashlib.sha256()
     for part in parts_of(model):
-        digest.update(repr(part).encode())
+        digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode())
         for name, tensor in part.state_dict().items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
