@@ -21,6 +21,7 @@ CORPORA = ("toy", "small_parallel_enja", "files")
 MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
 PRESETS = ("tiny", "small", "base")
 FORMATS = ("onnx", "ctranslate2")
+RUN = "folder of the run (default: the latest trained run in runs/)"
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # chosen on validation sentences
 ABOVE_0, UP_TO_1000 = Number(int, "above 0"), Number(int, "from 1 to 1000")
 
@@ -32,6 +33,7 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         UserError: If an option is unknown, out of range, or requires another that is missing.
     """
     parser, common, searching = Parser(description=description), run_options(), search_options()
+    parser.set_defaults(average_last=None, int8=False, n_best=1, program=None, engine="torch")
     weights = Parser(add_help=False)
     add(
         weights,
@@ -62,13 +64,14 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
             "write a page with the attention weights of every layer and head",
         ),
         ("export", add_export, [weights], "write a trained Transformer for another engine"),
+        ("compile", add_compile, [weights, quantising], "compile the search of a Transformer"),
     ):
         add_options(commands.add_parser(name, parents=parents, help=text))
     options = parser.parse_args(arguments)
     if options.command == "export":
         if options.int8 and options.to != "ctranslate2":
             raise UserError("--int8 requires --to ctranslate2")
-    elif options.command != "train":
+    elif options.command not in ("train", "compile"):
         if options.command == "translate" and options.sentences and options.file:
             raise UserError("give sentences or --file, not both")
         check_search_options(options)
@@ -182,7 +185,16 @@ def add_translate(translate: argparse.ArgumentParser) -> None:
         type=UP_TO_1000,
         default=1,
     )
-    add_paths(translate, {"--file": "a file of sentences, one per line (default: none)"})
+    add_paths(
+        translate,
+        {
+            "--file": "a file of sentences, one per line (default: none)",
+            "--program": "a file that compile wrote, which is executed: faster, on a CPU (default: "
+            "none)",
+        },
+    )
+    text = "what computes the translations; ctranslate2 is faster, on a CPU (default: torch)"
+    add(translate, "--engine", text, choices=("torch", "ctranslate2"), default="torch")
 
 
 def add_evaluate(evaluate: argparse.ArgumentParser) -> None:
@@ -223,8 +235,8 @@ def add_export(export: argparse.ArgumentParser) -> None:
     add_paths(
         export,
         {
-            "--run": "folder of the run (default: the latest trained run in runs/)",
-            "--output": "folder to write (default: a folder in the run, named --to)",
+            "--run": RUN,
+            "--output": "folder to write (default: in the run, named as --to, with -int8 if so)",
         },
     )
     add_flags(export, {"--int8": "with --to ctranslate2: store the weights as 8-bit integers"})
@@ -232,12 +244,29 @@ def add_export(export: argparse.ArgumentParser) -> None:
     add(export, "--check", text, type=Number(int, "at least 0"), default=20)
 
 
+def add_compile(compile_: argparse.ArgumentParser) -> None:
+    """Add the options of ``compile``."""
+    add_paths(
+        compile_,
+        {
+            "--run": RUN,
+            "--output": "file to write (default: program.pt2 in the run, or program-int8.pt2)",
+        },
+    )
+    add_beam_option(compile_)
+
+
+def add_beam_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option of the beam size."""
+    text = f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})"
+    add(parser, "--beam", text, type=ABOVE_0)
+
+
 def search_options() -> Parser:
     """Make the options of beam search and sampling."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("decoding")
-    text = f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})"
-    add(group, "--beam", text, type=ABOVE_0)
+    add_beam_option(group)
     add(
         group,
         "--length-penalty",
@@ -253,12 +282,12 @@ def search_options() -> Parser:
 
 
 def check_search_options(options: argparse.Namespace) -> None:
-    """Raise if options of beam search and of sampling are combined.
+    """Raise if options of beam search, of sampling and of an engine are combined.
 
     Raises:
         UserError: If they are, or if ``--n-best`` is larger than the beam.
     """
-    excluded: tuple[str, ...] = ("beam", "length_penalty")
+    excluded: tuple[str, ...] = ("beam", "length_penalty", "program")
     if not options.sample:
         excluded = ("temperature", "top_k", "top_p", "seed")
     for name in excluded:
@@ -269,9 +298,17 @@ def check_search_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--sample is an option of translate and evaluate, not of {options.command}"
         )
-    n_best = getattr(options, "n_best", 1)
+    if options.engine != "torch":
+        others = {
+            "--sample": options.sample,
+            "--program": options.program is not None,
+            "--n-best": options.n_best > 1,
+        }
+        for name in (name for name, is_given in others.items() if is_given):
+            raise UserError(f"{name} cannot be combined with --engine {options.engine}")
     beam_size = BEAM_SIZE if options.beam is None else options.beam
-    if n_best > beam_size and not options.sample:
+    if options.n_best > beam_size and not options.sample:
         raise UserError(
-            f"--n-best {n_best} requires a beam of at least that size, got --beam {beam_size}"
+            f"--n-best {options.n_best} requires a beam of at least that size, got --beam "
+            f"{beam_size}"
         )

@@ -32,9 +32,10 @@ from translation.comparison import (
     names_of,
 )
 from translation.corpus import Corpus, seen_targets
-from translation.decoding import translate, translate_n_best
+from translation.decoding import decode_sentences, decoder_of, translate
+from translation.engines import ProgramSearch, compile_search, load_exported
 from translation.exploring import explore
-from translation.exporting import export, write_json
+from translation.exporting import check_folder, check_transformer, export, folder_of, write_json
 from translation.familiarity import warn_of_unfamiliar
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
 from translation.pictures import comparison_figure, side_by_side_figure
@@ -49,48 +50,46 @@ from translation.summary import (
 )
 
 
-def check_folder(file: Path) -> None:
-    """Raise unless a file can be written and its folder exists.
-
-    Raises:
-        UserError: If it cannot, or the folder does not exist.
-    """
-    check_output(file)
-    if not file.parent.is_dir():
-        raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
-
-
 def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, Search]:
     """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
     Raises:
-        UserError: If there is none, or the device does not support ``--int8``.
+        UserError: If there is none, or an option requires a CPU.
     """
     run = choose_run(options.run, Config, train=TRAIN)
     device = choose_device(options.device)
-    if getattr(options, "int8", False) and device.type != "cpu":
-        raise UserError(f"--int8 requires --device cpu, got {device}")
-    trained = load_translator(run, device, last=getattr(options, "average_last", None))
+    for name, default in (("int8", False), ("program", None), ("engine", "torch")):
+        if getattr(options, name) != default and device.type != "cpu":
+            raise UserError(f"--{name} requires --device cpu, got {device}")
+    trained = load_translator(run, device, last=options.average_last)
+    if options.program is not None:
+        check_transformer(run, trained, "decoded by a program")
     return run, trained, make_search(options, trained.target.vocab_size)
 
 
 def translate_command(options: argparse.Namespace) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
-    _, (config, model, source, target), search = load(options)
-    prepared = prepare(model, int8=options.int8)
+    run, trained, search = load(options)
+    config, model, source, target = trained
+    if options.engine == "ctranslate2":
+        assert isinstance(search, Beam)
+        decode = load_exported(run, trained, search, int8=options.int8)
+    else:
+        device = next(model.parameters()).device
+        decode = decoder_of(prepare(model, int8=options.int8), search, device)
     number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         warn_of_unfamiliar(source, sentences, languages=config.languages, first=number + 1)
-        for translations in translate_n_best(
-            *(prepared, source, target, sentences),
-            search=search,
+        for translations in decode_sentences(
+            *(decode, source, sentences),
+            max_length=model.max_length,
             batch_tokens=options.batch_tokens,
         ):
             number += 1
-            for text, log_probability in translations:
-                note = f"{number}\t{log_probability:.4f}\t" if options.n_best > 1 else ""
-                print(f"{note}{text}", flush=sys.stdin.isatty())
+            for each in translations:
+                note = f"{number}\t{each.score:.4f}\t" if options.n_best > 1 else ""
+                print(f"{note}{target.decode(each.tokens)}", flush=sys.stdin.isatty())
 
 
 def evaluate_command(options: argparse.Namespace) -> None:
@@ -237,7 +236,7 @@ def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Con
 def export_command(options: argparse.Namespace) -> None:
     """Write a trained Transformer for another engine, and compare translations of both."""
     run = choose_run(options.run, Config, train=TRAIN)
-    output = options.output or run.folder / options.to
+    output = options.output or folder_of(run, options.to, int8=options.int8)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     sentences = checked_sentences(run, trained.config, options.check)
     agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
@@ -245,6 +244,18 @@ def export_command(options: argparse.Namespace) -> None:
     print(fit(f"Written: {output} ({size / 1e6:.1f} MB)", sys.stdout))
     for agreement in agreements:
         print(agreement)
+
+
+def compile_command(options: argparse.Namespace) -> None:
+    """Compile the search of a trained Transformer into a program."""
+    run = choose_run(options.run, Config, train=TRAIN)
+    output = options.output or run.folder / f"program{'-int8' if options.int8 else ''}.pt2"
+    check_folder(output)
+    trained = load_translator(run, torch.device("cpu"), last=options.average_last)
+    beam_size = beam_size_of(options, trained.target.vocab_size)
+    print("Compiling takes about two minutes.", flush=True)
+    compile_search(run, trained, output, beam_size=beam_size, int8=options.int8)
+    print(fit(f"Written: {output} ({output.stat().st_size / 1e6:.1f} MB)", sys.stdout))
 
 
 def checked_sentences(run: Run[Config], config: Config, count: int) -> list[str]:
@@ -259,17 +270,27 @@ def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
     """Make the search from the options of the command line.
 
     Raises:
-        UserError: If the beam is larger than the vocabulary.
+        UserError: If the beam is larger than the vocabulary, or not that of the program.
     """
-    n_best = getattr(options, "n_best", 1)
     if options.sample:
         temperature = 1.0 if options.temperature is None else options.temperature
-        return Sample(temperature, options.top_k, options.top_p, options.seed, n_best)
-    beam_size = BEAM_SIZE if options.beam is None else options.beam
+        return Sample(temperature, options.top_k, options.top_p, options.seed, options.n_best)
+    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
+    if options.program is not None:
+        return ProgramSearch(options.program, options.beam, penalty, options.n_best)
+    return Beam(beam_size_of(options, vocabulary), penalty, options.n_best)
+
+
+def beam_size_of(options: argparse.Namespace, vocabulary: int) -> int:
+    """Return the beam size of the command line.
+
+    Raises:
+        UserError: If it is larger than the vocabulary.
+    """
+    beam_size: int = BEAM_SIZE if options.beam is None else options.beam
     if beam_size > vocabulary:
         raise UserError(f"--beam must not exceed the vocabulary size {vocabulary}, got {beam_size}")
-    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
-    return Beam(beam_size, penalty, n_best)
+    return beam_size
 
 
 def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Scores:
@@ -288,4 +309,5 @@ COMMANDS = {
     "compare": compare_command,
     "explore": explore_command,
     "export": export_command,
+    "compile": compile_command,
 }

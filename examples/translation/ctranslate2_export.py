@@ -4,7 +4,8 @@ CTranslate2 (https://github.com/OpenNMT/CTranslate2) is an engine in C++ that ru
 without torch. Its specification of a model is a tree of layers; each receives the weights of ours.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import torch
 from ctranslate2.specs import TransformerSpec
 from torch import nn
 
+from common.searches import Beam
 from common.tokenizer import BOS, EOS, UNK, Tokenizer
 from transformer_blocks import FeedForward, MultiHeadAttention
-from translation.arguments import LENGTH_PENALTY
-from translation.decoding import length_limit
+from transformer_blocks.generation import Generation
+from translation.decoding import Decoder, length_limit
 from translation.run import TrainedTranslator
 from translation.transformer import Transformer
 
@@ -100,25 +102,25 @@ def _set(spec: Any, module: Any) -> None:
         spec.weight, spec.bias = module.weight, module.bias
 
 
-def load_ctranslate2(trained: TrainedTranslator, folder: Path) -> Callable[..., list[list[int]]]:
-    """Load what was exported, as a function that translates token ids with a beam size."""
+def load_ctranslate2(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
+    """Load what was exported, as a decoder; the scores of translations are NaN."""
     _, model, source, target = trained
     ids = {name: i for i, name in enumerate(_names(target))}
     translator = ctranslate2.Translator(
         str(folder), device="cpu", intra_threads=torch.get_num_threads()
     )
 
-    def decode(sources: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
+    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
         found = search(
             translator,
             [source.subwords(each) for each in sources],
-            beam_size=beams,
-            length_penalty=LENGTH_PENALTY,
+            beam_size=beam.size,
+            length_penalty=beam.length_penalty,
             max_length=model.max_length,
         )
         limits = [length_limit(model.max_length, len(each)) for each in sources]
-        return [
-            [ids[name] for name in tokens][:limit]  # which the model obeys for each sentence
+        return [  # the model obeys the limit of each sentence
+            [Generation([ids[name] for name in tokens[:limit]], math.nan, finished=True)]
             for tokens, limit in zip(found, limits, strict=True)
         ]
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from common.searches import Search
 from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
+from transformer_blocks.generation import Generation, StepModel
 from transformer_blocks.inspection import Projections, logit_lens, record_projections
 from translation.translator import Translator
 
@@ -21,36 +22,57 @@ log = logging.getLogger(__name__)
 CANDIDATES = 5  # most probable tokens that are recorded at each position
 
 
-class Translation(NamedTuple):
-    """A translation with its log-probability."""
+class Decodable(Protocol):
+    """What sentences are decoded with: a translator, or an exported one.
 
-    text: str
-    score: float
+    Attributes:
+        max_length: Maximum number of tokens of a sentence, on either side.
+    """
+
+    max_length: int
+
+    def begin(self, source: Tensor) -> StepModel:
+        """Encode sentences; see :meth:`~translation.translator.Translator.begin`."""
+
+
+Decoder = Callable[[Sequence[Sequence[int]]], list[list[Generation]]]
+"""Function from the token ids of sentences to the sequences found for each, best first."""
+
+
+def decoder_of(model: Decodable, search: Search, device: torch.device | str = "cpu") -> Decoder:
+    """Make the decoder of a model in evaluation mode on a device, with one of our searches."""
+
+    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
+        return search(
+            model.begin(pad([[*ids, EOS] for ids in sources]).to(device)),
+            torch.full((len(sources),), BOS, device=device),
+            end_id=EOS,
+            max_length=[length_limit(model.max_length, len(ids)) for ids in sources],
+        )
+
+    return decode
 
 
 @torch.inference_mode()
-def translate_n_best(
-    model: Translator,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+def decode_sentences(
+    decode: Decoder,
+    tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
-    search: Search,
+    max_length: int,
     batch_tokens: int = 1024,
     progress: Callable[[int], object] = lambda done: None,
-) -> list[list[Translation]]:
-    """Translate sentences, with several translations of each if the search returns several.
+) -> list[list[Generation]]:
+    """Translate sentences into token ids, in batches of similar length.
 
-    Sentences of similar length share a batch; results come in the caller's order. A sentence
-    without any token, such as an empty line, has one empty translation. A sentence longer than the
-    model's ``max_length`` is truncated.
+    Results come in the caller's order. A sentence without any token, such as an empty line, has one
+    empty translation. A sentence longer than ``max_length`` is truncated.
 
     Args:
-        model: The trained model; it is in evaluation mode meanwhile.
-        source_tokenizer: Tokenizer of the source language.
-        target_tokenizer: Tokenizer of the target language.
+        decode: The decoder.
+        tokenizer: Tokenizer of the source language.
         sentences: Cleaned source sentences.
-        search: The search, such as :class:`common.searches.Beam`.
+        max_length: Maximum number of source tokens, the end token included.
         batch_tokens: Maximum number of source tokens of a batch, padding included; a longer
             sentence is a batch of its own.
         progress: Called with the number of sentences of each finished batch.
@@ -58,34 +80,16 @@ def translate_n_best(
     Returns:
         The translations of each sentence, best first.
     """
-    device = next(model.parameters()).device
-    most = model.max_length - 1  # leaves room for the end token
-    encoded = source_tokenizer.encode_many(sentences)
+    most = max_length - 1  # leaves room for the end token
+    encoded = tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{counted(too_long, 'sentence')} truncated to the model's {most} tokens")
         encoded = [ids[:most] for ids in encoded]
-    translations = [[Translation("", 0.0)] for _ in encoded]
-    was_training = model.training
-    model.eval()
-    try:
-        for chosen in group_by_length(
-            [len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens
-        ):
-            source = pad([[*encoded[i], EOS] for i in chosen]).to(device)
-            start = torch.full((len(chosen),), BOS, device=device)
-            generations = search(
-                model.begin(source),
-                start,
-                end_id=EOS,
-                max_length=[length_limit(model.max_length, len(encoded[i])) for i in chosen],
-            )
-            for i, found in zip(chosen, generations, strict=True):
-                translations[i] = [
-                    Translation(target_tokenizer.decode(each.tokens), each.score) for each in found
-                ]
-            progress(len(chosen))
-    finally:
-        model.train(was_training)
+    translations = [[Generation([], 0.0, finished=True)] for _ in encoded]
+    for chosen in group_by_length([len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens):
+        for i, found in zip(chosen, decode([encoded[i] for i in chosen]), strict=True):
+            translations[i] = found
+        progress(len(chosen))
     return translations
 
 
@@ -94,19 +98,28 @@ def translate(
     source: Tokenizer,
     target: Tokenizer,
     sentences: Sequence[str],
+    *,
+    search: Search,
     **options: Any,
 ) -> list[str]:
-    """Return the best translation of each sentence; see :func:`translate_n_best`.
+    """Return the best translation of each sentence.
 
     Args:
-        model: The trained model.
+        model: The trained model; it is in evaluation mode meanwhile.
         source: Tokenizer of the source language.
         target: Tokenizer of the target language.
         sentences: Cleaned source sentences.
-        options: The other arguments of :func:`translate_n_best`.
+        search: The search, such as :class:`common.searches.Beam`.
+        options: Other arguments of :func:`decode_sentences`.
     """
-    found = translate_n_best(model, source, target, sentences, **options)
-    return [best.text for best, *_ in found]
+    decode = decoder_of(model, search, next(model.parameters()).device)
+    was_training = model.training
+    model.eval()
+    try:
+        found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
+    finally:
+        model.train(was_training)
+    return [target.decode(best.tokens) for best, *_ in found]
 
 
 Candidates = list[list[tuple[str, float]]]
@@ -161,14 +174,8 @@ def translate_with_attention(
         sentence: A cleaned source sentence.
         search: The decoding algorithm and its options.
     """
-    device = next(model.parameters()).device
-    source = torch.tensor([_source_ids(model, source_tokenizer, sentence)], device=device)
-    ((best, *_),) = search(
-        model.begin(source),
-        torch.tensor([BOS], device=device),
-        end_id=EOS,
-        max_length=[length_limit(model.max_length, source.shape[1] - 1)],
-    )
+    decode = decoder_of(model, search, next(model.parameters()).device)
+    ((best, *_),) = decode([_source_ids(model, source_tokenizer, sentence)[:-1]])
     target = [*best.tokens, EOS] if best.finished else best.tokens
     return attention_with_teacher_forcing(
         model, source_tokenizer, target_tokenizer, sentence, target

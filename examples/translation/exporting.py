@@ -6,27 +6,27 @@ inputs and outputs, and the versions that wrote it. The folder appears when it i
 checked.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import nn
 
-from common.batching import group_by_length, pad
 from common.errors import UserError
 from common.files import check_output, write_atomically, write_folder
 from common.run import Run
-from common.searches import Beam, Greedy
+from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD, UNK
 from transformer_blocks import __version__
 from transformer_blocks.explorer.packages import check_packages
-from transformer_blocks.generation import StepModel
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.decoding import length_limit
+from translation.decoding import Decoder, decode_sentences, decoder_of
 from translation.presets import Config
 from translation.run import TrainedTranslator
 from translation.transformer import Transformer
@@ -36,8 +36,8 @@ PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript"), "ctranslate2": ("ctra
 BEAMS = (1, 4)
 """The beam sizes with which exported files are checked; 1 is greedy decoding."""
 
-Decoder = Callable[[Sequence[Sequence[int]], int], list[list[int]]]
-"""Function from the token ids of sentences, and a beam size, to the ids of their translations."""
+Engine = Callable[[Beam], Decoder]
+"""Function that makes a decoder, given the beam search."""
 
 
 class Agreement(NamedTuple):
@@ -92,13 +92,9 @@ def export(
             agrees, except with ``int8``; nothing is written then.
         ModuleNotFoundError: If a package is not installed.
     """
-    config, model, source, target = trained
+    config, _, source, target = trained
     check_packages(f"export --to {kind}", *PACKAGES[kind], extra="export")
-    if not isinstance(model, Transformer):
-        raise UserError(
-            f"only a Transformer can be exported, and {run.folder} holds a recurrent model "
-            f"({config.model})"
-        )
+    model = check_transformer(run, trained, "exported")
     check_new(output)
     content: dict[str, Any] = {
         "format": kind,
@@ -108,6 +104,7 @@ def export(
         "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
         "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
         "max_length": model.max_length,
+        "weights": hash_of(model),
         "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
     }
     content["versions"] = {"transformer-blocks": __version__} | {
@@ -122,15 +119,16 @@ def export(
 
             content |= export_onnx(model, folder)
             write_json(folder / "export.json", content)
-            exported = OnnxModel(folder, threads=torch.get_num_threads())
-            decode = decoder_of(exported.begin, exported.max_length)
+            exported: Engine = partial(
+                decoder_of, OnnxModel(folder, threads=torch.get_num_threads())
+            )
         else:
             from translation.ctranslate2_export import export_ctranslate2, load_ctranslate2
 
             export_ctranslate2(model, source, target, folder, int8=int8)
             write_json(folder / "export.json", content)
-            decode = load_ctranslate2(trained, folder)
-        agreements = compare(trained, decode, sentences)
+            exported = partial(load_ctranslate2, trained, folder)
+        agreements = compare(trained, exported, sentences)
         if not int8 and any(each.identical == 0 for each in agreements):
             raise UserError(
                 f"nothing was written: none of {len(sentences)} sentences is translated by the "
@@ -139,50 +137,55 @@ def export(
         return agreements
 
 
+def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
+    """Return the model of a run, which is to be exported or compiled.
+
+    Raises:
+        UserError: If it is no Transformer.
+    """
+    if not isinstance(trained.model, Transformer):
+        raise UserError(
+            f"only a Transformer can be {done}, and {run.folder} holds a recurrent model "
+            f"({trained.config.model})"
+        )
+    return trained.model
+
+
+def folder_of(run: Run[Config], kind: str, *, int8: bool) -> Path:
+    """Return the folder of a run for what is exported."""
+    return run.folder / (f"{kind}-int8" if int8 else kind)
+
+
+def hash_of(model: nn.Module) -> str:
+    """Compute the SHA-256 of the weights of a model on the CPU."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file."""
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def decoder_of(begin: Callable[[Tensor], StepModel], max_length: int) -> Decoder:
-    """Make a decoder from the method ``begin`` of a translator or of what was exported."""
-
-    def decode(sources: Sequence[Sequence[int]], beams: int) -> list[list[int]]:
-        search = Greedy() if beams == 1 else Beam(beams, LENGTH_PENALTY)
-        found = search(
-            begin(pad([[*ids, EOS] for ids in sources])),
-            torch.full((len(sources),), BOS),
-            end_id=EOS,
-            max_length=[length_limit(max_length, len(ids)) for ids in sources],
-        )
-        return [best.tokens for best, *_ in found]
-
-    return decode
-
-
-@torch.inference_mode()
 def compare(
-    trained: TrainedTranslator, exported: Decoder, sentences: Sequence[str]
+    trained: TrainedTranslator, exported: Engine, sentences: Sequence[str]
 ) -> list[Agreement]:
     """Compare the translations of a model with those of what was exported."""
     _, model, source, target = trained
-    longest = model.max_length - 1  # leaves room for the end token
-    encoded = [ids[:longest] for ids in source.encode_many(sentences) if ids]
-    batches = [
-        [encoded[i] for i in chosen]
-        for chosen in group_by_length([len(ids) + 1 for ids in encoded], 1024)
-    ]
-    ours, agreements = decoder_of(model.begin, model.max_length), []
-    for beams in BEAMS if encoded else ():
-        pairs = [
-            pair
-            for batch in batches
-            for pair in zip(ours(batch, beams), exported(batch, beams), strict=True)
-        ]
+    agreements = []
+    for beams in BEAMS if sentences else ():
+        ours, others = (
+            decode_sentences(
+                engine(Beam(beams, LENGTH_PENALTY)), source, sentences, max_length=model.max_length
+            )
+            for engine in (partial(decoder_of, model), exported)
+        )
+        pairs = [(a[0].tokens, b[0].tokens) for a, b in zip(ours, others, strict=True)]
         different = [pair for pair in pairs if pair[0] != pair[1]]
         first = next(((target.decode(a), target.decode(b)) for a, b in different), None)
-        same = len(pairs) - len(different)
-        agreements.append(Agreement(beams, len(pairs), same, first))
+        agreements.append(Agreement(beams, len(pairs), len(pairs) - len(different), first))
     return agreements
 
 
@@ -194,6 +197,15 @@ def check_new(output: Path) -> None:
     """
     if os.path.lexists(output):
         raise UserError(f"{output} exists already; remove it, or choose another --output")
-    check_output(output)
-    if not output.parent.is_dir():
-        raise UserError(f"cannot write {output}: the folder {output.parent} does not exist")
+    check_folder(output)
+
+
+def check_folder(file: Path) -> None:
+    """Raise unless a file or folder can be written and its parent exists.
+
+    Raises:
+        UserError: If it cannot, or the parent does not exist.
+    """
+    check_output(file)
+    if not file.parent.is_dir():
+        raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")

@@ -15,14 +15,26 @@ from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
 from translation.decoding import (
-    Translation,
+    decode_sentences,
+    decoder_of,
     translate,
-    translate_n_best,
     translate_with_attention,
 )
 from translation.exploring import explore
 from translation.training import TranslationTraining
 from translation.translator import Translator
+
+
+def decode(
+    trained: TranslationTraining, sentences: Sequence[str], search: Search, **options: Any
+) -> list[list[Generation]]:
+    """Return all translations that a search finds for each sentence."""
+    model = trained.model.eval()
+    return decode_sentences(
+        *(decoder_of(model, search), trained.task.tokenizers[0], sentences),
+        max_length=model.max_length,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None)])
@@ -97,11 +109,11 @@ def test_beam_size_1_is_greedy_and_larger_beams_find_more_probable_translations(
 ) -> None:
     sentences = [pair.source for pair in trained.task.corpus.train]
 
-    def tell(search: Search) -> list[list[Translation]]:
-        return translate_n_best(trained.model, *trained.task.tokenizers, sentences, search=search)
-
-    greedy, one, many = tell(Greedy()), tell(Beam(1, 0.0)), tell(Beam(6, 0.0, n_best=6))
-    assert [found[0].text for found in greedy] == [found[0].text for found in one]
+    greedy, one, many = (
+        decode(trained, sentences, search)
+        for search in (Greedy(), Beam(1, 0.0), Beam(6, 0.0, n_best=6))
+    )
+    assert [found[0].tokens for found in greedy] == [found[0].tokens for found in one]
     assert all(len(found) == 6 for found in many)
     for found in many:
         scores = [each.score for each in found]
@@ -112,15 +124,13 @@ def test_beam_size_1_is_greedy_and_larger_beams_find_more_probable_translations(
 
 
 def test_the_same_seed_samples_the_same_translations(trained: TranslationTraining) -> None:
-    def tell(seed: int) -> list[list[Translation]]:
-        search = Sample(3.0, None, 0.9, seed, n_best=4)
-        sentences = ["犬が走る。", "", "猫が眠る。"]
-        return translate_n_best(trained.model, *trained.task.tokenizers, sentences, search=search)
-
-    first, again, other = tell(1), tell(1), tell(2)
+    first, again, other = (
+        decode(trained, ["犬が走る。", "", "猫が眠る。"], Sample(3.0, None, 0.9, seed, n_best=4))
+        for seed in (1, 1, 2)
+    )
     assert first == again != other
     assert [len(found) for found in first] == [4, 1, 4]
-    assert len({each.text for each in first[0]}) > 1
+    assert len({tuple(each.tokens) for each in first[0]}) > 1
     for found in first:
         scores = [each.score for each in found]
         assert scores == sorted(scores, reverse=True)
@@ -132,13 +142,9 @@ def test_a_sampled_translation_does_not_depend_on_the_other_sentences(
     sentences = ["犬が走る。", "猫が庭で静かに眠る。", "", "犬が走る。", "鳥が歌う。"]
     search = Sample(3.0, None, 0.9, 1, n_best=2)
 
-    def tell(sentences: list[str], batch_tokens: int) -> list[list[str]]:
-        found = translate_n_best(
-            *(trained.model, *trained.task.tokenizers, sentences),
-            search=search,
-            batch_tokens=batch_tokens,
-        )
-        return [[each.text for each in several] for several in found]
+    def tell(sentences: list[str], batch_tokens: int) -> list[list[list[int]]]:
+        found = decode(trained, sentences, search, batch_tokens=batch_tokens)
+        return [[each.tokens for each in several] for several in found]
 
     alone = [tell([sentence], 1000)[0] for sentence in sentences]
     for batch_tokens in (1, 30, 1000):

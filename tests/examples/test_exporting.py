@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD
 from transformer_blocks import beam_search
 from transformer_blocks.explorer import packages
+from transformer_blocks.generation import Generation
 from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.commands import make_search
-from translation.decoding import length_limit
-from translation.exporting import BEAMS, PACKAGES, decoder_of, export
+from translation.decoding import Decoder, decoder_of, length_limit
+from translation.exporting import BEAMS, PACKAGES, export
 from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
 from translation.transformer import Transformer
@@ -301,8 +303,11 @@ def test_a_failure_leaves_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wrong: Callable[..., list[list[int]]] = lambda sources, beams: [[1, 2] for _ in sources]  # noqa: E731
-    monkeypatch.setattr("translation.ctranslate2_export.load_ctranslate2", lambda *_: wrong)
+    wrong = [Generation([1, 2], 0.0, finished=True)]
+    monkeypatch.setattr(
+        "translation.ctranslate2_export.load_ctranslate2",
+        lambda *_: lambda sources: [wrong for _ in sources],
+    )
     with pytest.raises(UserError, match="nothing was written: none of 3 sentences"):
         export(
             trained.run, translator, "ctranslate2", tmp_path / "exported", sentences=SENTENCES[:3]
@@ -364,11 +369,67 @@ def test_the_command_writes_into_the_run_unless_told_otherwise(
 
 
 def test_a_disagreement_is_shown(translator: TrainedTranslator) -> None:
-    ours = decoder_of(translator.model.begin, translator.model.max_length)
-
-    def other(sources: Any, beams: int) -> list[list[int]]:
-        return [[7, 8], *ours(sources, beams)[1:]]
+    def other(beam: Beam) -> Decoder:
+        ours = decoder_of(translator.model, beam)
+        wrong = [Generation([7, 8], 0.0, finished=True)]
+        return lambda sources: [wrong, *ours(sources)[1:]]
 
     greedy, _ = exporting.compare(translator, other, SENTENCES[:3])
     assert (greedy.identical, greedy.sentences) == (2, 3)
     assert f"exported  {translator.target.decode([7, 8])}" in str(greedy)
+
+
+@pytest.fixture
+def own_run(trained: TranslationTraining, tmp_path: Path) -> Path:
+    """A copy of the trained run, into which CTranslate2's files are written."""
+    return Path(shutil.copytree(trained.run.folder, tmp_path / "own"))
+
+
+@pytest.mark.parametrize("beams", ["1", "4"])
+def test_translate_with_ctranslate2_prints_what_the_model_translates(
+    own_run: Path, beams: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sentences.txt"
+    file.write_text("\n".join([*SENTENCES, "", "犬" * 50]), encoding="utf-8")
+    command = ["translate", "--run", str(own_run), "--file", str(file), "--beam", beams]
+    assert program.main(command) == 0
+    ours = capsys.readouterr().out
+    assert len(ours.splitlines()) == len(SENTENCES) + 2
+    assert program.main([*command, "--engine", "ctranslate2"]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == ours.splitlines()[:-1]
+
+
+def test_the_model_is_exported_for_the_engine_when_its_weights_have_changed(
+    own_run: Path, trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["translate", "--run", str(own_run), "--engine", "ctranslate2", "犬が走る。"]
+    folder, written = own_run / "ctranslate2", []
+    for options in ([], [], ["--average-last", "1"], ["--int8"]):
+        assert program.main([*command, *options]) == 0
+        written.append((folder / "model.bin").stat().st_mtime_ns)
+    assert written[0] == written[1] != written[2] == written[3]
+    assert capsys.readouterr().err.count("exported the model to") == 3
+    assert (own_run / "ctranslate2-int8" / "model.bin").exists()
+    (folder / "export.json").unlink()  # a folder that no export has written
+    assert program.main(command) == 2
+    assert "exists already; remove it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_the_engine_cannot_do_is_refused(
+    own_run: Path,
+    small_run: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def error(run: Path, *options: str) -> str:
+        command = ["translate", "--run", str(run), "--engine", "ctranslate2", "犬", *options]
+        capsys.readouterr()
+        assert program.main(command) == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    for options in (["--sample"], ["--n-best", "2"], ["--program", "p.pt2"]):
+        expected = f"error: {options[0]} cannot be combined with --engine ctranslate2"
+        assert error(own_run, *options) == expected
+    assert "only a Transformer can be exported" in error(small_run("rnn-fixed"))
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if "2" in name else name)
+    assert "--engine ctranslate2 needs ctranslate2" in error(own_run)

@@ -25,8 +25,8 @@ from common.tokenizer import BOS, EOS, PAD
 from transformer_blocks.generation import StepModel
 from translation import commands as translate_commands
 from translation import comparison, corpus
+from translation.decoding import decode_sentences, decoder_of
 from translation.decoding import translate as translate_many
-from translation.decoding import translate_n_best
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -400,22 +400,23 @@ def test_several_translations_belong_to_their_own_sentence(
     # Of unequal lengths and in no order; each ends with a number that no other sentence has.
     sentences = ["5 5 10", "11", "", "4 5 6 12", "4 13", "5 14 15", "16"]
     numbers: Any = Numbers()
-    found = translate_n_best(
-        Echoing(), numbers, numbers, sentences, search=search, batch_tokens=batch_tokens
+    decode = decoder_of(Echoing(), search)
+    found = decode_sentences(
+        decode, numbers, sentences, max_length=Echoing().max_length, batch_tokens=batch_tokens
     )
     assert len(found) == len(sentences)
     for sentence, translations in zip(sentences, found, strict=True):
         if not sentence:
-            assert [each.text for each in translations] == [""]
+            assert [each.tokens for each in translations] == [[]]
             continue
         assert len(translations) == (1 if isinstance(search, Greedy) else 3)
         words = sentence.split()
-        for text, likelihood in translations:
-            written = list(map(int, text.split()))
+        for written, likelihood in ((each.tokens, each.score) for each in translations):
             assert len(written) == len(words)
             assert {each % 10 for each in written} == {int(words[-1]) % 10}
             total = math.log(math.exp(1.0) + math.exp(0.9) + math.exp(0.8))
             expected = sum(1.1 - 0.1 * (each // 10) - total for each in written)
             assert likelihood == pytest.approx(expected, abs=1e-4)
     if isinstance(search, Beam):
-        assert all(len({each.text for each in of_one}) == 3 for of_one in found if len(of_one) > 1)
+        several = [{tuple(each.tokens) for each in of_one} for of_one in found if len(of_one) > 1]
+        assert all(len(of_one) == 3 for of_one in several)

@@ -8,22 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from tests.examples.tiny_run import PLAN
-from transformer_blocks.inference.fingerprint import fingerprint
 
 import translate
 from common.run import Run
-from common.searches import Beam
-from transformer_blocks.inference import prepare
 from translation import commands as translate_commands
 from translation import training as translate_training
-from translation.decoding import translate as decode
 from translation.presets import Config
-from translation.run import load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining
 
@@ -236,19 +230,6 @@ def test_training_is_compiled_where_the_command_line_says_so(
     ]
 
 
-def test_the_steps_of_a_translator_have_a_fingerprint_that_decoding_does_not_change(
-    trained: TranslationTraining,
-) -> None:
-    found = set()
-    for _ in range(2):
-        _, loaded, source, target = load_translator(trained.run, torch.device("cpu"))
-        model: Any = prepare(loaded)
-        for _ in range(2):
-            found.add(fingerprint(model.decoder, model.embed_target, model.output))
-            decode(model, source, target, ["犬が走る。"], search=Beam(2, 1.0, 1))
-    assert len(found) == 1
-
-
 def test_only_an_interrupted_training_names_resume(
     tmp_path: Path,
     files: list[str],
@@ -273,7 +254,7 @@ def test_only_an_interrupted_training_names_resume(
             patch.setattr(owner, name, interrupt)
             assert translate.main([*command, "--resume"]) == 130
         assert capsys.readouterr().err.endswith(stopped)
-    monkeypatch.setattr(translate_commands, "translate_n_best", interrupt)
+    monkeypatch.setattr(translate_commands, "decode_sentences", interrupt)
     assert translate.main(["translate", "--run", str(trained.run.folder), "犬が走る。"]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
 

@@ -1,0 +1,142 @@
+"""Programs: ``compile`` writes the search of a run, and ``translate --program`` translates with it.
+
+The fast tests execute the step of a program in Python: to compile it takes minutes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.tiny_run import make_corpus
+from torch import Tensor
+
+import translate
+from common.tokenizer import EOS
+from transformer_blocks.inference import Program, program
+from transformer_blocks.inference.step import SearchStep
+from translation import engines
+from translation.training import TranslationTraining
+
+SENTENCES = [pair.source for pair in make_corpus().train][:7]
+
+
+def traced(model: Any, path: Path, *, beam_size: int = 1, end_id: int) -> Program:
+    """Return the program that ``save_program`` would write, executed in Python."""
+    facts, ends = program.describe(model, beam_size, end_id)
+    depth = len(model.stack.layers)
+
+    def run(is_masked: bool, tensors: list[Tensor]) -> list[Tensor]:
+        step = SearchStep(model, ends, is_masked=is_masked)
+        return list(step(*tensors[:10], tensors[10 : 10 + depth], tensors[10 + depth :]))
+
+    path.write_text("a program")
+    return Program(facts, {"single": partial(run, False), "batch": partial(run, True)})
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Program]:
+    """Replace ``save_program`` and ``load_program``; return what was saved, by its file."""
+    programs: dict[Path, Program] = {}
+
+    def save(model: Any, path: Path, **options: Any) -> None:
+        programs[path] = traced(model, path, **options)
+
+    monkeypatch.setattr(engines, "save_program", save)
+    monkeypatch.setattr(engines, "load_program", lambda path: programs[path])
+    return programs
+
+
+@pytest.fixture
+def call(trained: TranslationTraining, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command with the trained run; return its output, or its error."""
+
+    def run(*arguments: str, folder: Path = trained.run.folder) -> str:
+        capsys.readouterr()
+        status = translate.main([arguments[0], "--run", str(folder), *arguments[1:]])
+        captured = capsys.readouterr()
+        lines = captured.err.splitlines()
+        assert status == (2 if lines and lines[0].startswith("error: ") else 0), captured.err
+        return " ".join(captured.err.split()) if status else captured.out
+
+    return run
+
+
+@pytest.mark.parametrize("options", [["--beam", "1"], [], ["--beam", "3", "--int8"]])
+def test_a_program_translates_as_the_model(
+    options: list[str], saved: dict[Path, Program], call: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "p.pt2"
+    printed = call("compile", *options, "--output", str(file))
+    assert printed.startswith("Compiling takes about two minutes.\nWritten: ")
+    assert printed.split()[-2:] == ["(0.0", "MB)"]
+    searching = ["--n-best", "3"] * (options[:2] != ["--beam", "1"])
+    for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫"]):
+        expected = call("translate", *options, *searching, *lines)
+        found = call("translate", *options, *searching, "--program", str(file), *lines)
+        assert found == expected
+    assert list(saved) == [file]
+
+
+def test_a_program_is_written_into_the_run_unless_told_otherwise(
+    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
+) -> None:
+    def note(model: Any, path: Path, *, beam_size: int, end_id: int) -> None:
+        written.append((path.name, beam_size, end_id))
+        path.touch()
+
+    written: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(engines, "save_program", note)
+    for options in ([], ["--int8", "--beam", "2"]):
+        call("compile", *options)
+        (trained.run.folder / written[-1][0]).unlink()
+    assert written == [("program.pt2", 5, EOS), ("program-int8.pt2", 2, EOS)]
+
+
+def test_what_a_program_cannot_do_is_refused(
+    saved: dict[Path, Program],
+    call: Callable[..., str],
+    small_run: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "p.pt2"
+    call("compile", "--output", str(file), "--beam", "2")
+    use = partial(call, "translate", "--program", str(file), "犬")
+    assert use("--beam", "3").endswith("p.pt2, 2, got 3")
+    assert use("--sample") == "error: --program cannot be combined with --sample"
+    assert "n_best must not exceed beam_size" in use("--n-best", "3")
+    assert "was made for another model, or for other weights" in use("--int8")
+    with monkeypatch.context() as patch:
+        patch.setattr("translation.commands.choose_device", lambda _: torch.device("cuda"))
+        assert use() == "error: --program requires --device cpu, got cuda"
+
+    recurrent = partial(call, folder=small_run("rnn-fixed"))
+    assert "only a Transformer can be compiled" in recurrent("compile")
+    assert "only a Transformer can be" in recurrent("translate", "--program", str(file), "犬")
+    assert "must not exceed the vocabulary size" in call("compile", "--beam", "999")
+    assert "the folder" in call("compile", "--output", str(tmp_path / "none" / "p.pt2"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the search cannot be compiled: no compiler")
+
+    monkeypatch.setattr(engines, "save_program", fail)
+    other = str(tmp_path / "other.pt2")
+    assert "the search cannot be compiled: no compiler" in call("compile", "--output", other)
+    monkeypatch.undo()
+    assert "no such file" in call("translate", "--program", other, "犬")
+    assert "is no program that save_program wrote" in use()
+
+
+@pytest.mark.slow
+def test_a_compiled_program_translates_as_the_model(
+    call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(program.OPTIONS, "max_autotune_gemm", False)  # which takes most of the time
+    file = str(tmp_path / "p.pt2")
+    call("compile", "--output", file, "--beam", "3")
+    for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫が眠る。"]):
+        expected = call("translate", "--beam", "3", *lines)
+        assert call("translate", "--program", file, *lines) == expected
