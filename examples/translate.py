@@ -12,11 +12,13 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
     python examples/translate.py compare runs/toy runs/rnn
     python examples/translate.py explore --sentence "犬が水を飲みました。"
     python examples/translate.py export --to onnx
+    python examples/translate.py compile            # then: translate --program FILE
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
 examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
-all attention weights, ``export`` the model for ONNX Runtime or CTranslate2.
+all attention weights, ``export`` the model for ONNX Runtime or CTranslate2, ``compile`` the search
+as a program that translates faster on a CPU.
 """
 
 import argparse

@@ -17,7 +17,7 @@ NEEDED = {
     "export_to_onnx": ("onnxruntime", "onnxscript"),
     "see_attention_weights": ("matplotlib", "transformers"),
 }
-SLOW = ("decode_faster", "export_to_onnx")  # compile or export decoding steps
+SLOW = ("export_to_onnx",)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -20,10 +20,7 @@ from common.errors import UserError
 
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
-RUN_FILES = (
-    *("config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag"),
-    *("programs", "corpus"),
-)
+RUN_FILES = "config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "corpus"
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
 
