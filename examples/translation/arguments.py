@@ -214,8 +214,6 @@ def add_evaluate(evaluate: argparse.ArgumentParser) -> None:
 def add_compare(compare: argparse.ArgumentParser) -> None:
     """Add the options of ``compare``."""
     add(compare, "runs", "folders of runs of one corpus", nargs="+", type=Path)
-    text = "number of the test sentence whose attention is drawn (default: one of middle length)"
-    add(compare, "--sentence", text, type=ABOVE_0)
     folder = Path("runs/compare")
     text = f"folder for figures and results (default: {folder})"
     add(compare, "--output", text, type=Path, default=folder)
@@ -226,7 +224,6 @@ def add_explore(explore: argparse.ArgumentParser) -> None:
     """Add the options of ``explore``."""
     add(explore, "--sentence", "sentence to translate (default: a test sentence of the run)")
     add_paths(explore, {"--output": "page to write (default: explorer.html in the run)"})
-    add_flags(explore, {"--open": "open the page in the default browser"})
 
 
 def add_export(export: argparse.ArgumentParser) -> None:
@@ -298,14 +295,10 @@ def check_search_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--sample is an option of translate and evaluate, not of {options.command}"
         )
-    if options.engine != "torch":
-        others = {
-            "--sample": options.sample,
-            "--program": options.program is not None,
-            "--n-best": options.n_best > 1,
-        }
-        for name in (name for name, is_given in others.items() if is_given):
-            raise UserError(f"{name} cannot be combined with --engine {options.engine}")
+    if options.engine != "torch" and (options.sample or options.program or options.n_best > 1):
+        raise UserError(
+            f"--engine {options.engine} cannot be combined with --sample, --program or --n-best"
+        )
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if options.n_best > beam_size and not options.sample:
         raise UserError(

@@ -36,7 +36,6 @@ from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import ProgramSearch, compile_search, load_exported
 from translation.exploring import explore
 from translation.exporting import check_folder, check_transformer, export, folder_of, write_json
-from translation.familiarity import warn_of_unfamiliar
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
@@ -45,7 +44,6 @@ from translation.scoring import Scores, score
 from translation.summary import (
     example_sentence,
     file_address,
-    open_in_browser,
     translating_command,
 )
 
@@ -80,7 +78,6 @@ def translate_command(options: argparse.Namespace) -> None:
     number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
-        warn_of_unfamiliar(source, sentences, languages=config.languages, first=number + 1)
         for translations in decode_sentences(
             *(decode, source, sentences),
             max_length=model.max_length,
@@ -99,7 +96,6 @@ def evaluate_command(options: argparse.Namespace) -> None:
     run, (config, model, source, target), search = load(options)
     corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
     sentences = [pair.source for pair in corpus.test]
-    warn_of_unfamiliar(source, sentences, languages=config.languages)
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
     ) as bar:
@@ -168,11 +164,6 @@ def compare_command(options: argparse.Namespace) -> None:
         compared.append(ComparedRun(name, run, metrics, *load_translator(run, device)))
     check_comparable(compared)
     corpus = corpus_of(compared[0].run, compared[0].config)
-    if options.sentence is not None and options.sentence > len(corpus.test):
-        raise UserError(
-            f"--sentence must be a number from 1 to {len(corpus.test)}, the number of test "
-            f"sentences, got {options.sentence}"
-        )
     options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(each.target.vocab_size for each in compared)
     groups, results = compare(
@@ -186,8 +177,7 @@ def compare_command(options: argparse.Namespace) -> None:
     write_json(figures, {"groups": groups, "results": rows})
     save(comparison_figure(groups, rows), picture)
     written = [figures, picture]
-    middle = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
-    pair = middle if options.sentence is None else corpus.test[options.sentence - 1]
+    pair = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     if records := attention_along(compared, pair):
         save(side_by_side_figure(records, title=f"{pair.source} → {pair.target}"), attention)
         written.append(attention)
@@ -206,26 +196,19 @@ def explore_command(options: argparse.Namespace) -> None:
     if not model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, config)
-    warn_of_unfamiliar(source, [sentence], languages=config.languages)
     title = explore(model, source, target, sentence, page, search=search)
     address = file_address(page)
-    is_missed = options.open and not open_in_browser(address)
     if options.sentence is None:
         note = f"Without --sentence, a test sentence of {run.folder} is translated:"
         print(fit(note, sys.stdout))
     print(f"{title}\nWritten: {page}")
-    if is_missed:
-        print("No browser could be opened; open this address in one:")
     print(address)
 
 
 def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Config) -> str:
     """Return the sentence of ``--sentence``, or a test sentence of the run."""
     if options.sentence is None:
-        try:
-            return example_sentence(corpus_of(run, config))
-        except UserError as error:
-            raise UserError(f"{error}; with --sentence, no corpus is needed") from error
+        return example_sentence(corpus_of(run, config))
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
@@ -238,7 +221,9 @@ def export_command(options: argparse.Namespace) -> None:
     run = choose_run(options.run, Config, train=TRAIN)
     output = options.output or folder_of(run, options.to, int8=options.int8)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
-    sentences = checked_sentences(run, trained.config, options.check)
+    count = options.check
+    pairs = corpus_of(run, trained.config).validation[:count] if count else []
+    sentences = [pair.source for pair in pairs]
     agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
     size = sum(file.stat().st_size for file in output.iterdir())
     print(fit(f"Written: {output} ({size / 1e6:.1f} MB)", sys.stdout))
@@ -256,14 +241,6 @@ def compile_command(options: argparse.Namespace) -> None:
     print("Compiling takes about two minutes.", flush=True)
     compile_search(run, trained, output, beam_size=beam_size, int8=options.int8)
     print(fit(f"Written: {output} ({output.stat().st_size / 1e6:.1f} MB)", sys.stdout))
-
-
-def checked_sentences(run: Run[Config], config: Config, count: int) -> list[str]:
-    """Return the first validation sentences of a run."""
-    try:
-        return [pair.source for pair in corpus_of(run, config).validation[:count]] if count else []
-    except UserError as error:
-        raise UserError(f"{error}; with --check 0, no corpus is needed") from error
 
 
 def make_search(options: argparse.Namespace, vocabulary: int) -> Search:

@@ -122,9 +122,6 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
         assert (out / name).is_file()
     content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [result["model"] for result in content["results"]] == models
-    assert translate.main(["compare", *folders, "--sentence", "2"]) == 2
-    message = "--sentence must be a number from 1 to 1, the number of test sentences, got 2"
-    assert message in one_error_line(capsys)
     assert translate.main(["compare", *folders, "--sample"]) == 2
     assert "--sample is an option of translate and evaluate" in one_error_line(capsys)
     assert translate.main(["compare", folders[2], "--output", str(out)]) == 0
