@@ -23,6 +23,7 @@ PRESETS = ("tiny", "small", "base")
 FORMATS = ("onnx", "ctranslate2")
 RUN = "folder of the run (default: the latest trained run in runs/)"
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # chosen on validation sentences
+BEAM = f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})"
 ABOVE_0, UP_TO_1000 = Number(int, "above 0"), Number(int, "from 1 to 1000")
 
 
@@ -250,20 +251,14 @@ def add_compile(compile_: argparse.ArgumentParser) -> None:
             "--output": "file to write (default: program.pt2 in the run, or program-int8.pt2)",
         },
     )
-    add_beam_option(compile_)
-
-
-def add_beam_option(parser: argparse._ActionsContainer) -> None:
-    """Add the option of the beam size."""
-    text = f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})"
-    add(parser, "--beam", text, type=ABOVE_0)
+    add(compile_, "--beam", BEAM, type=ABOVE_0)
 
 
 def search_options() -> Parser:
     """Make the options of beam search and sampling."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("decoding")
-    add_beam_option(group)
+    add(group, "--beam", BEAM, type=ABOVE_0)
     add(
         group,
         "--length-penalty",

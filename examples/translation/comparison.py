@@ -4,7 +4,7 @@ import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,6 @@ class Result:
     Attributes:
         name: Name of the run.
         model: Kind of the model.
-        setting: Number of its configuration; runs that differ in their seed only have the same.
         parameters: Number of parameters.
         minutes: Length of the training, in minutes.
         epochs: Number of epochs, the last one possibly incomplete.
@@ -68,7 +67,6 @@ class Result:
 
     name: str
     model: str
-    setting: int
     parameters: int
     minutes: float
     epochs: int
@@ -181,7 +179,6 @@ def compare(
             times.append(time.perf_counter() - begun)
     references = [pair.reference for pair in pairs]
     p_values = [None, *bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)]
-    settings = [replace(compared.config, seed=0) for compared in runs]
     results = []
     for compared, lines, times, p_value in zip(runs, outputs, seconds, p_values, strict=True):
         scores = [
@@ -197,7 +194,6 @@ def compare(
             Result(
                 name=compared.name,
                 model=compared.config.model,
-                setting=settings.index(replace(compared.config, seed=0)),
                 parameters=sum(weight.numel() for weight in compared.model.parameters()),
                 minutes=metrics[-1]["minutes"],
                 epochs=metrics[-1]["epoch"],
@@ -265,19 +261,10 @@ def format_results(
         for name, each in zip(names, results, strict=True)
     ]
     second = table(("run", "model", *groups), by_length)
-    parts = [
-        table(header, rows),
-        f"p: of the difference in BLEU from {results[0].name}, by paired bootstrap",
-        f"\nBLEU by characters of the source (number of sentences):\n{second}",
-    ]
-    settings = sorted({each.setting for each in results})
-    if len(settings) < len(results):
-        of_seeds = []
-        for setting in settings:
-            group = [each for each in results if each.setting == setting]
-            scores = [each.bleu for each in group]
-            cells = (f"{bleu:.1f}" for bleu in (statistics.mean(scores), min(scores), max(scores)))
-            of_seeds.append((", ".join(each.name for each in group), group[0].model, *cells))
-        third = table(("runs", "model", "BLEU, mean", "lowest", "highest"), of_seeds)
-        parts.append(f"\nRuns that differ in their seed only:\n{third}")
-    return "\n".join(parts)
+    return "\n".join(
+        [
+            table(header, rows),
+            f"p: of the difference in BLEU from {results[0].name}, by paired bootstrap",
+            f"\nBLEU by characters of the source (number of sentences):\n{second}",
+        ]
+    )

@@ -9,6 +9,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +72,8 @@ class ProgramSearch:
                 f"--beam must be that of the program {file}, {self.program.beam_size}, "
                 f"got {beam_size}"
             )
-        self.file, self.length_penalty, self.n_best = file, length_penalty, n_best
+        self.file = file
+        self.options: dict[str, Any] = {"length_penalty": length_penalty, "n_best": n_best}
 
     def __call__(
         self, model: IncrementalDecoder, start: Tensor, *, end_id: int, max_length: list[int]
@@ -82,13 +84,7 @@ class ProgramSearch:
             UserError: If the program was made for other weights.
         """
         try:
-            return self.program.search(
-                model,
-                start,
-                max_length=max_length,
-                length_penalty=self.length_penalty,
-                n_best=self.n_best,
-            )
+            return self.program.search(model, start, max_length=max_length, **self.options)
         except ValueError as error:
             raise UserError(f"--program {self.file}: {error}") from error
 

@@ -21,7 +21,6 @@ from translation.comparison import (
     attention_along,
     check_comparable,
     compare,
-    format_results,
     length_groups,
     names_of,
 )
@@ -84,26 +83,6 @@ def test_each_run_is_tested_against_the_first(
         expected = bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)
         assert [each.p_value for each in results[1:]] == expected
     assert results[-1].p_value == 1.0  # the first one again
-
-
-def test_runs_that_differ_in_their_seed_are_summarised(compared: list[ComparedRun]) -> None:
-    first, config = compared[0], compared[0].config
-    other_seed = replace(first, name="seed1", config=replace(config, seed=1))
-    other_plan = replace(first, name="longer", config=replace(config, epochs=9))
-    contestants = [first, compared[1], other_seed, other_plan]
-    groups, results = compare(contestants, make_corpus(), search=Greedy(), batch_tokens=64)
-    assert [each.setting for each in results] == [0, 1, 0, 3]
-    results = [
-        replace(each, bleu=bleu) for each, bleu in zip(results, (10, 30, 14, 50), strict=True)
-    ]
-    _, table = format_results(groups, results).split("Runs that differ in their seed only:\n")
-    rows = [" ".join(row.split()) for row in table.split("\n")[1:]]
-    assert rows == [
-        "transformer, seed1 transformer 12.0 10.0 14.0",
-        "rnn rnn 30.0 30.0 30.0",
-        "longer transformer 50.0 50.0 50.0",
-    ]
-    assert "seed only" not in format_results(groups, results[:2])
 
 
 def test_the_bootstrap_tells_a_difference_from_chance() -> None:
