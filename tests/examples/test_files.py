@@ -103,7 +103,7 @@ def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
 WRITERS = {
     "src/transformer_blocks/explorer/files.py": "the function that all others call",
     "src/transformer_blocks/explorer/figure.py": "into memory",
-    "src/transformer_blocks/inference/store.py": "files of its own folder, whose names are hashes",
+    "src/transformer_blocks/inference/program.py": "in a temporary folder",
     "examples/common/plots.py": "into memory",
     **dict.fromkeys(
         (
