@@ -14,8 +14,8 @@ The models have the sizes of published ones, and random weights:
   with beam search of 4 beams.
 
 No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for all but
-the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; and ``ours
-unprepared``.
+the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; and
+``ours unprepared``.
 """
 
 import random

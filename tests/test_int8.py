@@ -2,22 +2,23 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.export import Dim
+from torch.export import Dim, ExportedProgram
 
 from transformer_blocks import PreNorm, build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, int8, prepare
-from transformer_blocks.inference.export import compile_ahead_of_time
 from transformer_blocks.inference.int8 import (
     Int8Linear,
     has_compiled_product,
     has_integer_product,
     quantise_rows,
 )
+from transformer_blocks.inference.program import OPTIONS
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -252,27 +253,34 @@ def test_a_program_for_a_single_row_multiplies_the_same_integers(size: int) -> N
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_program_for_a_single_row_keeps_one_byte_for_each_weight() -> None:
+def test_a_program_for_a_single_row_keeps_one_byte_for_each_weight(tmp_path: Path) -> None:
     if not has_integer_product():
         pytest.skip("needs an exact int8 product")
     program = torch.export.export(Int8Linear(nn.Linear(1024, 2048)), (torch.randn(1, 1024),))
-    sizes: list[int] = []
-    compile_ahead_of_time(
-        program, prepack=False, keep=lambda path: sizes.append(path.stat().st_size)
+    _, size = compile_to(tmp_path / "layer.pt2", program)
+    assert 2**21 < size < 2 * 2**21
+
+
+def compile_to(file: Path, program: ExportedProgram) -> tuple[Any, int]:
+    """Compile a program as `save_program` does; return a function and the size of the file."""
+    torch._inductor.aoti_compile_and_package(
+        program, package_path=str(file), inductor_configs=dict(OPTIONS)
     )
-    assert 2**21 < sizes[0] < 2 * 2**21
+    return torch._inductor.aoti_load_package(str(file)), file.stat().st_size
 
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows() -> None:
+def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows(
+    tmp_path: Path,
+) -> None:
     layers = nn.Sequential(Int8Linear(nn.Linear(24, 40)), Int8Linear(nn.Linear(40, 7, bias=False)))
     for rows, others in ((1, [1]), (61, [2, 9, 64])):
         dimensions = None if rows == 1 else ({0: Dim("N")},)
         program = torch.export.export(
             layers.eval(), (torch.randn(rows, 24),), dynamic_shapes=dimensions
         )
-        run = compile_ahead_of_time(program, prepack=False)
+        run, _ = compile_to(tmp_path / f"{rows}.pt2", program)
         for count in others:
             x = torch.randn(count, 24)
-            torch.testing.assert_close(run([x])[0], layers(x), rtol=0, atol=1e-6)
+            torch.testing.assert_close(run(x), layers(x), rtol=0, atol=1e-6)
