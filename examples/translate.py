@@ -12,7 +12,7 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
     python examples/translate.py compare runs/toy runs/rnn
     python examples/translate.py explore --sentence "犬が水を飲みました。"
     python examples/translate.py export --to onnx
-    python examples/translate.py compile            # then: translate --program FILE
+    python examples/translate.py compile            # for translate --program
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python

@@ -311,16 +311,15 @@ def test_a_and_b_have_the_dtype_and_the_device_of_the_layer(dtype: torch.dtype) 
             assert (weight.dtype, weight.device.type) == (dtype, device)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_prepared_model_computes_what_the_adapted_one_does(compiled: bool) -> None:
+def test_a_prepared_model_computes_what_the_adapted_one_does() -> None:
     model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
     with torch.no_grad():
-        fast = prepare(model, compiled=compiled)
+        fast = prepare(model)
         torch.testing.assert_close(fast(x), model(x), rtol=0, atol=1e-5)
     assert not any(isinstance(part, LoraLinear) for part in fast.modules())
     plain = merge_lora(copy.deepcopy(model))
     assert [type(each) for each in fast.modules()] == [
-        type(each) for each in prepare(plain, compiled=compiled).modules()
+        type(each) for each in prepare(plain).modules()
     ]
     assert any(isinstance(part, LoraLinear) for part in model.modules())  # and is not changed
 

@@ -72,9 +72,6 @@ class RelativeBias(DistanceBias):
         >>> import torch
         >>> from transformer_blocks import MultiHeadAttention, RelativeBias
         >>> bias = RelativeBias(num_heads=2)
-        >>> distances = torch.tensor([-500, -128, -100, -40, -2, -1, 0, 1, 2, 40, 500])
-        >>> bias.buckets(distances)  # 16 buckets for each direction
-        tensor([15, 15, 15, 12,  2,  1,  0, 17, 18, 28, 31])
         >>> attention = MultiHeadAttention(16, num_heads=2, attention_function=bias)
         >>> x = torch.zeros(1, 4, 16)  # where all tokens are equal ...
         >>> with torch.no_grad():
