@@ -2,10 +2,10 @@
 
 What takes the time of a decoding step for a few sequences is to read all weights of the model, and
 to call some hundred operators from Python. A *program* is a whole step of the search as one
-compiled function (:class:`~transformer_blocks.inference.step.SearchStep`). ``torch.export`` traces
-it, with symbols for batch size and lengths. AOTInductor, torch's ahead-of-time compiler, makes C++
-code of the trace: it fuses what follows one another, tries several matrix products for each layer
-on this machine, keeps the fastest, and stores the weights in the layout that it reads.
+compiled function: ``SearchStep`` in ``step.py``. ``torch.export`` traces it, with symbols for batch
+size and lengths. AOTInductor, torch's ahead-of-time compiler, makes C++ code of the trace: it fuses
+adjacent operators, tries several matrix products for each layer on this machine, keeps the fastest,
+and stores the weights in the layout that it reads.
 
 The loop around the step is in Python. At each step it reads three numbers for each sequence, which
 say whether its search is over.
