@@ -52,6 +52,8 @@ from transformer_blocks import (
     beam_search,
     build_decoder,
     build_encoder,
+    build_language_model,
+    build_seq2seq,
     fused_attention,
     greedy_search,
     linear_cross_entropy,
@@ -225,6 +227,7 @@ GENERATOR = torch.Generator()
 TOLERANCE = Argument(None, ("0", True, [1.0], -1.0, math.nan, math.inf))
 NORM = made(nn.LayerNorm(D), nn.LayerNorm).or_none()
 ATTENTION = made(attention(), MultiHeadAttention)
+EMBEDDING = made(TokenEmbedding(9, D), TokenEmbedding)
 OF_LAYER = Argument(None, (MultiHeadAttention(D, H), "attention", 1, dict, lambda: nn.Linear))
 LAYERS = Argument([], (nn.Linear, [nn.Linear], "x", 1))
 LABELS = Argument(None, (["a"], [1, 2, 3], 3))
@@ -235,7 +238,10 @@ ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
     **{name: size(D) for name in ("d_model", "d_k")},
     **{name: size(2) for name in ("num_heads", "window", "beam_size", "rank")},
     **{name: size(1) for name in ("num_layers", "step", "n_best", "count", "num_key_value_heads")},
-    **{name: size(9) for name in ("vocabulary_size", "max_length", "warmup_steps")},
+    **{
+        name: size(9)
+        for name in ("vocabulary_size", "source_size", "target_size", "max_length", "warmup_steps")
+    },
     "d_ff": size(12),
     "length": size(3),
     "query_length": size(L),
@@ -267,6 +273,7 @@ ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
     "value": vectors(B, H, S, D // H, width=False),  # of any size
     "keys": KEY,
     "values": KEY,
+    "begin_id": Argument(1, (*INTEGER.invalid, -1)),
     "rows": ROWS,
     "tokens": ids(B, L),
     "documents": ids(B, L),
@@ -304,6 +311,11 @@ BUILT = {
     "residual": BUILT_RESIDUAL,
     **dict.fromkeys(("attention", "cross_attention"), OF_LAYER),
     "feed_forward": Argument(None, (nn.Identity(), "gated", 1, dict, lambda: None)),
+}
+OF_MODELS = {
+    **dict.fromkeys(("embedding", "source_embedding", "target_embedding"), EMBEDDING),
+    **dict.fromkeys(("positions", "output"), NORM),
+    "padding_id": Argument(0, (*INTEGER.invalid, -1)),
 }
 OF_ATTENTION = {"mask": mask(L, S).or_none()}
 OF_HEADS = {"d_k": size(D).or_none()}
@@ -370,6 +382,7 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     **{f"{name}.forward": STEPS for name in ("EncoderLayer", "DecoderLayer")},
     "Encoder.forward": STEPS | {"cache": made(SelfAttentionCache(1), SelfAttentionCache).or_none()},
     "Decoder.forward": STEPS | {"cache": made(decoder_cache(), DecoderCache).or_none()},
+    **{name: {"residual": BUILT_RESIDUAL} for name in ("build_language_model", "build_seq2seq")},
     "build_encoder": BUILT,
     "build_decoder": BUILT,
     "linear_cross_entropy": {
@@ -437,6 +450,16 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     },
     "IncrementalDecoder.replace": {
         "tokens": Argument(torch.ones(1, 2, dtype=torch.int64), ids(1, L + 1).invalid)
+    },
+    **dict.fromkeys(("LanguageModel", "Seq2Seq"), OF_MODELS),
+    "LanguageModel": OF_MODELS
+    | {
+        "decoder": made(encoder(), Encoder),
+        "padding_id": Argument(None, (1.5, "0", True, -1)),
+    },
+    **{
+        f"Seq2Seq.{method}": {"source": ids(B, S), "target": ids(B, L)}
+        for method in ("forward", "loss")
     },
     "left_pad": {
         "prompts": Argument(
@@ -517,6 +540,8 @@ MADE: dict[str, Callable[[], Any]] = {  # an object for the methods of each clas
     "Encoder": encoder,
     "DecoderLayer": lambda: decoder(PreNorm).layers[0],
     "Decoder": lambda: decoder(PreNorm),
+    "LanguageModel": lambda: build_language_model(9, d_model=D, num_heads=H, d_ff=12),
+    "Seq2Seq": lambda: build_seq2seq(9, 9, d_model=D, num_heads=H, d_ff=12),
     "EncoderDecoder": lambda: EncoderDecoder(encoder(), decoder(PreNorm)),
     "KeyValueCache": cache,
     "KeyValueCache.reserve": KeyValueCache,
@@ -557,6 +582,10 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "reproduces",
     ),
     *("Exhibit", "Examination", "examine", "exhibits"),
+    *("LanguageModel.start", "Seq2Seq.start"),  # tested in test_models
+    # Parts of the forward pass of a model.
+    *("LanguageModel.embed", "LanguageModel.hidden"),
+    *("Seq2Seq.embed", "Seq2Seq.hidden", "Seq2Seq.encode"),
     *("save_program", "load_program", "Program"),  # tested in test_inference_program
     *("AttentionFunction", "StepModel"),  # protocols
     *("Generation", "ExplicitAttention", "NonFiniteLogitsError"),

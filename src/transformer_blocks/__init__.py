@@ -38,20 +38,21 @@ The reading order, and the public names of each file or sub-package:
 24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, merge_lora
 25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
     IncrementalDecoder, StepModel, NonFiniteLogitsError
-26. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
+26. :mod:`~transformer_blocks.models`: LanguageModel, Seq2Seq, build_language_model, build_seq2seq
+27. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
     logit_lens, head_patterns, HeadPattern, explain_mask, MaskExplanation, trace_shapes, Trace,
     ablate, check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache,
     check_labels, check_loss, check_search, check_equivalence, Report
-27. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
-28. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
+28. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
+29. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
     SlidingWindowAttention, linear_cross_entropy
-29. :mod:`~transformer_blocks.inference`: prepare, save_program, load_program, Program,
+30. :mod:`~transformer_blocks.inference`: prepare, save_program, load_program, Program,
     PrepackedLinear, Int8Linear
-30. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
+31. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
     DecodingSteps, Arithmetic, reproduces, plot_attention, plot_heads
-31. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
+32. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
 
-Import tools (25 to 27, 29 to 31) from their sub-packages, as in ``from transformer_blocks.interop
+Import tools (25, 27, 28, 30 to 32) from their sub-packages, as in ``from transformer_blocks.interop
 import from_torch``, ``cross_entropy`` from its file, and all other names from this package, which
 also has the three searches and ``record_attention``. The examples in docstrings assume ``import
 torch``, ``import torch.nn.functional as F``, ``from torch import nn``, and the public names.
@@ -158,6 +159,12 @@ from transformer_blocks.generation import (
     beam_search as beam_search,
     greedy_search as greedy_search,
     sample as sample,
+)
+from transformer_blocks.models import (
+    LanguageModel as LanguageModel,
+    Seq2Seq as Seq2Seq,
+    build_language_model as build_language_model,
+    build_seq2seq as build_seq2seq,
 )
 from transformer_blocks.inspection import (
     record_attention as record_attention,

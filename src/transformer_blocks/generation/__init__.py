@@ -45,7 +45,7 @@ Example:
     >>> round(0.53 * 0.5, 2), round(0.45 * 0.97, 2)  # their probabilities
     (0.27, 0.44)
 
-Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
+Next: :mod:`transformer_blocks.models`, whole models that are trained and decoded with.
 """
 
 from transformer_blocks.generation.beam import beam_search

@@ -1,0 +1,434 @@
+r"""Models: a language model and a sequence-to-sequence model, assembled from the blocks.
+
+The blocks map vectors to vectors. A model of tokens adds what stands at the two ends of figure 1:
+embeddings with positional encodings, and an output layer, which computes from each hidden vector a
+logit for every token of the vocabulary. :class:`Seq2Seq` is the whole figure; it translates one
+sequence to another. :class:`LanguageModel` is its right half without the cross-attention, a
+*decoder-only* model; it continues a sequence.
+
+Both are trained by *teacher forcing*. The model reads a known target at once, and is to predict at
+each position the token that follows. Its input and its labels are the same tokens, shifted by one:
+
+=====  =====  ==  ======  ======
+input  <bos>  I   am      hungry
+label  I      am  hungry  <eos>
+=====  =====  ==  ======  ======
+
+``forward`` computes the logits, and ``loss`` their cross-entropy with the labels. ``generate``
+calls one of the searches of :mod:`transformer_blocks.generation`: the model then reads the tokens
+that it has chosen itself.
+
+The classes receive their parts as arguments, so that any part can be replaced.
+:func:`build_language_model` and :func:`build_seq2seq` need only sizes.
+
+Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks._contracts import (
+    Count,
+    DropoutProbability,
+    Factory,
+    Ids,
+    Module,
+    Probability,
+    Size,
+    checked,
+)
+from transformer_blocks.builders import build_decoder, build_encoder
+from transformer_blocks.decoder import Decoder
+from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
+from transformer_blocks.encoder import Encoder
+from transformer_blocks.fast.dropout import Dropout
+from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.masks import padding_mask
+from transformer_blocks.residual import PostNorm, Residual
+
+Options = ParamSpec("Options")
+Found = TypeVar("Found")
+Prompts = Sequence[Sequence[int]]
+Source = Annotated[Tensor, Ids("B S")]
+Target = Annotated[Tensor, Ids("B L")]
+
+
+class TokenModel(nn.Module):
+    """What both models have in common.
+
+    Attributes:
+        positions: Positional encoding, or None.
+        dropout: Dropout of the embeddings (section 5.4).
+        output: Layer from hidden vectors, of shape (..., d_model), to logits, (..., V).
+    """
+
+    positions: nn.Module | None
+    dropout: Dropout
+    output: nn.Module
+
+    def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:
+        """Read prompts, and return the first two arguments of a search.
+
+        Args:
+            prompts: As in :meth:`generate`.
+
+        Returns:
+            The step model, and the start token of each prompt, of shape (N,).
+        """
+        raise NotImplementedError
+
+    def generate(
+        self,
+        prompts: Prompts,
+        search: Callable[Concatenate[IncrementalDecoder, Tensor, Options], Found],
+        *args: Options.args,
+        **options: Options.kwargs,
+    ) -> Found:
+        """Generate what follows each prompt; the prompts of a batch do not affect each other.
+
+        Args:
+            prompts: Token ids of each prompt, of any lengths: the beginning of a text, at least one
+                token; or for a :class:`Seq2Seq` the source.
+            search: :func:`~transformer_blocks.greedy_search`, :func:`~transformer_blocks.sample` or
+                :func:`~transformer_blocks.beam_search`, or a function that is called as they are.
+            args: Further arguments of the search.
+            options: Further arguments of the search, such as ``max_length`` and ``end_id``.
+
+        Returns:
+            What the search returns: for each prompt a
+            :class:`~transformer_blocks.generation.Generation`, or with a beam search a list of
+            them.
+
+        Raises:
+            TypeError: If ``prompts`` are not lists of ids.
+            ValueError: If a prompt of a :class:`LanguageModel` is empty.
+        """
+        with torch.no_grad():
+            return search(*self.start(prompts), *args, **options)
+
+    def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
+        x = embedding(tokens)
+        return self.dropout(x if self.positions is None else self.positions(x, offset=offset))
+
+
+class LanguageModel(TokenModel):
+    """A decoder-only Transformer, which predicts the next token of a text.
+
+    Args:
+        embedding: Maps token ids, of shape (B, L), to vectors, of shape (B, L, d_model); its
+            ``weight`` has the shape (V, d_model).
+        decoder: The stack of layers, an :class:`Encoder`, which is called with ``causal=True``: a
+            decoder layer without cross-attention is an encoder layer.
+        positions: Positional encoding that is added to the embeddings; none if the attention
+            encodes positions itself, as :class:`RotaryPositionalEncoding` does.
+        dropout: Dropout probability of the embeddings (section 5.4).
+        output: Layer from hidden vectors to logits; by default a linear layer that shares the
+            weight of the embedding (section 3.4).
+        padding_id: Id of the padding after texts, which does not contribute to the loss; None if
+            there is none.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If ``dropout`` is out of range.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks import build_language_model, greedy_search
+        >>> model = build_language_model(50, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> def generate(prompts):
+        ...     return model.generate(prompts, greedy_search, max_length=4, end_id=None)
+        >>> together = generate([[5, 6, 7], [8]])
+        >>> together[1].tokens == generate([[8]])[0].tokens  # the same continuation as alone
+        True
+    """
+
+    @checked
+    def __init__(
+        self,
+        embedding: Module[nn.Module],
+        decoder: Module[Encoder],
+        *,
+        positions: nn.Module | None = None,
+        dropout: DropoutProbability = 0.0,
+        output: nn.Module | None = None,
+        padding_id: Count | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.positions, self.dropout = embedding, positions, Dropout(dropout)
+        self.decoder, self.padding_id = decoder, padding_id
+        self.output = _tied(embedding) if output is None else output
+
+    def embed(self, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
+        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
+
+        If the rows have different positions, ``offset`` has the shape (B,).
+        """
+        return self._embed(self.embedding, tokens, offset)
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Compute the inputs of the output layer, of shape (B, L, d_model)."""
+        return self.decoder(self.embed(tokens), causal=True)
+
+    @checked
+    def forward(self, tokens: Target) -> Tensor:
+        """Compute the logits of the token that follows each token.
+
+        Padding after a text needs no mask: the causal mask hides it from the text.
+
+        Args:
+            tokens: Token ids, of shape (B, L).
+
+        Returns:
+            Logits, of shape (B, L, V).
+        """
+        return self.output(self.hidden(tokens))
+
+    @checked
+    def loss(self, tokens: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
+        """Compute the mean cross-entropy of each token after those before it.
+
+        Args:
+            tokens: Token ids, int64, of shape (B, L).
+            label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`.
+
+        Returns:
+            The loss, a scalar.
+        """
+        return _loss(self(tokens[:, :-1]), tokens[:, 1:], self.padding_id, label_smoothing)
+
+    def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
+        tokens, lengths = left_pad(prompts)
+        if not all(lengths):
+            raise ValueError("prompts must have at least one token each, got an empty one")
+        tokens = tokens.to(next(self.parameters()).device)
+        cache = self.decoder.new_cache()
+        model = IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
+        model.prefill(tokens[:, :-1], lengths=[length - 1 for length in lengths])
+        return model, tokens[:, -1:].flatten()
+
+
+class Seq2Seq(TokenModel):
+    """The Transformer of figure 1, which predicts the next token of a target from its source.
+
+    Args:
+        source_embedding: Maps source token ids, of shape (B, S), to vectors, (B, S, d_model).
+        target_embedding: Maps target token ids to vectors; its ``weight`` has the shape
+            (V, d_model). It may be the same module, if both sides have one vocabulary.
+        encoder: The stack that maps the source to the memory.
+        decoder: The stack that attends to the target so far and to the memory.
+        positions: Positional encoding that is added to the embeddings; none if the attention
+            encodes positions itself.
+        dropout: Dropout probability of the embeddings (section 5.4).
+        output: Layer from hidden vectors to logits; by default a linear layer that shares the
+            weight of the target embedding (section 3.4).
+        padding_id: Id of the padding after sources and targets.
+        begin_id: Id of the token before each target.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If ``dropout`` is out of range.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks import beam_search, build_seq2seq
+        >>> model = build_seq2seq(30, 40, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> def translate(sources):
+        ...     return model.generate(sources, beam_search, beam_size=3, max_length=5, end_id=2)
+        >>> together = translate([[5, 6, 7], [8, 9]])
+        >>> together[1][0].tokens == translate([[8, 9]])[0][0].tokens  # the same as alone
+        True
+    """
+
+    @checked
+    def __init__(
+        self,
+        source_embedding: Module[nn.Module],
+        target_embedding: Module[nn.Module],
+        encoder: Module[Encoder],
+        decoder: Module[Decoder],
+        *,
+        positions: nn.Module | None = None,
+        dropout: DropoutProbability = 0.0,
+        output: nn.Module | None = None,
+        padding_id: Count = 0,
+        begin_id: Count = 1,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.target_embedding = source_embedding, target_embedding
+        self.positions, self.dropout = positions, Dropout(dropout)
+        self.encoder, self.decoder = encoder, decoder
+        self.output = _tied(target_embedding) if output is None else output
+        self.padding_id, self.begin_id = padding_id, begin_id
+
+    def embed(self, target: Tensor, offset: int = 0) -> Tensor:
+        """Embed target tokens, of shape (B, L), the first of them at position ``offset``."""
+        return self._embed(self.target_embedding, target, offset)
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode the source, of shape (B, S), padded at the end.
+
+        Returns:
+            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
+        """
+        mask = padding_mask(source, self.padding_id)
+        return self.encoder(self._embed(self.source_embedding, source), mask=mask), mask
+
+    def hidden(self, source: Tensor, target: Tensor) -> Tensor:
+        """Compute the inputs of the output layer, of shape (B, L, d_model)."""
+        memory, mask = self.encode(source)
+        return self.decoder(self.embed(target), memory, memory_mask=mask)
+
+    @checked
+    def forward(self, source: Source, target: Target) -> Tensor:
+        """Compute the logits of the token that follows each target token.
+
+        Padding after the target needs no mask: the causal mask hides it from the target.
+
+        Args:
+            source: Source token ids, padded at the end, of shape (B, S).
+            target: Target token ids, begin token first, of shape (B, L).
+
+        Returns:
+            Logits, of shape (B, L, V).
+        """
+        return self.output(self.hidden(source, target))
+
+    @checked
+    def loss(self, source: Source, target: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
+        """Compute the mean cross-entropy of each target token after those before it.
+
+        Args:
+            source: Source token ids, padded at the end, of shape (B, S).
+            target: Target token ids from the begin token to the end token, int64, padded at the
+                end, of shape (B, L).
+            label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`; the paper uses
+                0.1.
+
+        Returns:
+            The loss, a scalar, to which padding does not contribute.
+        """
+        logits = self(source, target[:, :-1])
+        return _loss(logits, target[:, 1:], self.padding_id, label_smoothing)
+
+    def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
+        _, lengths = left_pad(prompts)
+        longest = max(lengths, default=0)
+        rows = [[*ids, *[self.padding_id] * (longest - len(ids))] for ids in prompts]
+        source = torch.tensor(rows, dtype=torch.int64, device=next(self.parameters()).device)
+        memory, mask = self.encode(source.view(len(rows), longest))
+        cache = self.decoder.new_cache(memory, memory_mask=mask)
+        model = IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
+        return model, source.new_full((len(rows),), self.begin_id)
+
+
+@checked
+def build_language_model(
+    vocabulary_size: Size,
+    *,
+    num_layers: Size = 6,
+    d_model: Size = 512,
+    num_heads: Size = 8,
+    d_ff: Size = 2048,
+    dropout: DropoutProbability = 0.1,
+    residual: Factory[Callable[..., Residual]] = PostNorm,
+) -> LanguageModel:
+    """Build a decoder-only model with the paper's parts.
+
+    Args:
+        vocabulary_size: V, the number of token ids.
+        num_layers: Number of layers.
+        d_model: Size of the hidden vectors between the layers.
+        num_heads: Number of attention heads of each layer.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of the embeddings and of the output of each sublayer.
+        residual: As in :func:`build_encoder`.
+
+    Returns:
+        The model, which has no padding.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If a size or probability is out of range, or ``num_heads`` does not divide
+            ``d_model``.
+
+    Example:
+        >>> from transformer_blocks import build_language_model
+        >>> model = build_language_model(100, num_layers=2, d_model=16, num_heads=4, d_ff=32)
+        >>> model.output.weight is model.embedding.weight  # the two ends share their weights
+        True
+    """
+    sizes = dict[str, Any](num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
+    return LanguageModel(
+        TokenEmbedding(vocabulary_size, d_model),
+        build_encoder(**sizes, dropout=dropout, residual=residual),
+        positions=SinusoidalPositionalEncoding(d_model),
+        dropout=dropout,
+    )
+
+
+@checked
+def build_seq2seq(
+    source_size: Size,
+    target_size: Size,
+    *,
+    num_layers: Size = 6,
+    d_model: Size = 512,
+    num_heads: Size = 8,
+    d_ff: Size = 2048,
+    dropout: DropoutProbability = 0.1,
+    residual: Factory[Callable[..., Residual]] = PostNorm,
+) -> Seq2Seq:
+    """Build the model of figure 1 with the paper's parts, and its base sizes as defaults.
+
+    Args:
+        source_size: Number of token ids of the source.
+        target_size: V, the number of token ids of the target.
+        num_layers: Number of layers of the encoder, and of the decoder.
+        d_model: Size of the hidden vectors between the layers.
+        num_heads: Number of attention heads of each layer.
+        d_ff: Inner size of the feed-forward networks.
+        dropout: Dropout probability of the embeddings and of the output of each sublayer.
+        residual: As in :func:`build_encoder`.
+
+    Returns:
+        The model. Id 0 is padding, and id 1 begins each target.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If a size or probability is out of range, or ``num_heads`` does not divide
+            ``d_model``.
+
+    Example:
+        >>> from transformer_blocks import build_seq2seq
+        >>> model = build_seq2seq(30, 40, num_layers=2, d_model=16, num_heads=4, d_ff=32)
+        >>> model.output.weight is model.target_embedding.weight
+        True
+    """
+    sizes = dict[str, Any](num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
+    return Seq2Seq(
+        TokenEmbedding(source_size, d_model),
+        TokenEmbedding(target_size, d_model),
+        build_encoder(**sizes, dropout=dropout, residual=residual),
+        build_decoder(**sizes, dropout=dropout, residual=residual),
+        positions=SinusoidalPositionalEncoding(d_model),
+        dropout=dropout,
+    )
+
+
+def _tied(embedding: Any) -> nn.Linear:
+    """Return an output layer that shares the weight of an embedding (section 3.4)."""
+    vocabulary_size, d_model = embedding.weight.shape
+    output = nn.Linear(d_model, vocabulary_size, bias=False)
+    output.weight = embedding.weight
+    return output
+
+
+def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
+    """Compute the mean cross-entropy of labels, of shape (B, L), except for padding."""
+    is_token = slice(None) if padding_id is None else labels != padding_id
+    logits, labels = logits[is_token].flatten(0, -2), labels[is_token].flatten()
+    return F.cross_entropy(logits, labels, label_smoothing=label_smoothing)

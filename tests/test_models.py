@@ -1,0 +1,242 @@
+"""The two models: their logits, their loss, and what they generate."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, assert_type
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    EncoderDecoder,
+    LanguageModel,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PreNorm,
+    RotaryPositionalEncoding,
+    Seq2Seq,
+    TokenEmbedding,
+    beam_search,
+    build_encoder,
+    build_language_model,
+    build_seq2seq,
+    greedy_search,
+    padding_mask,
+    sample,
+)
+from transformer_blocks.generation import Generation
+from transformer_blocks.inference import prepare
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+PROMPTS = [[5, 6, 7, 3], [8], [9, 4]]
+SEARCHES: dict[str, Callable[..., Any]] = {
+    "greedy": greedy_search,
+    "beams": partial(beam_search, beam_size=3, n_best=3),
+    "sampling": sample,
+}
+
+
+def rotary_model() -> LanguageModel:
+    """Build a model whose positions are in the attention, and whose output layer has a bias."""
+    stack = build_encoder(
+        **SIZES,
+        residual=PreNorm,
+        attention=lambda: MultiHeadAttention(16, 4, transforms=[RotaryPositionalEncoding(4)]),
+    )
+    return LanguageModel(TokenEmbedding(20, 16), stack, output=nn.Linear(16, 20)).eval()
+
+
+def learned_model() -> LanguageModel:
+    """Build a model with learned positions."""
+    positions = LearnedPositionalEncoding(16, max_length=12)
+    return LanguageModel(TokenEmbedding(20, 16), build_encoder(**SIZES), positions=positions).eval()
+
+
+def sinusoidal_model() -> LanguageModel:
+    """Build a model from its sizes."""
+    return build_language_model(20, **SIZES).eval()
+
+
+def translator() -> Seq2Seq:
+    """Build a sequence-to-sequence model from its sizes."""
+    return build_seq2seq(20, 30, **SIZES).eval()
+
+
+LANGUAGE_MODELS = [sinusoidal_model, learned_model, rotary_model]
+language_models = pytest.mark.parametrize("new_model", LANGUAGE_MODELS)
+every_model = pytest.mark.parametrize("new_model", [*LANGUAGE_MODELS, translator])
+
+
+@language_models
+@torch.no_grad()
+def test_a_later_token_changes_no_earlier_logit(new_model: Callable[[], LanguageModel]) -> None:
+    model, tokens = new_model(), torch.tensor([[3, 1, 4, 1, 5]])
+    before = model(tokens)
+    tokens[0, 3] = 9
+    after = model(tokens)
+    assert before.shape == (1, 5, 20)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert (before[:, 3:] != after[:, 3:]).any(-1).all()
+
+
+@language_models
+@torch.no_grad()
+def test_greedy_tokens_are_those_of_full_passes(new_model: Callable[[], LanguageModel]) -> None:
+    model = new_model()
+    found = model.generate(PROMPTS, greedy_search, max_length=6, end_id=None)
+    for prompt, each in zip(PROMPTS, found, strict=True):
+        tokens = list(prompt)
+        for _ in range(6):
+            tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
+        assert each.tokens == tokens[len(prompt) :]
+
+
+@torch.no_grad()
+def test_greedy_targets_are_those_of_full_passes() -> None:
+    model = translator()
+    found = model.generate(PROMPTS, greedy_search, max_length=6, end_id=None)
+    for source, each in zip(PROMPTS, found, strict=True):
+        target = [model.begin_id]
+        for _ in range(6):
+            logits = model(torch.tensor([source]), torch.tensor([target]))
+            target.append(int(logits[0, -1].argmax()))
+        assert each.tokens == target[1:]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@every_model
+def test_a_prompt_has_the_same_result_in_any_batch(
+    new_model: Callable[[], LanguageModel | Seq2Seq], search: str
+) -> None:
+    model = new_model()
+
+    def generate(numbers: list[int]) -> list[list[Generation]]:
+        options: dict[str, Any] = {"max_length": 5, "end_id": [2, 10]}
+        if search == "sampling":
+            seeds = [torch.Generator().manual_seed(number) for number in numbers]
+            options["generator"] = seeds
+        prompts = [PROMPTS[number] for number in numbers]
+        found = model.generate(prompts, SEARCHES[search], **options)
+        return found if search == "beams" else [[each] for each in found]
+
+    together = generate([0, 1, 2])
+    for number, expected in enumerate(together):
+        (alone,) = generate([number])
+        assert [each.tokens for each in alone] == [each.tokens for each in expected]
+        for one, other in zip(alone, expected, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@torch.no_grad()
+def test_the_model_of_figure_1_is_composed_of_its_parts() -> None:
+    model = translator()
+    source, target = torch.tensor([[5, 6, 7], [8, 0, 0]]), torch.tensor([[1, 9, 9], [1, 4, 0]])
+    positions: Any = model.positions
+    hidden = EncoderDecoder(model.encoder, model.decoder)(
+        positions(model.source_embedding(source)),
+        positions(model.target_embedding(target)),
+        source_mask=padding_mask(source),
+    )
+    embedding: Any = model.target_embedding
+    torch.testing.assert_close(model(source, target), hidden @ embedding.weight.T)
+
+
+@torch.no_grad()
+def test_padding_changes_neither_logits_nor_loss() -> None:
+    model = translator()
+    source, target = torch.tensor([[5, 6, 7]]), torch.tensor([[1, 9, 4, 2]])
+    padded = F.pad(source, (0, 2)), F.pad(target, (0, 3))
+    torch.testing.assert_close(model(*padded)[:, :4], model(source, target))
+    torch.testing.assert_close(model.loss(*padded), model.loss(source, target))
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_loss_is_the_mean_over_all_tokens_but_the_first(label_smoothing: float) -> None:
+    embedding, stack = TokenEmbedding(20, 16), build_encoder(**SIZES, dropout=0.0)
+    model = LanguageModel(embedding, stack, padding_id=0)
+    texts = [[3, 1, 4, 1, 5], [9, 2, 6]]
+    tokens = torch.tensor([[*text, *[0] * (5 - len(text))] for text in texts])
+    losses: list[Tensor] = []
+    for text in texts:
+        log_probabilities = model(torch.tensor([text]))[0].log_softmax(-1)
+        for each, label in zip(log_probabilities, text[1:], strict=False):
+            smooth = -each.mean() * label_smoothing
+            losses.append(smooth - (1.0 - label_smoothing) * each[label])
+    loss = model.loss(tokens, label_smoothing=label_smoothing)
+    torch.testing.assert_close(loss, torch.stack(losses).mean())
+    without_padding = LanguageModel(embedding, stack)  # id 0 is a token like any other
+    assert not torch.allclose(without_padding.loss(tokens, label_smoothing=label_smoothing), loss)
+
+
+@pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
+def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> None:
+    model = new_model()
+    embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
+    assert model.output.weight is embedding.weight
+    model.loss(*(torch.tensor([[3, 4, 5]]),) * (1 if isinstance(model, LanguageModel) else 2))
+    other = nn.Linear(16, 20)
+    assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
+
+
+@every_model
+def test_every_parameter_has_a_gradient(new_model: Callable[[], Any]) -> None:
+    model, tokens = new_model(), torch.tensor([[3, 4, 5], [1, 6, 7]])
+    loss = model.loss(tokens) if isinstance(model, LanguageModel) else model.loss(tokens, tokens)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        if "key_projection.bias" not in name:  # which no softmax depends on
+            assert parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("new_model", [build_language_model, partial(build_seq2seq, 20)])
+def test_dropout_applies_to_embeddings_in_training(new_model: Callable[..., Any]) -> None:
+    model = new_model(20, **SIZES, dropout=0.5)
+    tokens = torch.tensor([[3, 4, 5]])
+    assert not torch.equal(model.embed(tokens), model.embed(tokens))
+    assert torch.equal(model.eval().embed(tokens), model.embed(tokens))
+
+
+@every_model
+def test_a_prepared_model_generates_the_same(new_model: Callable[[], Any]) -> None:
+    model = new_model()
+    options: dict[str, Any] = {"beam_size": 2, "max_length": 5, "end_id": 2}
+    expected = model.generate(PROMPTS, beam_search, **options)
+    found = prepare(model).generate(PROMPTS, beam_search, **options)
+    assert [[each.tokens for each in beams] for beams in found] == [
+        [each.tokens for each in beams] for beams in expected
+    ]
+
+
+@every_model
+def test_no_prompts_give_no_results(new_model: Callable[[], Any]) -> None:
+    assert new_model().generate([], greedy_search, max_length=3, end_id=None) == []
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="prompts must have at least one token each"):
+        sinusoidal_model().generate([[3], []], greedy_search, max_length=3, end_id=None)
+
+
+@every_model
+def test_prompts_are_lists_of_ids(new_model: Callable[[], Any]) -> None:
+    for prompts in ("text", ["text"], [3, 4], [[0.5]]):
+        with pytest.raises(TypeError, match="prompts"):
+            new_model().generate(prompts, greedy_search, max_length=3, end_id=None)
+
+
+@every_model
+def test_generation_in_training_mode_warns(new_model: Callable[[], Any]) -> None:
+    with pytest.warns(UserWarning, match="call eval"):
+        new_model().train().generate(PROMPTS, greedy_search, max_length=3, end_id=None)
+
+
+def test_a_type_checker_knows_what_generate_returns() -> None:
+    model = translator()
+    greedy = model.generate(PROMPTS, greedy_search, end_id=2, max_length=3)
+    beams = sinusoidal_model().generate(PROMPTS, beam_search, beam_size=2, end_id=2, max_length=3)
+    assert_type(greedy, list[Generation])
+    assert_type(beams, list[list[Generation]])
+    assert len(greedy) == len(beams) == len(PROMPTS)
