@@ -276,6 +276,7 @@ ARGUMENTS: dict[str, Argument] = {  # of all calls, where OF_CALLS has no other
     "begin_id": Argument(1, (*INTEGER.invalid, -1)),
     "rows": ROWS,
     "tokens": ids(B, L),
+    "lengths": ids(B),
     "documents": ids(B, L),
     "key_documents": ids(B, S).or_none(),
     "offset": Argument(

@@ -16,6 +16,7 @@ from transformer_blocks import (
     causal_mask,
     document_mask,
     format_mask,
+    length_mask,
     padding_mask,
     sliding_window_mask,
 )
@@ -37,6 +38,7 @@ def test_a_causal_mask_is_square_by_default() -> None:
 def test_masks_are_built_on_the_requested_device() -> None:
     assert causal_mask(2, device="meta").is_meta
     assert padding_mask(torch.zeros(2, 3, dtype=torch.int64, device="meta")).is_meta
+    assert length_mask(torch.zeros(2, dtype=torch.int64, device="meta"), 3).is_meta
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8], ids=str)
@@ -44,6 +46,16 @@ def test_a_padding_mask_hides_exactly_the_padding(dtype: torch.dtype) -> None:
     tokens = torch.tensor([[5, 0, 7], [0, 0, 3]], dtype=dtype)
     assert padding_mask(tokens).tolist() == [[[[False, True, False]]], [[[True, True, False]]]]
     assert padding_mask(tokens, padding_id=7).sum() == 1
+
+
+@given(st.lists(st.integers(0, 6), max_size=4), st.integers(1, 6))
+def test_a_length_mask_is_the_padding_mask_of_sequences_of_these_lengths(
+    lengths: list[int], max_length: int
+) -> None:
+    tokens = torch.tensor([[i < length for i in range(max_length)] for length in lengths])
+    tokens = tokens.view(len(lengths), max_length).int()
+    mask = length_mask(torch.tensor(lengths, dtype=torch.int64), max_length)
+    assert torch.equal(mask, padding_mask(tokens))
 
 
 @given(st.data())
@@ -121,6 +133,7 @@ def test_masks_are_built_in_compiled_code() -> None:
         lambda n: causal_mask(n, 6),
         lambda n: sliding_window_mask(n, 6, window=2),
         lambda n: padding_mask(ids[:, :n]),
+        lambda n: length_mask(ids[0], n),
         lambda n: document_mask(ids[:, :n]),
     ]
     for build in builders:

@@ -11,8 +11,8 @@ The reading order, and the public names of each file or sub-package:
 
 1. :mod:`~transformer_blocks.embedding`: TokenEmbedding, SinusoidalPositionalEncoding,
    sinusoidal_table, LearnedPositionalEncoding
-2. :mod:`~transformer_blocks.masks`: causal_mask, padding_mask, sliding_window_mask, document_mask,
-   format_mask
+2. :mod:`~transformer_blocks.masks`: causal_mask, padding_mask, length_mask, sliding_window_mask,
+   document_mask, format_mask
 3. :mod:`~transformer_blocks.attention`: scaled_dot_product_attention, attention_weights,
    AttentionFunction
 4. :mod:`~transformer_blocks.multi_head`: MultiHeadAttention, SingleHeadAttention, QueryKeyTransform
@@ -73,6 +73,7 @@ from transformer_blocks.masks import (
     causal_mask as causal_mask,
     document_mask as document_mask,
     format_mask as format_mask,
+    length_mask as length_mask,
     padding_mask as padding_mask,
     sliding_window_mask as sliding_window_mask,
 )

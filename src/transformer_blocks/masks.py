@@ -13,7 +13,8 @@ with ``|``: a position is masked if one mask *or* the other masks it.
 
 The rows of a mask are queries, its columns are keys. Its shape is (L, S), the same for the whole
 batch and all heads, or (B, H, L, S), where B, H and L may be 1 to broadcast. A mask of shape (B, S)
-would be read as (L, S) if B equals L: :func:`padding_mask` returns (B, 1, 1, S).
+would be read as (L, S) if B equals L: :func:`padding_mask` and :func:`length_mask` return
+(B, 1, 1, S).
 
 **Fully masked rows give zeros.** If every key of a query is masked, its attention weights and its
 output (before the output projection) are zero, not NaN, and the gradients are finite. This holds in
@@ -86,6 +87,8 @@ def causal_mask(
 def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: int = 0) -> Tensor:
     """Build a padding mask: no query attends to padding, which fills up shorter sequences.
 
+    For sequences without token ids, such as time series, :func:`length_mask` builds the same mask.
+
     Args:
         tokens: Token ids of a padded batch, of shape (B, S).
         padding_id: Id of the padding token.
@@ -115,6 +118,46 @@ def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: int = 0) -> 
 
 
 @checked
+def length_mask(lengths: Annotated[Tensor, Ids("B")], max_length: Size) -> Tensor:
+    """Build a padding mask from lengths: no query attends to positions after the end of a sequence.
+
+    It is :func:`padding_mask` for sequences that are no text, such as time series, whose padding
+    has no id. (TensorFlow's ``sequence_mask`` has the opposite rule: True marks real positions.)
+
+    Args:
+        lengths: Length of each sequence, of shape (B,). A sequence of length 0 is fully masked.
+        max_length: S, the length of the padded batch, usually ``x.shape[1]``. A sequence that is
+            as long or longer has no masked position.
+
+    Returns:
+        Boolean mask of shape (B, 1, 1, S), the same for all heads and queries; True hides. It is on
+        the device of ``lengths``.
+
+    Raises:
+        TypeError: If ``lengths`` is not an integer tensor, or ``max_length`` is not an integer.
+        ValueError: If ``lengths`` has another shape, or ``max_length`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks import build_encoder, format_mask, length_mask
+        >>> series, lengths = torch.randn(2, 5, 16), torch.tensor([5, 2])
+        >>> mask = length_mask(lengths, 5)
+        >>> print(format_mask(mask[1:]))
+        all sequences, all heads
+           0 1 2 3 4
+        *  . . x x x
+        >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> before = encoder(series, mask=mask)
+        >>> series[1, 2:] += 1.0  # change the padding of the second series ...
+        >>> after = encoder(series, mask=mask)
+        >>> torch.equal(before[1, :2], after[1, :2])  # ... its two outputs do not change
+        True
+    """
+    positions = torch.arange(max_length, device=lengths.device)
+    return (positions >= lengths[:, None])[:, None, None, :]
+
+
+@checked
 def sliding_window_mask(
     query_length: Size,
     key_length: Size | None = None,
@@ -122,7 +165,10 @@ def sliding_window_mask(
     window: Size,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Build a two-sided sliding-window mask: attend to positions less than ``window`` away.
+    """Build a two-sided sliding-window mask: attend to ``window - 1`` positions before and after.
+
+    For a causal window, add ``| causal_mask(L)``, or pass ``causal=True`` to the attention: a
+    position then attends to the last ``window`` positions, itself included.
 
     With a window, the cost of attention can grow linearly with the length instead of
     quadratically, and information still crosses longer distances, since each layer of a stack
@@ -132,9 +178,8 @@ def sliding_window_mask(
     scores are computed, and then some of them are masked.
     :class:`~transformer_blocks.SlidingWindowAttention` computes those in the window alone.
 
-    With causal attention, by ``causal=True`` or ``| causal_mask(L)``, a position attends to the
-    last ``window`` positions, itself included. The last query has the position of the last key: a
-    decoding step with a cache uses ``sliding_window_mask(1, cache.length + 1, window=w)``.
+    The last query has the position of the last key: a decoding step with a cache uses
+    ``sliding_window_mask(1, cache.length + 1, window=w)``.
 
     Args:
         query_length: L, the number of queries.
@@ -152,13 +197,13 @@ def sliding_window_mask(
 
     Example:
         >>> from transformer_blocks import causal_mask, format_mask, sliding_window_mask
-        >>> print(format_mask(sliding_window_mask(4, window=2)))
+        >>> print(format_mask(sliding_window_mask(4, window=2)))  # two-sided
            0 1 2 3
         0  . . x x
         1  . . . x
         2  x . . .
         3  x x . .
-        >>> print(format_mask(sliding_window_mask(4, window=2) | causal_mask(4)))
+        >>> print(format_mask(sliding_window_mask(4, window=2) | causal_mask(4)))  # causal
            0 1 2 3
         0  . x x x
         1  . . x x
