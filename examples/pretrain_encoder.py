@@ -37,6 +37,7 @@ from transformer_blocks import (
     LearnedPositionalEncoding,
     TokenEmbedding,
     build_encoder,
+    mean_pool,
     padding_mask,
 )
 from transformer_blocks.explorer.files import write_atomically
@@ -164,8 +165,7 @@ class Classifier(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Compute the logits of the habitats: (B, L) to (B, habitats)."""
-        is_word = (tokens != PAD).unsqueeze(-1)
-        return self.output((self.model.encode(tokens) * is_word).sum(1) / is_word.sum(1))
+        return self.output(mean_pool(self.model.encode(tokens), mask=padding_mask(tokens)))
 
 
 def masked_loss(logits: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:

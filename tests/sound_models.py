@@ -19,6 +19,7 @@ from transformer_blocks import (
     TokenEmbedding,
     build_decoder,
     build_encoder,
+    mean_pool,
     padding_mask,
 )
 from transformer_blocks.generation import IncrementalDecoder
@@ -65,11 +66,9 @@ class OurEncoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.positions(self.embedding(tokens))
-        x = self.encoder(x, mask=padding_mask(tokens))
-        if not self.pooled:
-            return x
-        real = (tokens != 0)[..., None].to(x)
-        return (x * real).sum(1) / real.sum(1)
+        mask = padding_mask(tokens)
+        x = self.encoder(x, mask=mask)
+        return mean_pool(x, mask=mask) if self.pooled else x
 
 
 class OurLanguageModel(nn.Module):

@@ -37,6 +37,7 @@ LEVELS = {
     "variants.explicit": 3,
     "variants.gated_feed_forward": 3,
     "variants.lora": 1,
+    "variants.pooling": 1,
     "fast.sliding_window": 4,
     "variants.additive": 4,
     "variants.alibi": 4,

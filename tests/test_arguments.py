@@ -384,6 +384,13 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     "Encoder.forward": STEPS | {"cache": made(SelfAttentionCache(1), SelfAttentionCache).or_none()},
     "Decoder.forward": STEPS | {"cache": made(decoder_cache(), DecoderCache).or_none()},
     **{name: {"residual": BUILT_RESIDUAL} for name in ("build_language_model", "build_seq2seq")},
+    **{
+        f"{name}_pool": {
+            "x": vectors(B, L, D, width=False, weights=False),
+            "mask": Argument(None, (torch.zeros(B, 1, 1, L), *SELF.invalid)),
+        }
+        for name in ("mean", "first", "last")
+    },
     "build_encoder": BUILT,
     "build_decoder": BUILT,
     "linear_cross_entropy": {

@@ -26,6 +26,7 @@ from pretrained.pooling import Pooling, read_modules
 from pretrained.roberta_model import Roberta
 from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
+from transformer_blocks import padding_mask
 from transformer_blocks.inference import prepare
 
 PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
@@ -106,7 +107,7 @@ class SentenceEncoder:
         for chosen, tokens in make_batches(
             encoded, batch_tokens, padding_id=padding_id, device=weight.device
         ):
-            vectors[chosen] = self.pooling(self.model(tokens), tokens != padding_id)
+            vectors[chosen] = self.pooling(self.model(tokens), padding_mask(tokens, padding_id))
         if not vectors.isfinite().all():
             raise UserError("sentence vectors must be finite: the model's weights are too large")
         return vectors

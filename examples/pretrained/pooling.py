@@ -20,26 +20,13 @@ from torch import Tensor, nn
 from common.errors import UserError
 from pretrained.loading import Config, read_json, shown
 from pretrained.weights import Origin, load_model
+from transformer_blocks import first_pool, mean_pool
 
-
-def first(states: Tensor, real: Tensor) -> Tensor:
-    """Return the hidden state of the first token, [CLS]."""
-    return states[:, 0]
-
-
-def mean(states: Tensor, real: Tensor) -> Tensor:
-    """Return the mean over the tokens."""
-    total = states.masked_fill(~real[:, :, None], 0.0).sum(dim=1)
-    return total / real.sum(dim=1, keepdim=True)
-
-
-POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    **dict.fromkeys(("cls", "pooling_mode_cls_token"), first),
-    **dict.fromkeys(("mean", "pooling_mode_mean_tokens"), mean),
+POOLINGS: dict[str, Callable[..., Tensor]] = {
+    **dict.fromkeys(("cls", "pooling_mode_cls_token"), first_pool),
+    **dict.fromkeys(("mean", "pooling_mode_mean_tokens"), mean_pool),
 }
-"""The poolings by their published names, newer and older ones. Each is a function of the hidden
-states, of shape (B, L, d_model), and a mask, of shape (B, L), that is True at tokens and False at
-padding. It returns one vector for each sequence, of shape (B, d_model)."""
+"""The poolings by their published names, newer and older ones."""
 
 DENSE_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
@@ -69,21 +56,21 @@ class Pooling:
         size: Number of features of the resulting vector.
     """
 
-    pool: Callable[[Tensor, Tensor], Tensor]
+    pool: Callable[..., Tensor]
     layers: nn.Sequential
     size: int
 
-    def __call__(self, states: Tensor, real: Tensor) -> Tensor:
+    def __call__(self, states: Tensor, mask: Tensor) -> Tensor:
         """Compute the vector of each sentence.
 
         Args:
             states: Hidden states from the encoder, of shape (B, L, d_model).
-            real: Mask that is True at tokens and False at padding, of shape (B, L).
+            mask: Padding mask of the tokens, of shape (B, 1, 1, L).
 
         Returns:
             Sentence vectors, of shape (B, size).
         """
-        vectors: Tensor = self.layers(self.pool(states, real))
+        vectors: Tensor = self.layers(self.pool(states, mask=mask))
         return vectors
 
     @classmethod
@@ -141,10 +128,10 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def _read_mode(path: Path, d_model: int) -> Callable[[Tensor, Tensor], Tensor]:
+def _read_mode(path: Path, d_model: int) -> Callable[..., Tensor]:
     """Read the pooling; in older files, each has a setting that is true or false."""
     if not path.exists():
-        return mean
+        return mean_pool
     config = Config(path)
     config.expect(
         word_embedding_dimension=d_model, embedding_dimension=d_model, include_prompt=True

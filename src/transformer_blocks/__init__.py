@@ -35,24 +35,25 @@ The reading order, and the public names of each file or sub-package:
 21. :mod:`~transformer_blocks.variants.grouped_query`: GroupedQueryAttention
 22. :mod:`~transformer_blocks.variants.gated_feed_forward`: GatedFeedForward
 23. :mod:`~transformer_blocks.variants.sandwich_norm`: SandwichNorm
-24. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, merge_lora
-25. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
+24. :mod:`~transformer_blocks.variants.pooling`: mean_pool, first_pool, last_pool
+25. :mod:`~transformer_blocks.variants.lora`: add_lora, LoraLinear, merge_lora
+26. :mod:`~transformer_blocks.generation`: greedy_search, beam_search, sample, Generation, left_pad,
     IncrementalDecoder, StepModel, NonFiniteLogitsError
-26. :mod:`~transformer_blocks.models`: LanguageModel, Seq2Seq, build_language_model, build_seq2seq
-27. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
+27. :mod:`~transformer_blocks.models`: LanguageModel, Seq2Seq, build_language_model, build_seq2seq
+28. :mod:`~transformer_blocks.inspection`: record_attention, record_projections, Projections,
     logit_lens, head_patterns, HeadPattern, explain_mask, MaskExplanation, trace_shapes, Trace,
     ablate, check_soundness, assert_sound, Soundness, check_causal, check_padding, check_cache,
     check_labels, check_loss, check_search, check_equivalence, Report
-28. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
-29. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
+29. :mod:`~transformer_blocks.interop`: from_torch, to_torch, assert_equivalent, load_weights
+30. :mod:`~transformer_blocks.fast`: faster forms; fused_attention, packed_mask, Dropout,
     SlidingWindowAttention, linear_cross_entropy
-30. :mod:`~transformer_blocks.inference`: prepare, save_program, load_program, Program,
+31. :mod:`~transformer_blocks.inference`: prepare, save_program, load_program, Program,
     PrepackedLinear, Int8Linear
-31. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
+32. :mod:`~transformer_blocks.explorer`: explore, Explorer, AttentionMaps,
     DecodingSteps, Arithmetic, reproduces, plot_attention, plot_heads
-32. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
+33. :mod:`~transformer_blocks.museum`: exhibits, examine, Exhibit, Examination
 
-Import tools (25, 27, 28, 30 to 32) from their sub-packages, as in ``from transformer_blocks.interop
+Import tools (26, 28, 29, 31 to 33) from their sub-packages, as in ``from transformer_blocks.interop
 import from_torch``, ``cross_entropy`` from its file, and all other names from this package, which
 also has the three searches and ``record_attention``. The examples in docstrings assume ``import
 torch``, ``import torch.nn.functional as F``, ``from torch import nn``, and the public names.
@@ -150,6 +151,11 @@ from transformer_blocks.variants.gated_feed_forward import (
 )
 from transformer_blocks.variants.sandwich_norm import (
     SandwichNorm as SandwichNorm,
+)
+from transformer_blocks.variants.pooling import (
+    first_pool as first_pool,
+    last_pool as last_pool,
+    mean_pool as mean_pool,
 )
 from transformer_blocks.variants.lora import (
     LoraLinear as LoraLinear,

@@ -686,7 +686,7 @@ class AttentionMask(Rule):
         if sizes is None or "S" not in sizes:
             check_boolean(name, mask)
         else:
-            heads = sizes["H"][0] if self.heads is None else self.heads(module)
+            heads = sizes.get("H", (1, ""))[0] if self.heads is None else self.heads(module)
             full = sizes["B"][0], heads, sizes.get("L", (1, ""))[0], sizes["S"][0]
             check_mask(name, mask, full, sizes[""][0].device)
 

@@ -19,9 +19,10 @@ attention, there are three:
   :mod:`~transformer_blocks.variants.grouped_query`.
 
 The feed-forward network has a variant too, :mod:`~transformer_blocks.variants.gated_feed_forward`,
-and so has the residual connection, :mod:`~transformer_blocks.variants.sandwich_norm`. Linear layers
-anywhere in a trained model are replaced by :mod:`~transformer_blocks.variants.lora`, which trains
-few weights in place of all. With each of these parts, the mask rule of
+and so has the residual connection, :mod:`~transformer_blocks.variants.sandwich_norm`. A model of
+whole sequences has a :mod:`~transformer_blocks.variants.pooling` in place of the decoder. Linear
+layers anywhere in a trained model are replaced by :mod:`~transformer_blocks.variants.lora`, which
+trains few weights in place of all. With each of these parts, the mask rule of
 :mod:`transformer_blocks.masks` holds, and ``causal`` is aligned to the bottom right.
 
 Next: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.

@@ -11,7 +11,7 @@ Its authors call it Sandwich-LN ("CogView: Mastering Text-to-Image Generation vi
 Ding et al. 2021, https://arxiv.org/abs/2105.13290, section 2.4). Gemma 2 and Gemma 3 have it, with
 RMSNorm ("Gemma 3 Technical Report", 2025, https://arxiv.org/abs/2503.19786, section 2).
 
-Next: :mod:`transformer_blocks.variants.lora`, which fine-tunes a model by training few weights.
+Next: :mod:`transformer_blocks.variants.pooling`, from the vectors of a sequence to one vector.
 """
 
 from torch import Tensor, nn
