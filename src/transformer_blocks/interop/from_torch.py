@@ -1,7 +1,7 @@
 """Conversion of the Transformer modules of ``torch.nn`` to blocks of this package."""
 
 import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any, overload
 
 from torch import nn
@@ -11,7 +11,7 @@ from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import check_class, convert, convert_layers, copy_linear
+from transformer_blocks.interop.parts import check_class, convert, copy_linear
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
@@ -85,13 +85,11 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
         theirs.num_heads,
         key_width=theirs.kdim,
         value_width=theirs.vdim,
-        bias=bias is not None,
         dropout=theirs.dropout,
     )
-    if theirs.in_proj_weight is None:
-        weights = [theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight]
-    else:
-        weights = list(theirs.in_proj_weight.chunk(3))
+    weights: Any = theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight
+    if theirs.in_proj_weight is not None:
+        weights = theirs.in_proj_weight.chunk(3)
     biases = [None] * 3 if bias is None else bias.chunk(3)
     projections = ours.query_projection, ours.key_projection, ours.value_projection
     for projection, weight, projection_bias in zip(projections, weights, biases, strict=True):
@@ -110,35 +108,30 @@ def _feed_forward(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
         up.out_features,
         activation=copy.deepcopy(theirs.activation),
         dropout=theirs.dropout.p,
-        bias=up.bias is not None,
     )
     copy_linear(ours.up_projection, up.weight, up.bias)
     copy_linear(ours.down_projection, down.weight, down.bias)
     return ours
 
 
-def _residuals(theirs: Any, count: int) -> list[Residual]:
-    """Build the residual connections of a layer from its norms and dropouts, in their order."""
-    kind = PreNorm if theirs.norm_first else PostNorm
+def _layer(theirs: Any, kind: Any) -> Any:
+    """Build a layer; its norms and dropouts are numbered in the order of its parts."""
+    parts: list[nn.Module] = [_attention(theirs.self_attn), _feed_forward(theirs)]
+    if kind is DecoderLayer:
+        parts.insert(1, _attention(theirs.multihead_attn))
+    connect = PreNorm if theirs.norm_first else PostNorm
     residuals: list[Residual] = []
-    for number in range(1, count + 1):
+    for number in range(1, len(parts) + 1):
         dropout, norm = getattr(theirs, f"dropout{number}"), getattr(theirs, f"norm{number}")
         check_class(f"dropout{number}", dropout, nn.Dropout)
         width = theirs.linear1.in_features
-        residuals.append(kind(width, dropout=dropout.p, norm=copy.deepcopy(norm)))
-    return residuals
-
-
-def _layer(theirs: Any, kind: Any) -> Any:
-    attentions = [_attention(theirs.self_attn)]
-    if kind is DecoderLayer:
-        attentions.append(_attention(theirs.multihead_attn))
-    parts = [*attentions, _feed_forward(theirs)]
-    return kind(*parts, residual=iter(_residuals(theirs, len(parts))).__next__)
+        residuals.append(connect(width, dropout=dropout.p, norm=copy.deepcopy(norm)))
+    return kind(*parts, residual=iter(residuals).__next__)
 
 
 def _stack(theirs: Any, kind: type[Encoder] | type[Decoder]) -> Encoder | Decoder:
-    return kind(convert_layers(theirs.layers, from_torch), norm=copy.deepcopy(theirs.norm))
+    layers = [*map(cache(from_torch), theirs.layers)]  # one that occurs twice is converted once
+    return kind(layers, norm=copy.deepcopy(theirs.norm))
 
 
 _BUILDS: dict[type[nn.Module], Any] = {

@@ -1,6 +1,6 @@
 """What both conversions share: only known, unaltered classes, without tied weights."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,8 +19,7 @@ def convert(
     Args:
         name: Name of the argument.
         module: The module.
-        builds: For each known class, the function that converts its modules. Those that are called
-            a layer may occur several times in a stack.
+        builds: For each known class, the function that converts its modules.
 
     Raises:
         TypeError: If the module is of another class, also of a subclass.
@@ -30,13 +29,14 @@ def convert(
     if build is None:
         known = ", ".join(each.__name__ for each in builds)
         raise TypeError(f"{name} must be one of {known}, got {type(module).__name__}")
-    check_parts(module, *(each for each in builds if each.__name__.endswith("Layer")))
+    for path, part in module.named_modules():
+        check_unaltered(part, path or "the module")
     converted = build(module)
-    is_stack = hasattr(module, "layers") or hasattr(module, "encoder")
-    if is_stack:  # leave the modes of its layers, which may differ
-        converted.training = module.training
-        return converted
-    return converted.train(module.training)
+    check_untied(module, converted)
+    if not hasattr(module, "layers") and not hasattr(module, "encoder"):
+        converted.train(module.training)  # the layers of a stack may differ in their modes
+    converted.training = module.training
+    return converted
 
 
 def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
@@ -50,45 +50,22 @@ def check_class(name: str, part: nn.Module, *kinds: type[nn.Module]) -> None:
         raise TypeError(f"{name} must be a {known}, got {type(part).__name__}")
 
 
-def check_parts(module: nn.Module, *layers: type[nn.Module]) -> None:
-    """Raise if parts are altered, or share a parameter, which a conversion would untie.
+def check_untied(module: nn.Module, converted: nn.Module) -> None:
+    """Raise if a conversion has copied a weight that parts share once for each of them.
 
-    Only whole layers may be shared: :func:`convert_layers` preserves a layer that occurs in its
-    stack several times.
-
-    Args:
-        module: The module to be converted.
-        layers: Classes of layers that may be shared.
+    A layer that occurs in its stack several times is converted once, so it may be shared.
 
     Raises:
-        ValueError: If a part has hooks or replaced methods, which the converted part would not
-            have, or if two parts share a parameter, or one part occurs in two places.
+        ValueError: If the converted module has more numbers in its weights.
     """
-    seen: set[nn.Module] = set()
-    names: dict[nn.Parameter, str] = {}
-    shared: tuple[str, ...] = ()  # paths of layers that have been seen
-    for path, part in module.named_modules(remove_duplicate=False):
-        if path.startswith(shared):
-            continue
-        if part in seen and type(part) in layers:
-            shared += (f"{path}.",)
-            continue
-        seen.add(part)
-        check_unaltered(part, path or "the module")
-        for name, parameter in part.named_parameters(path, recurse=False, remove_duplicate=False):
-            first = names.setdefault(parameter, name)
-            if first != name:
-                raise ValueError(
-                    f"each weight must belong to one part, got one that {first!r} and {name!r} "
-                    "share; only whole layers of a stack can be shared"
-                )
-
-
-def convert_layers(layers: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert the layers of a stack; a layer that occurs several times is converted once."""
-    layers = list(layers)
-    converted = {layer: convert(layer) for layer in dict.fromkeys(layers)}
-    return [converted[layer] for layer in layers]
+    sizes = [sum(weight.numel() for weight in each.parameters()) for each in (module, converted)]
+    if sizes[0] != sizes[1]:
+        names = dict(module.named_parameters(remove_duplicate=False))
+        shared = ", ".join(name for name in names if name not in dict(module.named_parameters()))
+        raise ValueError(
+            "each weight that is converted must belong to one part, or to a layer that occurs "
+            f"several times in its stack, got shared weights {shared}"
+        )
 
 
 def copy_linear(linear: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:

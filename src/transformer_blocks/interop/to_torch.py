@@ -1,7 +1,7 @@
 """Conversion of blocks of this package to the Transformer modules of ``torch.nn``."""
 
 import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any, overload
 
 import torch.nn.functional as F
@@ -14,13 +14,7 @@ from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import (
-    check_class,
-    concatenate,
-    convert,
-    convert_layers,
-    copy_linear,
-)
+from transformer_blocks.interop.parts import check_class, concatenate, convert, copy_linear
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 
@@ -155,7 +149,7 @@ def _layer(ours: EncoderLayer | DecoderLayer, kind: Any) -> Any:
 
 def _stack(ours: Encoder | Decoder, kind: Any) -> Any:
     """Build a stack of torch, whose constructor would copy one layer several times."""
-    layers = convert_layers(ours.layers, to_torch)
+    layers = [*map(cache(to_torch), ours.layers)]  # one that occurs twice is converted once
     theirs = kind(layers[0], 0, copy.deepcopy(ours.norm))
     theirs.layers, theirs.num_layers = nn.ModuleList(layers), len(layers)
     return theirs
