@@ -3,7 +3,8 @@
 These blocks compute what ``torch.nn``'s Transformer computes; only the names of the parameters and
 their layout differ. :func:`from_torch` converts a module of torch, trained or not, to these blocks,
 and :func:`to_torch` converts blocks to torch's modules. For a part without an equivalent on the
-other side, they raise an error that names it. :func:`assert_equivalent` compares the outputs and
+other side, they raise an error that names it. In a whole model, :func:`from_torch` replaces the
+modules of torch and names those that it leaves. :func:`assert_equivalent` compares the outputs and
 gradients of any two models and prints the differences. :func:`load_weights` loads a whole state
 dict or nothing of it.
 

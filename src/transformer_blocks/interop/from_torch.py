@@ -1,8 +1,9 @@
-"""Conversion of the Transformer modules of ``torch.nn`` to blocks of this package."""
+"""Conversion of the Transformer modules of ``torch.nn``, alone or in a model, to blocks."""
 
 import copy
+import warnings
 from functools import cache, partial
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
@@ -11,9 +12,12 @@ from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.interop.parts import check_class, convert, copy_linear
+from transformer_blocks.interop.parts import check_class, check_untied, convert, copy_linear
+from transformer_blocks.interop.torch_calls import TorchAttention, TorchDecoder, TorchEncoder
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @overload
@@ -28,29 +32,41 @@ def from_torch(module: nn.TransformerEncoder) -> Encoder: ...
 def from_torch(module: nn.TransformerDecoder) -> Decoder: ...
 @overload
 def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
+@overload
+def from_torch(module: Model) -> Model: ...
 def from_torch(module: nn.Module) -> nn.Module:
-    """Convert a Transformer module of torch to the block that computes the same.
+    """Convert a Transformer module of torch to a block, or all those in a model.
+
+    **A module of torch** becomes the block that computes the same. It is called like all blocks:
+    masks are boolean and True hides, as in torch's modules (a key padding mask of shape (B, S)
+    becomes ``mask[:, None, None]``), and a decoder is causal by default, whereas torch's needs a
+    ``tgt_mask``.
+
+    **Any other model** is copied, and each module of torch in it is replaced by a block that is
+    called as before, with torch's arguments. A script therefore needs one more line, ``model =
+    from_torch(model)``, after it has loaded a checkpoint and before it makes the optimizer. An
+    ``nn.Transformer`` in a model remains, and its encoder and decoder are replaced. What cannot be
+    converted, for example a subclass, is left as it is, and a warning names it with the reason.
+    Code that reads parts of a replaced module, such as ``encoder.layers``, must be changed.
 
     The weights are copied; a layer that occurs several times in a stack also does so in the
-    converted stack. The block has the module's dtype, device, dropout and training mode. It is
-    called like all blocks: masks are boolean and True hides, as in torch's modules (a key padding
-    mask of shape (B, S) becomes ``mask[:, None, None]``), and a decoder is causal by default,
-    whereas torch's needs a ``tgt_mask``.
+    converted stack. The block has the module's dtype, device, dropout and training mode.
 
     Args:
         module: An ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer``,
             ``nn.TransformerDecoderLayer``, ``nn.TransformerEncoder``, ``nn.TransformerDecoder`` or
-            ``nn.Transformer``, with ``batch_first=True``.
+            ``nn.Transformer``, with ``batch_first=True``; or a model that contains some of them,
+            with sequences in either order.
 
     Returns:
-        A new block with copies of the weights.
+        A new block with copies of the weights, or a copy of the model.
 
     Raises:
         TypeError: If the module or a part of it is of another class, also of a subclass, which may
-            compute something else.
+            compute something else. In a model: if nothing can be converted.
         ValueError: If the module was built with an option that has no equivalent here, has hooks or
             methods that were replaced on the instance, or has parts that share weights, other than
-            whole layers.
+            whole layers. In a model: if a weight is shared with a part that is converted.
 
     Example:
         >>> import torch
@@ -62,8 +78,63 @@ def from_torch(module: nn.Module) -> nn.Module:
         >>> y = ours(x, mask=padding[:, None, None])
         >>> torch.allclose(y, theirs(x, src_key_padding_mask=padding), atol=1e-5)
         True
+        >>> class Model(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.encoder = theirs
+        ...
+        ...     def forward(self, x, padding):
+        ...         return self.encoder(x, src_key_padding_mask=padding)
+        >>> model = from_torch(Model())  # its call of the encoder needs no change
+        >>> torch.allclose(model(x, padding), y, atol=1e-5)
+        True
     """
+    if isinstance(module, tuple(_BUILDS)):
+        block = _convert(module)
+        if not _is_batch_first(module):
+            raise ValueError(
+                "module must be built with batch_first=True, got batch_first=False; the weights "
+                "are the same, so set batch_first = True in it and in each of its attentions, and "
+                "pass (B, L, d_model)"
+            )
+        return block
+    return _convert_parts(module)
+
+
+def _convert(module: nn.Module) -> Any:
     return convert("module", module, _BUILDS)
+
+
+def _convert_parts(model: Model) -> Model:
+    """Copy a model, with a block in the place of each part that can be converted."""
+    places: dict[str, Any] = {}
+    for path, part in model.named_modules():
+        is_inside = path.startswith(tuple(f"{outer}." for outer in places))
+        if isinstance(part, tuple(_CALLS)) and not is_inside:
+            places[path] = part
+    copies: dict[int, Any] = {}  # of the converted parts, which deepcopy then does not copy itself
+    left = ""
+    for path, part in places.items():
+        try:
+            block = _convert(part)
+            copies[id(part)] = _CALLS[type(part)](block, batch_first=_is_batch_first(part))
+        except (TypeError, ValueError) as error:
+            left += f"\n  {path}: {error}"
+    if not copies:
+        known, name = ", ".join(each.__name__ for each in _BUILDS), type(model).__name__
+        raise TypeError(f"module must be or contain one of {known}, got {name}{left}")
+    converted = copy.deepcopy(model, copies)
+    check_untied(model, converted)
+    if left:
+        warnings.warn(f"from_torch leaves these parts as they are:{left}", stacklevel=3)
+    return converted
+
+
+def _is_batch_first(module: nn.Module) -> bool:
+    orders = {part.batch_first for part in module.modules() if type(part) is nn.MultiheadAttention}
+    if len(orders) > 1:
+        raise ValueError("batch_first must be the same in all attentions, got True and False")
+    return all(orders)
 
 
 def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -73,12 +144,6 @@ def _attention(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
         raise ValueError("add_bias_kv=True has no equivalent here")
     if theirs.add_zero_attn:
         raise ValueError("add_zero_attn=True has no equivalent here")
-    if not theirs.batch_first:
-        raise ValueError(
-            "module must be built with batch_first=True, got batch_first=False; the weights are "
-            "the same, so set batch_first = True in it and in each of its attentions, and pass "
-            "(B, L, d_model)"
-        )
     bias = theirs.in_proj_bias
     ours = MultiHeadAttention(
         theirs.embed_dim,
@@ -130,7 +195,7 @@ def _layer(theirs: Any, kind: Any) -> Any:
 
 
 def _stack(theirs: Any, kind: type[Encoder] | type[Decoder]) -> Encoder | Decoder:
-    layers = [*map(cache(from_torch), theirs.layers)]  # one that occurs twice is converted once
+    layers = [*map(cache(_convert), theirs.layers)]  # one that occurs twice is converted once
     return kind(layers, norm=copy.deepcopy(theirs.norm))
 
 
@@ -140,5 +205,14 @@ _BUILDS: dict[type[nn.Module], Any] = {
     nn.TransformerDecoderLayer: partial(_layer, kind=DecoderLayer),
     nn.TransformerEncoder: partial(_stack, kind=Encoder),
     nn.TransformerDecoder: partial(_stack, kind=Decoder),
-    nn.Transformer: lambda each: EncoderDecoder(from_torch(each.encoder), from_torch(each.decoder)),
+    nn.Transformer: lambda each: EncoderDecoder(_convert(each.encoder), _convert(each.decoder)),
 }
+
+_CALLS: dict[type[nn.Module], Any] = {
+    nn.MultiheadAttention: TorchAttention,
+    nn.TransformerEncoderLayer: TorchEncoder,
+    nn.TransformerDecoderLayer: TorchDecoder,
+    nn.TransformerEncoder: TorchEncoder,
+    nn.TransformerDecoder: TorchDecoder,
+}
+"""What takes the place of each class in a model. An ``nn.Transformer`` only calls its two parts."""

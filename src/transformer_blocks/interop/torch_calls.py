@@ -1,0 +1,132 @@
+"""Torch's calls: blocks in the place of torch's modules, called with the arguments of these.
+
+A model that was written for ``torch.nn`` calls its parts as torch does: ``src_key_padding_mask=``,
+``attn_mask=``, sequence first unless ``batch_first=True``, a decoder without a causal mask unless
+``tgt_mask`` is one. The modules here translate such a call for a block, and nothing else.
+
+A mask is boolean, or of floats that are 0 or -inf, as ``generate_square_subsequent_mask`` makes
+them; other floats, which torch adds to the scores, have no equivalent here. The hint ``is_causal``
+is not needed: the mask that torch demands with it is applied.
+"""
+
+import torch
+from torch import Tensor, nn
+
+TorchMask = Tensor | None
+
+
+class TorchCall(nn.Module):
+    """Base class of a block that is called as a module of torch is.
+
+    Args:
+        block: The block.
+        batch_first: Whether sequences have the shape (B, L, d_model), and not (L, B, d_model).
+    """
+
+    def __init__(self, block: nn.Module, *, batch_first: bool) -> None:
+        super().__init__()
+        self.block, self.batch_first, self.training = block, batch_first, block.training
+
+    def swap(self, x: Tensor) -> Tensor:
+        """Exchange batch and length, (L, B, d_model) to (B, L, d_model) or back, if needed."""
+        return x if self.batch_first else x.transpose(0, 1)
+
+
+class TorchAttention(TorchCall):
+    """A :class:`~transformer_blocks.MultiHeadAttention`, called as ``nn.MultiheadAttention``."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: TorchMask = None,
+        need_weights: bool = True,
+        attn_mask: TorchMask = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the output, and the weights if they are needed, before dropout.
+
+        The arguments are those of ``nn.MultiheadAttention``. Without the weights, which are
+        computed for themselves, it is faster.
+        """
+        query, key, value = self.swap(query), self.swap(key), self.swap(value)
+        mask = _combine(len(query), attn_mask, key_padding_mask, is_causal)
+        output = self.swap(self.block(query, key, value, mask=mask))
+        if not need_weights:
+            return output, None
+        weights = self.block.attention_weights(query, key, mask=mask)  # type: ignore[operator]
+        return output, weights.mean(dim=1) if average_attn_weights else weights
+
+
+class TorchEncoder(TorchCall):
+    """An encoder or its layer, called as ``nn.TransformerEncoder`` or its layer."""
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: TorchMask = None,
+        src_key_padding_mask: TorchMask = None,
+        is_causal: bool | None = None,
+        *,
+        src_mask: TorchMask = None,
+    ) -> Tensor:
+        """Compute the output; ``mask`` is ``src_mask`` for torch's layer."""
+        x, mask = self.swap(src), src_mask if mask is None else mask
+        mask = _combine(len(x), mask, src_key_padding_mask, is_causal)
+        return self.swap(self.block(x, mask=mask))
+
+
+class TorchDecoder(TorchCall):
+    """A decoder or its layer, called as ``nn.TransformerDecoder`` or its layer."""
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: TorchMask = None,
+        memory_mask: TorchMask = None,
+        tgt_key_padding_mask: TorchMask = None,
+        memory_key_padding_mask: TorchMask = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Compute the output, causal only if ``tgt_mask`` is."""
+        x = self.swap(tgt)
+        mask = _combine(len(x), tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        memory_mask = _combine(len(x), memory_mask, memory_key_padding_mask, memory_is_causal)
+        options = {"mask": mask, "memory_mask": memory_mask, "causal": False}
+        return self.swap(self.block(x, self.swap(memory), **options))
+
+
+def _combine(
+    batch: int, mask: TorchMask, padding: TorchMask, is_causal: bool | None
+) -> Tensor | None:
+    """Combine two masks of torch, (L, S) or (B * H, L, S), and (B, S), to one of this package.
+
+    Raises:
+        ValueError: If a mask holds other numbers than 0 and -inf, or a hint lacks its mask.
+    """
+    if is_causal and mask is None:
+        raise ValueError("attn_mask must be given with is_causal=True, as in torch")
+    found = []
+    if mask is not None:
+        mask = _as_boolean("attn_mask", mask)
+        found.append(mask.unflatten(0, (batch, -1)) if mask.dim() == 3 else mask)
+    if padding is not None:
+        found.append(_as_boolean("key_padding_mask", padding)[:, None, None])
+    return found[0] | found[-1] if found else None
+
+
+def _as_boolean(name: str, mask: Tensor) -> Tensor:
+    """Convert a mask of 0 and -inf; a boolean one is returned as it is."""
+    if mask.dtype == torch.bool:
+        return mask
+    hides = mask == -torch.inf
+    if not mask.is_floating_point() or mask.masked_fill(hides, 0.0).any():
+        raise ValueError(
+            f"{name} must be boolean, where True hides a key, or hold 0 and -inf alone, "
+            f"got other numbers of dtype={mask.dtype}"
+        )
+    return hides
