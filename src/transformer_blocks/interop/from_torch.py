@@ -93,9 +93,8 @@ def from_torch(module: nn.Module) -> nn.Module:
         block = _convert(module)
         if not _is_batch_first(module):
             raise ValueError(
-                "module must be built with batch_first=True, got batch_first=False; the weights "
-                "are the same, so set batch_first = True in it and in each of its attentions, and "
-                "pass (B, L, d_model)"
+                "module must be built with batch_first=True, got batch_first=False; to pass "
+                "(B, L, d_model) from now on, set batch_first = True in it and in each attention"
             )
         return block
     return _convert_parts(module)
@@ -107,14 +106,12 @@ def _convert(module: nn.Module) -> Any:
 
 def _convert_parts(model: Model) -> Model:
     """Copy a model, with a block in the place of each part that can be converted."""
-    places: dict[str, Any] = {}
-    for path, part in model.named_modules():
-        is_inside = path.startswith(tuple(f"{outer}." for outer in places))
-        if isinstance(part, tuple(_CALLS)) and not is_inside:
-            places[path] = part
     copies: dict[int, Any] = {}  # of the converted parts, which deepcopy then does not copy itself
-    left = ""
-    for path, part in places.items():
+    left, inside = "", tuple[str, ...]()
+    for path, part in model.named_modules():
+        if not issubclass(type(part), tuple(_CALLS)) or path.startswith(inside):
+            continue
+        inside += (f"{path}.",)
         try:
             block = _convert(part)
             copies[id(part)] = _CALLS[type(part)](block, batch_first=_is_batch_first(part))

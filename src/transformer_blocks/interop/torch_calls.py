@@ -100,15 +100,13 @@ class TorchDecoder(TorchCall):
         return self.swap(self.block(x, self.swap(memory), **options))
 
 
-def _combine(
-    batch: int, mask: TorchMask, padding: TorchMask, is_causal: bool | None
-) -> Tensor | None:
+def _combine(batch: int, mask: TorchMask, padding: TorchMask, hint: bool | None) -> TorchMask:
     """Combine two masks of torch, (L, S) or (B * H, L, S), and (B, S), to one of this package.
 
     Raises:
         ValueError: If a mask holds other numbers than 0 and -inf, or a hint lacks its mask.
     """
-    if is_causal and mask is None:
+    if hint and mask is None:
         raise ValueError("attn_mask must be given with is_causal=True, as in torch")
     found = []
     if mask is not None:
@@ -125,8 +123,5 @@ def _as_boolean(name: str, mask: Tensor) -> Tensor:
         return mask
     hides = mask == -torch.inf
     if not mask.is_floating_point() or mask.masked_fill(hides, 0.0).any():
-        raise ValueError(
-            f"{name} must be boolean, where True hides a key, or hold 0 and -inf alone, "
-            f"got other numbers of dtype={mask.dtype}"
-        )
+        raise ValueError(f"{name} must be boolean, or hold 0 and -inf alone, got other numbers")
     return hides
