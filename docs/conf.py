@@ -48,7 +48,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (
         "py:class",
-        r"transformer_blocks\.inference\.prepare\.Model|common\.distributed\.Value"
+        r"transformer_blocks\.(inference\.prepare|interop\.from_torch)\.Model|common\.distributed\.Value"
         r"|common\.(learner|sharding)\.(AnyModel|AnyBatch|Model|Batch)",
     ),  # type variables
     ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
