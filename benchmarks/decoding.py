@@ -149,18 +149,12 @@ def make_program(folder: Path, *, threads: int, int8: bool = False) -> SetUp:
     from transformer_blocks.inference import load_program
 
     torch.set_num_threads(threads)
-    model = make_prepared(int8=int8)
     programs = {beams: load_program(program_file(folder, beams, int8=int8)) for beams in BEAMS}
 
-    @torch.inference_mode()
-    def search(source: Any, case: Case) -> Any:
-        start = torch.full((case.sentences,), START)
-        program = programs[case.beams]
-        return program.search(model.begin(source), start, max_length=case.length)
-
     def set_up(case: Case) -> Callable[[], object]:
-        source = padded(case.sentences)
-        return lambda: search(source, case)
+        sources = sentences(case.sentences)
+        program = programs[case.beams]
+        return lambda: program.generate(sources, max_length=case.length)
 
     return set_up
 
@@ -169,30 +163,20 @@ def compile_programs(folder: Path, *, int8: bool) -> None:
     """Save the programs of all beam sizes."""
     import torch
 
+    from transformer_blocks import build_seq2seq
     from transformer_blocks.inference import save_program
 
-    model = make_prepared(int8=int8)
+    torch.manual_seed(0)
+    sizes = {name: size for name, size in SIZES.items() if name != "max_length"}
+    model = build_seq2seq(VOCABULARY, VOCABULARY, **sizes).eval()
     for beams in BEAMS:
-        with torch.no_grad():
-            steps = model.begin(padded(1))
         file = program_file(folder, beams, int8=int8)
-        save_program(steps, file, beam_size=beams, end_id=None)
+        save_program(model, file, beam_size=beams, end_id=None, int8=int8)
 
 
 def program_file(folder: Path, beams: int, *, int8: bool) -> Path:
     """Return the file of a program."""
     return folder / f"{'int8' if int8 else 'float32'}-{beams}.pt2"
-
-
-def make_prepared(*, int8: bool) -> Any:
-    """Build the translator and prepare it."""
-    import torch
-
-    from transformer_blocks.inference import prepare
-    from translation.transformer import Transformer
-
-    torch.manual_seed(0)
-    return prepare(Transformer(VOCABULARY, VOCABULARY, **SIZES).eval(), int8=int8)
 
 
 def make_small(*, prepared: bool) -> SetUp:

@@ -593,7 +593,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("LanguageModel.start", "Seq2Seq.start"),  # tested in test_models
     # Parts of the forward pass of a model.
     *("LanguageModel.embed", "LanguageModel.hidden"),
-    *("Seq2Seq.embed", "Seq2Seq.hidden", "Seq2Seq.encode"),
+    *("Seq2Seq.embed", "Seq2Seq.embed_source", "Seq2Seq.hidden", "Seq2Seq.encode"),
     *("save_program", "load_program", "Program"),  # tested in test_inference_program
     *("AttentionFunction", "StepModel"),  # protocols
     *("Generation", "ExplicitAttention", "NonFiniteLogitsError"),

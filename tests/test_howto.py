@@ -18,7 +18,7 @@ NEEDED = {
     "see_attention_weights": ("matplotlib", "transformers"),
 }
 SLOW = ("export_to_onnx",)
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -1,10 +1,10 @@
-"""Programs: what ``beam_search`` finds, from a step that was traced, or compiled into a file."""
+"""Programs: what ``beam_search`` finds, from traced functions, or from a compiled file."""
 
 import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,92 +17,83 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    Decoder,
+    LanguageModel,
     MultiHeadAttention,
     RotaryPositionalEncoding,
+    Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     beam_search,
     build_decoder,
     build_encoder,
     greedy_search,
-    padding_mask,
 )
-from transformer_blocks.generation import IncrementalDecoder, NonFiniteLogitsError, left_pad
+from transformer_blocks.generation import NonFiniteLogitsError
 from transformer_blocks.inference import Program, load_program, prepare, program, save_program
-from transformer_blocks.inference.step import SearchStep
+from transformer_blocks.inference.step import Prefill, SearchStep
 
 VOCABULARY, MOST = 24, 20
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
 
-class Model(nn.Module):
-    """A translator or a language model in which two tokens at a time are equally probable."""
+class TiedPairs(nn.Linear):
+    """An output layer with which two tokens at a time are equally probable."""
 
-    def __init__(self, *, has_source: bool, rotary: bool = False) -> None:
-        super().__init__()
-        self.embedding = TokenEmbedding(VOCABULARY, 16)
-        self.positions = SinusoidalPositionalEncoding(16, max_length=MOST)
-        self.rotary = rotary
-        attention = partial(MultiHeadAttention, 16, 4, transforms=[RotaryPositionalEncoding(4)])
-        options: dict[str, Any] = {"attention": attention} if rotary else {}
-        self.stack: Any = (
-            build_decoder(**SIZES) if has_source else build_encoder(**SIZES, **options)
-        )
-        self.output = nn.Linear(16, VOCABULARY)
+    def __init__(self) -> None:
+        super().__init__(16, VOCABULARY)
         with torch.no_grad():
-            self.output.weight.mul_(4.0)  # so that the probabilities differ
-            self.output.weight[1::2] = self.output.weight[::2]
-            self.output.bias[1::2] = self.output.bias[::2]
-
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
-        x = self.embedding(tokens)
-        return x if self.rotary else self.positions(x, offset=offset)
-
-    @torch.no_grad()
-    def begin(self, sources: list[list[int]]) -> tuple[IncrementalDecoder, Tensor]:
-        """Return a step model and the first tokens."""
-        if isinstance(self.stack, Decoder):
-            longest = max(map(len, sources), default=0)
-            padded = [[*source, *[0] * (longest - len(source))] for source in sources]
-            tokens = torch.tensor(padded, dtype=torch.int64).view(len(sources), longest)
-            memory = self.embedding(tokens)
-            state: Any = self.stack.new_cache(memory, memory_mask=padding_mask(tokens))
-            start = torch.ones(len(sources), dtype=torch.int64)
-            return IncrementalDecoder(
-                self.stack, state, embed=self.embed, output=self.output
-            ), start
-        cache = self.stack.new_cache()
-        model = IncrementalDecoder(self.stack, cache, embed=self.embed, output=self.output)
-        prompts, lengths = left_pad([source[:-1] for source in sources])
-        model.prefill(prompts, lengths=lengths)
-        return model, torch.tensor([source[-1] for source in sources], dtype=torch.int64)
+            self.weight.mul_(4.0)  # so that the probabilities differ
+            self.weight[1::2] = self.weight[::2]
+            self.bias[1::2] = self.bias[::2]
 
 
 @cache
-def prepared(kind: str, dtype: torch.dtype = torch.float64) -> Any:
-    """Return a prepared model; in float64, rounding does not change what a search finds."""
-    torch.manual_seed(3)
-    model = Model(has_source=kind == "translator", rotary=kind == "rotary")
-    return prepare(model.to(dtype).eval())
+def model_of(kind: str, dtype: torch.dtype = torch.float64, seed: int = 3) -> Any:
+    """Return a model; in float64, rounding does not change what a search finds."""
+    torch.manual_seed(seed)
+    embedding, output = TokenEmbedding(VOCABULARY, 16), TiedPairs()
+    positions = SinusoidalPositionalEncoding(16, max_length=MOST)
+    model: nn.Module
+    if kind == "translator":
+        stacks = build_encoder(**SIZES), build_decoder(**SIZES)
+        parts = embedding, TokenEmbedding(VOCABULARY, 16), *stacks
+        model = Seq2Seq(*parts, positions=positions, output=output)
+    elif kind == "absolute":
+        model = LanguageModel(embedding, build_encoder(**SIZES), positions=positions, output=output)
+    else:
+        attention = partial(MultiHeadAttention, 16, 4, transforms=[RotaryPositionalEncoding(4)])
+        model = LanguageModel(embedding, build_encoder(**SIZES, attention=attention), output=output)
+    return model.to(dtype).eval()
 
 
-def traced(model: Any, beam_size: int, end_id: Any) -> Program:
-    """Return a program whose step is executed in Python: to compile it takes a minute."""
-    first, _ = model.begin([[5, 6, 7]])
-    facts, ends = program.describe(first, beam_size, end_id)
+@cache
+def prepared(kind: str) -> Any:
+    """Return a prepared model."""
+    return prepare(model_of(kind))
 
-    def run(is_masked: bool, tensors: list[Tensor]) -> list[Tensor]:
-        step = SearchStep(first, ends, is_masked=is_masked)
-        depth = len(first.stack.layers)
-        lists = tensors[10 : 10 + depth], tensors[10 + depth :]
+
+def traced(kind: str, beam_size: int, end_id: Any) -> Program:
+    """Return a program whose functions are executed in Python: to compile them takes a minute."""
+    facts = program.describe(model_of(kind), beam_size, end_id)
+    depth = facts["depth"]
+
+    def run(function: nn.Module, tensors: list[Tensor]) -> list[Tensor]:
+        if isinstance(function, SearchStep):
+            lists = tensors[10 : 10 + depth], tensors[10 + depth :]
+            tensors = [*tensors[:10], *lists]  # type: ignore[list-item]
         with pytest.MonkeyPatch.context() as patch:  # as the compiler traces it
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
             patch.setattr("transformer_blocks.fast.top_k.BLOCK_SIZE", 4)
-            return list(step(*tensors[:10], *lists))
+            return list(function(*tensors))
 
-    facts["positions"] = math.inf if model.rotary else MOST
-    return Program(facts, {"single": partial(run, False), "batch": partial(run, True)})
+    if kind != "rotary":
+        facts["positions"] = dict.fromkeys(facts["positions"], MOST)
+    functions: dict[str, Any] = {}
+    for name, batch in program.BATCHES.items():
+        step = SearchStep(prepared(kind), facts["ends"], is_masked=batch > 1)
+        functions[f"step_{name}"] = partial(run, step)
+        functions[f"prefill_{name}"] = partial(run, Prefill(prepared(kind), is_masked=batch > 1))
+    return Program(facts, functions)
 
 
 sources = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=6), max_size=6)
@@ -128,20 +119,16 @@ def test_a_program_finds_what_beam_search_finds(
     lookahead: int | None,
     data: st.DataObject,
 ) -> None:
-    if kind != "translator" and not sources:
-        return
-    model, n_best = prepared(kind), data.draw(st.integers(1, beam_size))
+    n_best = data.draw(st.integers(1, beam_size))
     options: dict[str, Any] = {
         "max_length": limits[: len(sources)],
         "length_penalty": penalty,
         "lookahead": lookahead,
         "n_best": n_best,
     }
-    with torch.no_grad():
-        steps, start = model.begin(sources)
-        expected = beam_search(steps, start, beam_size=beam_size, end_id=ends, **options)
-        steps, start = model.begin(sources)
-        found = traced(model, beam_size, ends).search(steps, start, **options)
+    search: Any = partial(beam_search, beam_size=beam_size, end_id=ends)
+    expected = prepared(kind).generate(sources, search, **options)
+    found = traced(kind, beam_size, ends).generate(sources, **options)
     tokens = [[(each.tokens, each.finished) for each in row] for row in found]
     assert tokens == [[(each.tokens, each.finished) for each in row] for row in expected]
     for row, expected_row in zip(found, expected, strict=True):
@@ -150,13 +137,31 @@ def test_a_program_finds_what_beam_search_finds(
 
 
 def test_a_program_with_one_beam_is_greedy_decoding() -> None:
-    model = prepared("translator")
-    sources = [[5, 6, 7], [8], [9, 10]]
-    with torch.no_grad():
-        greedy = greedy_search(*model.begin(sources), end_id=4, max_length=9)
-        found = traced(model, 1, 4).search(*model.begin(sources), max_length=9)
+    model = model_of("translator")
+    sources: Any = [[5, 6, 7], [8], [9, 10]]
+    greedy = model.generate(sources, greedy_search, end_id=4, max_length=9)
+    found = traced("translator", 1, 4).generate(sources, max_length=9)
     assert [row[0].tokens for row in found] == [each.tokens for each in greedy]
     assert [row[0].finished for row in found] == [each.finished for each in greedy]
+
+
+def test_padding_within_a_source_and_an_empty_source_in_a_batch_are_as_in_the_model() -> None:
+    model = model_of("translator")
+    sources: Any
+    for sources in ([[5, 0, 7]], [[0, 0]], [[5, 6], []]):
+        greedy = model.generate(sources, greedy_search, end_id=None, max_length=5)
+        found = traced("translator", 1, None).generate(sources, max_length=5)
+        assert [row[0].tokens for row in found] == [each.tokens for each in greedy]
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6], [5, 6, 7]])
+def test_a_text_may_have_as_many_tokens_as_there_are_positions(prompt: list[int]) -> None:
+    decode = traced("absolute", 2, None).generate
+    most = MOST - len(prompt) + 1  # the last token is not embedded
+    ((found,),) = decode([prompt], max_length=most)
+    assert len(found.tokens) == most
+    with pytest.raises(ValueError, match="positions for 20 tokens only"):
+        decode([prompt], max_length=most + 1)
 
 
 @pytest.fixture(scope="module")
@@ -167,86 +172,75 @@ def untuned() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def saved(untuned: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file of a compiled program with three beams."""
-    path = tmp_path_factory.mktemp("programs") / "translator.pt2"
-    save_program(prepared("translator").begin([[5, 6]])[0], path, beam_size=3, end_id=9)
-    return path
-
-
-def check_file(path: Path, model: Any, batches: list[list[list[int]]], **options: Any) -> None:
-    """Compare what the program of a file finds with what ``beam_search`` finds."""
-    loaded = load_program(path)
-    for sources in batches:
-        with torch.no_grad():
-            expected = beam_search(
-                *model.begin(sources), beam_size=loaded.beam_size, max_length=10, **options
-            )
-            options_of_call = {name: options[name] for name in options if name != "end_id"}
-            found = loaded.search(*model.begin(sources), max_length=10, **options_of_call)
-        assert [[each.tokens for each in row] for row in found] == [
-            [each.tokens for each in row] for row in expected
-        ]
-
-
 BATCHES = [[[5, 6, 7]], [[5]], [[5, 6, 7], [8, 9], [3], [11, 12, 13, 14]], [[4, 5], [6, 7]]]
-
-
-@pytest.mark.slow
-def test_a_compiled_program_finds_what_beam_search_finds_in_batches_of_any_size(
-    saved: Path,
-) -> None:
-    check_file(saved, prepared("translator"), BATCHES, end_id=9, n_best=3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "beam_size", "dtype"),
     [
+        ("translator", 3, torch.float64),
         ("translator", 1, torch.float32),
         ("absolute", 3, torch.float32),
         ("rotary", 1, torch.float32),
         ("rotary", 2, torch.float64),
     ],
 )
-def test_programs_of_all_kinds_of_models_find_what_beam_search_finds(
+def test_a_compiled_program_finds_what_beam_search_finds_in_batches_of_any_size(
     kind: str, beam_size: int, dtype: torch.dtype, untuned: None, tmp_path: Path
 ) -> None:
-    model = prepared(kind, dtype)
-    save_program(model.begin([[5, 6]])[0], tmp_path / "p.pt2", beam_size=beam_size, end_id=9)
-    check_file(tmp_path / "p.pt2", model, BATCHES, end_id=9)
+    model, file = model_of(kind, dtype), tmp_path / "p.pt2"
+    save_program(model, file, beam_size=beam_size, end_id=9)
+    loaded = load_program(file, model=model)
+    options: dict[str, Any] = {"max_length": 10, "n_best": beam_size}
+    for prompts in BATCHES:
+        search: Any = partial(beam_search, beam_size=beam_size, end_id=9)
+        expected = prepare(model).generate(prompts, search, **options)
+        assert [[each.tokens for each in row] for row in loaded.generate(prompts, **options)] == [
+            [each.tokens for each in row] for row in expected
+        ]
+    with pytest.raises(ValueError, match="for another model, or for other weights"):
+        load_program(file, model=model_of(kind, dtype, seed=4))
+    if kind != "rotary":
+        with pytest.raises(ValueError, match="positions for 20 tokens only"):
+            loaded.generate([[5] * (MOST + 2)], max_length=1)
 
 
 @pytest.mark.slow
-def test_a_program_of_an_int8_model_has_its_own_weights(untuned: None, tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    model: Any = prepare(Model(has_source=True).eval(), int8=True)
-    save_program(model.begin([[5, 6]])[0], tmp_path / "p.pt2", end_id=9)
-    check_file(tmp_path / "p.pt2", model, BATCHES, end_id=9)
-    with pytest.raises(ValueError, match="another model"):
-        check_file(tmp_path / "p.pt2", prepared("translator", torch.float32), BATCHES, end_id=9)
+def test_a_compiled_int8_program_finds_what_the_int8_model_finds(
+    untuned: None, tmp_path: Path
+) -> None:
+    model = model_of("translator", torch.float32)
+    save_program(model, tmp_path / "p.pt2", end_id=9, int8=True)
+    loaded = load_program(tmp_path / "p.pt2", model=model)
+    int8: Any = prepare(model, int8=True)
+    for prompts in BATCHES:
+        expected = int8.generate(prompts, greedy_search, end_id=9, max_length=10)
+        found = loaded.generate(prompts, max_length=10)
+        assert [row[0].tokens for row in found] == [each.tokens for each in expected]
 
 
-def test_a_program_is_refused_for_another_model() -> None:
-    torch.manual_seed(4)
-    other: Any = prepare(Model(has_source=True).double().eval())
-    with pytest.raises(ValueError, match="made for another model, or for other weights"):
-        traced(prepared("translator"), 2, 9).search(*other.begin([[5]]), max_length=4)
+def write_program(file: Path, facts: dict[str, Any]) -> None:
+    """Write a program without functions."""
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("facts.json", json.dumps(facts))
 
 
-def test_a_file_is_refused_for_another_torch_or_processor(
+def test_a_file_is_refused_for_another_torch_processor_or_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    facts, _ = program.describe(prepared("translator").begin([[5]])[0], 2, 9)
-    with zipfile.ZipFile(tmp_path / "program.pt2", "w") as archive:
-        archive.writestr("facts.json", json.dumps(facts))
+    model, file = model_of("translator"), tmp_path / "program.pt2"
+    facts = program.describe(model, 2, 9)
+    write_program(file, facts)
+    assert load_program(file, model=model).beam_size == 2
+    with pytest.raises(ValueError, match="for another model, or for other weights"):
+        load_program(file, model=model_of("translator", seed=4))
     for name in ("torch", "processor"):
         with monkeypatch.context() as patch:
             patch.setattr(program, "_environment", lambda name=name: {name: "another"})
             made_for = re.escape(f"program.pt2 was made for {name} {facts[name]}; this is another")
             with pytest.raises(ValueError, match=made_for):
-                load_program(tmp_path / "program.pt2")
+                load_program(file)
     (tmp_path / "text.pt2").write_text("no program")
     with pytest.raises(ValueError, match=r"text.pt2 is no program that save_program wrote"):
         load_program(tmp_path / "text.pt2")
@@ -254,76 +248,57 @@ def test_a_file_is_refused_for_another_torch_or_processor(
         load_program(tmp_path / "none.pt2")
 
 
-@torch.no_grad()
-def with_nan(model: Any) -> IncrementalDecoder:
-    steps, _ = model.begin([[5, 6]])
-    for each in steps.cache.memory:
-        each._storage = torch.full_like(each._storage, math.nan)
-    return steps
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"n_best": 4}, "n_best must not exceed beam_size, got n_best=4 and beam_size=3"),
-        ({"start": torch.tensor([VOCABULARY])}, r"start must hold ids in 0\.\.23, got 24"),
-        ({"start": torch.tensor([1, 1])}, "model must have 2 rows, as start, got 1"),
+        ({"prompts": [[VOCABULARY]]}, r"prompts must hold ids in 0\.\.23, got 24"),
+        ({"prompts": [[-1]]}, r"prompts must hold ids in 0\.\.23, got -1"),
+        ({"prompts": [[5], []]}, "prompts must have at least one token each, got an empty one"),
         ({"max_length": [3, 4]}, "one number, or one for each of the 1 sequences"),
         ({"max_length": MOST + 1}, "the model has positions for 20 tokens only"),
-        ({"model": with_nan}, "logits must be finite, got NaN or infinity at step 1"),
+        ({"prompts": [[5] * (MOST + 2)]}, "the model has positions for 20 tokens only"),
     ],
 )
 def test_a_search_that_the_program_cannot_make_is_refused(
     options: dict[str, Any], message: str
 ) -> None:
-    model = prepared("translator")
-    steps, start = model.begin([[5, 6]])
-    make: Callable[[Any], Any] = options.get("model", lambda _: steps)
-    call = {"model": make(model), "start": start, "max_length": 4} | options
-    with torch.no_grad(), pytest.raises(ValueError, match=message):
-        traced(model, 3, None).search(**call | {"model": make(model)})
+    call: dict[str, Any] = {"prompts": [[5, 6]], "max_length": 4} | options
+    with pytest.raises(ValueError, match=message):
+        traced("absolute", 3, None).generate(**call)
 
 
 def test_a_model_that_no_program_can_be_made_of_is_refused(tmp_path: Path) -> None:
-    model: Any = Model(has_source=True).double().eval()
-    with pytest.raises(TypeError, match="embed must be a module that `prepare` returned"):
-        save_program(model.begin([[5]])[0], tmp_path / "p.pt2", end_id=None)
-    first, _ = prepared("translator").begin([[5]])
+    model, file = model_of("translator"), tmp_path / "p.pt2"
+    stack: Any = model.encoder
+    with pytest.raises(TypeError, match="model must be"):
+        save_program(stack, file, end_id=None)
+    with pytest.raises(ValueError, match="prepared already"):
+        save_program(prepare(model), file, end_id=None)
     for options, message in (
         ({"end_id": VOCABULARY}, "end_id must be below the vocabulary size 24, got end_id=24"),
         ({"end_id": 0, "beam_size": 25}, "beam_size must not exceed the vocabulary size"),
     ):
+        given: dict[str, Any] = options
         with pytest.raises(ValueError, match=message):
-            save_program(first, tmp_path / "p.pt2", **options)
+            save_program(model, file, **given)
     assert not list(tmp_path.iterdir())
 
 
-class Changed(IncrementalDecoder):
-    """A step model that changes the logits."""
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return super().step(tokens).neg()
-
-
-def test_a_step_model_that_overrides_the_step_is_refused() -> None:
-    model = prepared("translator")
-    steps, start = model.begin([[5, 6]])
-    changed = Changed(steps.stack, steps.cache, embed=steps.embed, output=steps.output)
-    with pytest.raises(TypeError, match="must not override step"):
-        traced(model, 3, None).search(changed, start, max_length=4)
-
-
 def test_logits_that_are_not_numbers_raise_an_error_of_their_own() -> None:
-    model = prepared("translator")
-    with torch.no_grad(), pytest.raises(NonFiniteLogitsError):
-        traced(model, 2, None).search(with_nan(model), torch.ones(1).long(), max_length=4)
+    broken = traced("translator", 2, None)
+    prefill = broken._functions["prefill_single"]
+    broken._functions["prefill_single"] = lambda inputs: [
+        torch.full_like(each, math.nan) for each in prefill(inputs)
+    ]
+    with pytest.raises(NonFiniteLogitsError, match="got NaN or infinity at step 1"):
+        broken.generate([[5, 6]], max_length=4)
 
 
 def test_without_a_compiler_a_program_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    first, _ = prepared("translator").begin([[5]])
     monkeypatch.setattr(torch, "_inductor", SimpleNamespace())
-    with pytest.raises(RuntimeError, match=r"^the search cannot be compiled: AttributeError: "):
-        save_program(first, tmp_path / "p.pt2", end_id=9)
+    with pytest.raises(RuntimeError, match=r"^the model cannot be compiled: AttributeError: "):
+        save_program(model_of("translator"), tmp_path / "p.pt2", end_id=9)
     assert not list(tmp_path.iterdir())

@@ -294,6 +294,8 @@ def check_search_options(options: argparse.Namespace) -> None:
         raise UserError(
             f"--engine {options.engine} cannot be combined with --sample, --program or --n-best"
         )
+    if options.program and options.int8:
+        raise UserError("--program cannot be combined with --int8, as it has its own data type")
     beam_size = BEAM_SIZE if options.beam is None else options.beam
     if options.n_best > beam_size and not options.sample:
         raise UserError(

@@ -33,9 +33,9 @@ from translation.comparison import (
 )
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import decode_sentences, decoder_of, translate
-from translation.engines import ProgramSearch, compile_search, load_exported
+from translation.engines import compile_search, load_compiled, load_exported
 from translation.exploring import explore
-from translation.exporting import check_folder, check_transformer, export, folder_of, write_json
+from translation.exporting import check_folder, export, folder_of, write_json
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
@@ -60,8 +60,6 @@ def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, S
         if getattr(options, name) != default and device.type != "cpu":
             raise UserError(f"--{name} requires --device cpu, got {device}")
     trained = load_translator(run, device, last=options.average_last)
-    if options.program is not None:
-        check_transformer(run, trained, "decoded by a program")
     return run, trained, make_search(options, trained.target.vocab_size)
 
 
@@ -72,6 +70,9 @@ def translate_command(options: argparse.Namespace) -> None:
     if options.engine == "ctranslate2":
         assert isinstance(search, Beam)
         decode = load_exported(run, trained, search, int8=options.int8)
+    elif options.program is not None:
+        assert isinstance(search, Beam)
+        decode = load_compiled(run, trained, options.program, search, options.beam)
     else:
         device = next(model.parameters()).device
         decode = decoder_of(prepare(model, int8=options.int8), search, device)
@@ -238,7 +239,7 @@ def compile_command(options: argparse.Namespace) -> None:
     check_folder(output)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     beam_size = beam_size_of(options, trained.target.vocab_size)
-    print("Compiling takes about two minutes.", flush=True)
+    print("Compiling takes about three minutes.", flush=True)
     compile_search(run, trained, output, beam_size=beam_size, int8=options.int8)
     print(fit(f"Written: {output} ({output.stat().st_size / 1e6:.1f} MB)", sys.stdout))
 
@@ -247,14 +248,12 @@ def make_search(options: argparse.Namespace, vocabulary: int) -> Search:
     """Make the search from the options of the command line.
 
     Raises:
-        UserError: If the beam is larger than the vocabulary, or not that of the program.
+        UserError: If the beam is larger than the vocabulary.
     """
     if options.sample:
         temperature = 1.0 if options.temperature is None else options.temperature
         return Sample(temperature, options.top_k, options.top_p, options.seed, options.n_best)
     penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
-    if options.program is not None:
-        return ProgramSearch(options.program, options.beam, penalty, options.n_best)
     return Beam(beam_size_of(options, vocabulary), penalty, options.n_best)
 
 

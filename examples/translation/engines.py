@@ -1,6 +1,6 @@
 """Engines: faster ways to decode with a trained Transformer on a CPU.
 
-A program is the whole step of greedy decoding or beam search, compiled ahead of time into a file
+A program is a model and its search, compiled ahead of time into a file
 (:func:`transformer_blocks.inference.save_program`). CTranslate2 is an engine of its own, for which
 the model is exported once.
 """
@@ -8,20 +8,19 @@ the model is exported once.
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from common.errors import UserError
 from common.run import Run
 from common.searches import Beam
-from common.tokenizer import EOS
+from common.tokenizer import BOS, EOS
+from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer.packages import check_packages
-from transformer_blocks.generation import Generation, IncrementalDecoder
-from transformer_blocks.inference import load_program, prepare, save_program
-from translation.decoding import Decoder
+from transformer_blocks.generation import Generation
+from transformer_blocks.inference import load_program, save_program
+from translation.decoding import Decoder, length_limit
 from translation.exporting import PACKAGES, check_transformer, export, folder_of, hash_of
 from translation.presets import Config
 from translation.run import TrainedTranslator
@@ -32,61 +31,69 @@ log = logging.getLogger(__name__)
 def compile_search(
     run: Run[Config], trained: TrainedTranslator, output: Path, *, beam_size: int, int8: bool
 ) -> None:
-    """Compile the search of a translator on the CPU, and save it as a program.
+    """Compile a translator and its search on the CPU, and save them as a program.
 
     Raises:
         UserError: If the model is no Transformer, or cannot be compiled on this machine.
     """
     check_transformer(run, trained, "compiled")
-    with torch.no_grad():
-        model = prepare(trained.model, int8=int8).begin(torch.tensor([[EOS]]))
-    assert isinstance(model, IncrementalDecoder)
     try:
-        save_program(model, output, beam_size=beam_size, end_id=EOS)
+        save_program(_model_of(trained), output, beam_size=beam_size, end_id=EOS, int8=int8)
     except RuntimeError as error:
         raise UserError(str(error)) from error
 
 
-class ProgramSearch:
-    """The search of a program, which is loaded and executed.
+def load_compiled(
+    run: Run[Config], trained: TrainedTranslator, file: Path, search: Beam, beam_size: int | None
+) -> Decoder:
+    """Load a program, and return its decoder.
 
     Args:
+        run: The run.
+        trained: The translator that the program must have been made of.
         file: The file of the program, whose end token is that of the tokenizers.
+        search: Length penalty and number of sequences for each source.
         beam_size: The beam size that it must have; None for any.
-        length_penalty: Exponent of the length penalty; larger values favour longer sequences.
-        n_best: Number of sequences to return for each start.
 
     Raises:
         UserError: If the program cannot be used here, or has another beam size.
     """
+    check_transformer(run, trained, "decoded by a program")
+    try:
+        program = load_program(file, model=_model_of(trained))
+    except (FileNotFoundError, ValueError) as error:
+        raise UserError(f"--program: {error}") from error
+    if beam_size not in (None, program.beam_size):
+        raise UserError(
+            f"--beam must be that of the program {file}, {program.beam_size}, got {beam_size}"
+        )
+    if search.n_best > program.beam_size:
+        raise UserError(
+            f"--n-best must not exceed the beam size of the program {file}, {program.beam_size}, "
+            f"got {search.n_best}"
+        )
+    most = trained.model.max_length
 
-    def __init__(
-        self, file: Path, beam_size: int | None, length_penalty: float, n_best: int
-    ) -> None:
-        try:
-            self.program = load_program(file)
-        except (FileNotFoundError, ValueError) as error:
-            raise UserError(f"--program: {error}") from error
-        if beam_size not in (None, self.program.beam_size):
-            raise UserError(
-                f"--beam must be that of the program {file}, {self.program.beam_size}, "
-                f"got {beam_size}"
-            )
-        self.file = file
-        self.options: dict[str, Any] = {"length_penalty": length_penalty, "n_best": n_best}
+    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
+        return program.generate(
+            [[*ids, EOS] for ids in sources],
+            max_length=[length_limit(most, len(ids)) for ids in sources],
+            length_penalty=search.length_penalty,
+            n_best=search.n_best,
+        )
 
-    def __call__(
-        self, model: IncrementalDecoder, start: Tensor, *, end_id: int, max_length: list[int]
-    ) -> list[list[Generation]]:
-        """Return the best hypotheses for each start.
+    return decode
 
-        Raises:
-            UserError: If the program was made for other weights.
-        """
-        try:
-            return self.program.search(model, start, max_length=max_length, **self.options)
-        except ValueError as error:
-            raise UserError(f"--program {self.file}: {error}") from error
+
+def _model_of(trained: TrainedTranslator) -> Seq2Seq:
+    """Return the model of the library that has the weights of a Transformer."""
+    model: Any = trained.model
+    return Seq2Seq(
+        *(model.source_embedding, model.target_embedding, model.encoder, model.decoder),
+        positions=model.positions,
+        output=model.output,
+        begin_id=BOS,
+    ).eval()
 
 
 def load_exported(

@@ -268,6 +268,10 @@ class Seq2Seq(TokenModel):
         """Embed target tokens, of shape (B, L), the first of them at position ``offset``."""
         return self._embed(self.target_embedding, target, offset)
 
+    def embed_source(self, source: Tensor) -> Tensor:
+        """Embed source tokens, of shape (B, S)."""
+        return self._embed(self.source_embedding, source)
+
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode the source, of shape (B, S), padded at the end.
 
@@ -275,7 +279,7 @@ class Seq2Seq(TokenModel):
             The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
         """
         mask = padding_mask(source, self.padding_id)
-        return self.encoder(self._embed(self.source_embedding, source), mask=mask), mask
+        return self.encoder(self.embed_source(source), mask=mask), mask
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the inputs of the output layer, of shape (B, L, d_model)."""

@@ -15,25 +15,32 @@ from torch import Tensor
 
 import translate
 from common.tokenizer import EOS
-from transformer_blocks.inference import Program, program
-from transformer_blocks.inference.step import SearchStep
+from transformer_blocks.inference import Program, prepare, program
+from transformer_blocks.inference.step import Prefill, SearchStep
 from translation import engines
 from translation.training import TranslationTraining
 
 SENTENCES = [pair.source for pair in make_corpus().train][:7]
 
 
-def traced(model: Any, path: Path, *, beam_size: int = 1, end_id: int) -> Program:
+def traced(model: Any, path: Path, *, beam_size: int = 1, end_id: int, int8: bool) -> Program:
     """Return the program that ``save_program`` would write, executed in Python."""
-    facts, ends = program.describe(model, beam_size, end_id)
-    depth = len(model.stack.layers)
+    facts, prepared = program.describe(model, beam_size, end_id), prepare(model, int8=int8)
+    depth = facts["depth"]
 
-    def run(is_masked: bool, tensors: list[Tensor]) -> list[Tensor]:
-        step = SearchStep(model, ends, is_masked=is_masked)
-        return list(step(*tensors[:10], tensors[10 : 10 + depth], tensors[10 + depth :]))
+    def step(is_masked: bool, inputs: list[Tensor]) -> list[Tensor]:
+        function = SearchStep(prepared, facts["ends"], is_masked=is_masked)
+        return list(function(*inputs[:10], inputs[10 : 10 + depth], inputs[10 + depth :]))
+
+    def prefill(is_masked: bool, inputs: list[Tensor]) -> list[Tensor]:
+        return Prefill(prepared, is_masked=is_masked)(*inputs)
 
     path.write_text("a program")
-    return Program(facts, {"single": partial(run, False), "batch": partial(run, True)})
+    functions: dict[str, Any] = {}
+    for name, batch in program.BATCHES.items():
+        functions[f"step_{name}"] = partial(step, batch > 1)
+        functions[f"prefill_{name}"] = partial(prefill, batch > 1)
+    return Program(facts, functions)
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Program]:
         programs[path] = traced(model, path, **options)
 
     monkeypatch.setattr(engines, "save_program", save)
-    monkeypatch.setattr(engines, "load_program", lambda path: programs[path])
+    monkeypatch.setattr(engines, "load_program", lambda path, model: programs[path])
     return programs
 
 
@@ -70,12 +77,13 @@ def test_a_program_translates_as_the_model(
 ) -> None:
     file = tmp_path / "p.pt2"
     printed = call("compile", *options, "--output", str(file))
-    assert printed.startswith("Compiling takes about two minutes.\nWritten: ")
+    assert printed.startswith("Compiling takes about three minutes.\nWritten: ")
     assert printed.split()[-2:] == ["(0.0", "MB)"]
     searching = ["--n-best", "3"] * (options[:2] != ["--beam", "1"])
     for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫"]):
         expected = call("translate", *options, *searching, *lines)
-        found = call("translate", *options, *searching, "--program", str(file), *lines)
+        of_program = [each for each in options if each != "--int8"]
+        found = call("translate", *of_program, *searching, "--program", str(file), *lines)
         assert found == expected
     assert list(saved) == [file]
 
@@ -83,16 +91,19 @@ def test_a_program_translates_as_the_model(
 def test_a_program_is_written_into_the_run_unless_told_otherwise(
     trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
 ) -> None:
-    def note(model: Any, path: Path, *, beam_size: int, end_id: int) -> None:
-        written.append((path.name, beam_size, end_id))
+    def note(model: Any, path: Path, **options: Any) -> None:
+        written.append((path.name, options))
         path.touch()
 
-    written: list[tuple[str, int, int]] = []
+    written: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(engines, "save_program", note)
     for options in ([], ["--int8", "--beam", "2"]):
         call("compile", *options)
         (trained.run.folder / written[-1][0]).unlink()
-    assert written == [("program.pt2", 5, EOS), ("program-int8.pt2", 2, EOS)]
+    assert written == [
+        ("program.pt2", {"beam_size": 5, "end_id": EOS, "int8": False}),
+        ("program-int8.pt2", {"beam_size": 2, "end_id": EOS, "int8": True}),
+    ]
 
 
 def test_what_a_program_cannot_do_is_refused(
@@ -107,8 +118,8 @@ def test_what_a_program_cannot_do_is_refused(
     use = partial(call, "translate", "--program", str(file), "犬")
     assert use("--beam", "3").endswith("p.pt2, 2, got 3")
     assert use("--sample") == "error: --program cannot be combined with --sample"
-    assert "n_best must not exceed beam_size" in use("--n-best", "3")
-    assert "was made for another model, or for other weights" in use("--int8")
+    assert "--n-best must not exceed the beam size of the program" in use("--n-best", "3")
+    assert use("--int8").startswith("error: --program cannot be combined with --int8")
     with monkeypatch.context() as patch:
         patch.setattr("translation.commands.choose_device", lambda _: torch.device("cuda"))
         assert use() == "error: --program requires --device cpu, got cuda"
@@ -120,11 +131,11 @@ def test_what_a_program_cannot_do_is_refused(
     assert "the folder" in call("compile", "--output", str(tmp_path / "none" / "p.pt2"))
 
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("the search cannot be compiled: no compiler")
+        raise RuntimeError("the model cannot be compiled: no compiler")
 
     monkeypatch.setattr(engines, "save_program", fail)
     other = str(tmp_path / "other.pt2")
-    assert "the search cannot be compiled: no compiler" in call("compile", "--output", other)
+    assert "the model cannot be compiled: no compiler" in call("compile", "--output", other)
     monkeypatch.undo()
     assert "no such file" in call("translate", "--program", other, "犬")
     assert "is no program that save_program wrote" in use()

@@ -1,7 +1,7 @@
 """The loop of greedy decoding and sampling, and the functions that beam search shares with it."""
 
 import math
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set, Sized
 from typing import Annotated, Any
 
 import torch
@@ -153,7 +153,7 @@ def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tu
 
 
 def limits_and_ends(
-    start: Tensor, max_length: int | Sequence[int], end_id: int | Collection[int] | None
+    start: Sized, max_length: int | Sequence[int], end_id: int | Collection[int] | None
 ) -> tuple[list[int], Set[int]]:
     """Return the maximum number of tokens of each sequence, and the ids of the end tokens.
 

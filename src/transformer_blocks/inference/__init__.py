@@ -27,11 +27,10 @@ One replacement is an approximation:
   weight as 8-bit integers and quantises its input at each call, one scale per row, so that the
   output of a row does not depend on the other rows of its batch.
 
-A program goes further. :func:`save_program` compiles a whole step of greedy decoding or beam search
-of a prepared model, from the newest tokens to the next ones, into a file, and :func:`load_program`
-loads it:
+A program goes further. :func:`save_program` compiles a model and its search into a file, and
+:func:`load_program` loads it:
 
-- **Operators become loops.** The compiled step calls no operators from Python, and intermediate
+- **Operators become loops.** The compiled functions call no operators from Python, and intermediate
   results of adjacent operators stay in registers.
 - **The fastest product of each layer.** The compiler tries several implementations on the machine
   at hand. For one row, all that matters is how fast the weights are read.

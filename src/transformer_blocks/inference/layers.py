@@ -124,6 +124,7 @@ class UnpaddedEncoder(InferenceModule, Encoder):
             and mask.device == x.device
             and not mask.is_meta
             and not eager_execution.holders
+            and not torch.compiler.is_compiling()  # sizes would depend on the padding
             and not torch.is_grad_enabled()
         )
 

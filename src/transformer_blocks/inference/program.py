@@ -1,11 +1,12 @@
-"""Programs: greedy decoding and beam search, compiled ahead of time into a file.
+"""Programs: a model and its search, compiled ahead of time into a file.
 
 What takes the time of a decoding step for a few sequences is to read all weights of the model, and
-to call some hundred operators from Python. A *program* is a whole step of the search as one
-compiled function: ``SearchStep`` in ``step.py``. ``torch.export`` traces it, with symbols for batch
-size and lengths. AOTInductor, torch's ahead-of-time compiler, makes C++ code of the trace: it fuses
-adjacent operators, tries several matrix products for each layer on this machine, keeps the fastest,
-and stores the weights in the layout that it reads.
+to call some hundred operators from Python. A *program* calls two compiled functions instead:
+:class:`Prefill` in ``step.py`` computes the keys and values of sources or prompts, and
+:class:`SearchStep` is a whole step of the search. ``torch.export`` traces both, with symbols for
+batch size and lengths. AOTInductor, torch's ahead-of-time compiler, makes C++ code of the traces:
+it fuses adjacent operators, tries several matrix products for each layer on this machine, keeps the
+fastest, and stores the weights in the layout that it reads.
 
 The loop around the step is in Python. At each step it reads three numbers for each sequence, which
 say whether its search is over.
@@ -25,34 +26,33 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from transformer_blocks._contracts import Count, Size, check_tensor, checked
-from transformer_blocks.cache import DecoderCache
+from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
+from transformer_blocks.generation import Generation
 from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams
-from transformer_blocks.generation.incremental import IncrementalDecoder
-from transformer_blocks.generation.protocol import Generation
+from transformer_blocks.generation.prompts import Prompts
 from transformer_blocks.generation.stepping import (
     EndId,
     MaxLength,
-    Start,
     check_ends,
     check_not_nan,
     limits_and_ends,
 )
-from transformer_blocks.inference.step import SearchStep, State, parts_of
+from transformer_blocks.inference.prepare import prepare
+from transformer_blocks.inference.step import Prefill, SearchStep, State
+from transformer_blocks.masks import padding_mask
+from transformer_blocks.models import LanguageModel, Seq2Seq
 
 SHARE_OVER = 0.25
 """Share of a batch whose searches must be over before they are removed from it: this copies."""
 
-FUNCTIONS = {"single": 1, "batch": 61}
-"""The two functions of a program, and the number of sequences for which each is compiled."""
+BATCHES = {"single": 1, "batch": 61}
+"""The numbers of sequences for which the functions are compiled; all above 1 have one code."""
 
 OPTIONS = {
     "freezing": True,  # weights are constants, and can be stored in another layout
@@ -69,54 +69,60 @@ OPTIONS = {
 
 @checked
 def save_program(
-    model: IncrementalDecoder,
+    model: LanguageModel | Seq2Seq,
     path: str | PathLike[str],
     *,
     beam_size: Size = 1,
     end_id: EndId | None,
+    int8: bool = False,
 ) -> None:
-    """Compile the search with a prepared model, and save it as a program.
+    """Compile a trained model and its search, and save them as a program.
 
-    This needs a C++ compiler and takes a minute or two. It measures which matrix products are the
+    This needs a C++ compiler and takes a few minutes. It measures which matrix products are the
     fastest; while other processes use the CPU, it may choose slower ones.
 
     Args:
-        model: A step model as for :func:`~transformer_blocks.beam_search`, for any source or
-            prompt, of a model that :func:`~transformer_blocks.inference.prepare` returned. Its
-            ``embed`` and ``output`` are parts of the prepared model, or methods of one.
-        path: The file to write, usually with the ending ``.pt2``. It holds the weights twice.
+        model: The trained model. It is prepared first, as by
+            :func:`~transformer_blocks.inference.prepare`, and is not changed.
+        path: The file to write, usually with the ending ``.pt2``. It holds the weights four times.
         beam_size: K, the number of hypotheses per sequence; 1 is greedy decoding.
         end_id: Id of the end token; or several such ids; None if there is none.
+        int8: Whether linear layers multiply int8 integers, as in ``prepare``.
 
     Raises:
-        TypeError: If ``model`` is not prepared, or an argument is of the wrong type.
-        ValueError: If the model is not on a CPU, an end token is not in the vocabulary, or it has
-            fewer tokens than ``beam_size``.
+        TypeError: If an argument is of the wrong type.
+        ValueError: If the model is not on a CPU or is prepared already, an end token is not in the
+            vocabulary, or it has fewer tokens than ``beam_size``.
         RuntimeError: If a part of the model cannot be traced, or there is no C++ compiler.
     """
-    facts, ends = describe(model, beam_size, end_id)
+    prepared = prepare(model, int8=int8)
+    facts = describe(model, beam_size, end_id)
     with tempfile.TemporaryDirectory() as folder, _compiler_settings():
-        for name, batch in FUNCTIONS.items():
-            step = SearchStep(model, ends, is_masked=batch > 1)
-            inputs, shapes = _example(facts, len(model.stack.layers), batch)
-            try:
-                program = torch.export.export(
-                    step,
-                    inputs,
-                    dynamic_shapes=shapes,
-                    prefer_deferred_runtime_asserts_over_guards=True,
-                )
-                facts["positions"] = _positions(program)
-                _remove_assertions(program)
-                torch._inductor.aoti_compile_and_package(
-                    program,
-                    package_path=f"{folder}/{name}.pt2",
-                    inductor_configs=dict(OPTIONS),
-                )
-            except Exception as error:
-                reason = str(error).partition("\n")[0]
-                kind = type(error).__name__
-                raise RuntimeError(f"the search cannot be compiled: {kind}: {reason}") from error
+        for name, batch in BATCHES.items():
+            functions: dict[str, nn.Module] = {
+                "prefill": Prefill(prepared, is_masked=batch > 1),
+                "step": SearchStep(prepared, facts["ends"], is_masked=batch > 1),
+            }
+            for kind, function in functions.items():
+                inputs, shapes = _examples(facts, batch)[kind]
+                try:
+                    program = torch.export.export(
+                        function,
+                        inputs,
+                        dynamic_shapes=shapes,
+                        prefer_deferred_runtime_asserts_over_guards=True,
+                    )
+                    positions = min(facts["positions"][kind], _positions(program))
+                    facts["positions"][kind] = positions
+                    _remove_assertions(program)
+                    torch._inductor.aoti_compile_and_package(
+                        program,
+                        package_path=f"{folder}/{kind}_{name}.pt2",
+                        inductor_configs=dict(OPTIONS),
+                    )
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+                    raise RuntimeError(f"the model cannot be compiled: {reason}") from error
         Path(folder, "facts.json").write_text(json.dumps(facts))
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(Path(folder).iterdir()):
@@ -124,46 +130,54 @@ def save_program(
 
 
 def describe(
-    model: IncrementalDecoder, beam_size: int, end_id: int | Collection[int] | None
-) -> tuple[dict[str, Any], list[int]]:
-    """Return the facts that are saved with a program, and the ids of the end tokens.
+    model: LanguageModel | Seq2Seq, beam_size: int, end_id: int | Collection[int] | None
+) -> dict[str, Any]:
+    """Return the facts that are saved with a program.
 
     The arguments and errors are those of :func:`save_program`.
     """
-    parts = parts_of(model)
-    dtype = next(each.dtype for each in parts[0].state_dict().values() if each.is_floating_point())
-    attentions: list[Any] = [layer.self_attention for layer in model.stack.layers]
-    if isinstance(model.cache, DecoderCache):
-        attentions += [layer.cross_attention for layer in model.stack.layers]
-    hidden = torch.zeros(
-        1, attentions[0].query_projection.in_features, dtype=dtype, device=_device_of(parts)
-    )
-    vocabulary = model.output(hidden).shape[1]
-    model.embed(torch.tensor([[vocabulary - 1]], device="cpu"), 0)  # an error if it knows fewer
-    _, ends = limits_and_ends(hidden[:0], 1, end_id)
+    for tensor in model.state_dict().values():
+        if tensor.device.type != "cpu":
+            raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
+    is_seq2seq = isinstance(model, Seq2Seq)
+    embedding: Any = model.source_embedding if isinstance(model, Seq2Seq) else model.embedding
+    attentions: list[Any] = [layer.self_attention for layer in model.decoder.layers]
+    dtype, d_model = embedding.weight.dtype, attentions[0].query_projection.in_features
+    with torch.no_grad():
+        vocabulary = model.output(torch.zeros(1, d_model, dtype=dtype)).shape[1]
+    _, ends = limits_and_ends([], 1, end_id)
     check_ends(ends, vocabulary)
     check_beams(beam_size, vocabulary)
-    facts = _environment() | {
+    if isinstance(model, Seq2Seq):
+        attentions += [layer.cross_attention for layer in model.decoder.layers]
+    return _environment() | {
         "weights": _hash(model),
         "beam_size": beam_size,
-        "vocabulary": vocabulary,
+        "ends": sorted(ends),
+        "begin_id": model.begin_id if is_seq2seq else None,
+        "padding_id": model.padding_id if is_seq2seq else 0,
+        "inputs": len(embedding.weight),  # number of token ids of sources or prompts
         "dtype": str(dtype).removeprefix("torch."),
+        "depth": len(model.decoder.layers),
         "heads": [(each.key_projection.out_features // each.d_k, each.d_k) for each in attentions],
-        "positions": math.inf,
+        "positions": {"prefill": math.inf, "step": math.inf},
     }
-    return facts, sorted(ends)
 
 
 @checked
-def load_program(path: str | PathLike[str]) -> "Program":
+def load_program(
+    path: str | PathLike[str], *, model: LanguageModel | Seq2Seq | None = None
+) -> "Program":
     """Load a program. Its code is executed: load only files whose origin you trust.
 
     Args:
         path: A file that :func:`save_program` wrote.
+        model: The trained model that it must have been made of; not compared if not given.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no program, or one for another version of torch or another processor.
+        ValueError: If it is no program, or one for another version of torch, another processor or
+            another model.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no such file: {path}")
@@ -177,19 +191,16 @@ def load_program(path: str | PathLike[str]) -> "Program":
         for name, here in _environment().items():
             if facts[name] != here:
                 raise ValueError(f"{path} was made for {name} {facts[name]}; this is {here}")
+        if model is not None and facts["weights"] != _hash(model):
+            raise ValueError(f"{path} was made for another model, or for other weights")
         functions = {}
-        for name in FUNCTIONS:  # loaded as it is, as Python would check each argument
-            package = torch._inductor.aoti_load_package(f"{folder}/{name}.pt2")
-            functions[name] = package.loader.run
+        for file in Path(folder).glob("*.pt2"):  # called directly: Python checks each argument
+            functions[file.stem] = torch._inductor.aoti_load_package(str(file)).loader.run
     return Program(facts, functions)
 
 
 class Program:
-    """A search that was compiled; :func:`load_program` loads one.
-
-    A step for a batch of sequences and one for a single sequence are its two functions. The model
-    that it was made for computes what precedes the first step: the keys and values of the source or
-    the prompt.
+    """A model and its search that were compiled; :func:`load_program` loads one.
 
     Attributes:
         beam_size: K, the number of hypotheses per sequence; 1 is greedy decoding.
@@ -198,66 +209,59 @@ class Program:
     def __init__(self, facts: dict[str, Any], functions: dict[str, Any]) -> None:
         self.beam_size: int = facts["beam_size"]
         self._facts, self._functions = facts, functions
-        self._known_stacks: WeakSet[nn.Module] = WeakSet()  # whose weights are those of the program
 
     @checked
     @torch.inference_mode()
-    def search(
+    def generate(
         self,
-        model: IncrementalDecoder,
-        start: Start,
+        prompts: Prompts,
         *,
         max_length: MaxLength,
         length_penalty: Penalty = 0.6,
         lookahead: Count | None = None,
         n_best: Size = 1,
     ) -> list[list[Generation]]:
-        """Generate what :func:`~transformer_blocks.beam_search` generates with the same arguments.
+        """Generate what the model's ``generate`` does with a beam search of the same arguments.
 
         With a ``beam_size`` of 1, this is what :func:`~transformer_blocks.greedy_search` generates.
-        No hooks are called, and nothing of the steps can be recorded.
 
         Args:
-            model: A step model of the prepared model that the program was made for, or of another
-                one with the same weights. Its cache holds what precedes ``start``, and is not
-                changed.
-            start: First token of each sequence, of shape (N,).
+            prompts: Token ids of each prompt or source, as the model's ``generate`` accepts them.
             max_length: Maximum number of tokens to generate, including the end token; or a list
                 with one such number for each sequence.
-            length_penalty: As in ``beam_search``.
+            length_penalty: As in :func:`~transformer_blocks.beam_search`.
             lookahead: As in ``beam_search``.
-            n_best: Number of sequences to return for each start; at most ``beam_size``.
+            n_best: Number of sequences to return for each prompt; at most ``beam_size``.
 
         Returns:
-            For each start token, the best sequences, best first.
+            For each prompt, the best sequences, best first.
 
         Raises:
             TypeError: If an argument is of the wrong type.
-            ValueError: If the model is not the one that the program was made for, an argument is
-                out of range, a sequence reaches the end of the positional encodings, or logits are
-                NaN or infinite.
+            ValueError: If an argument is out of range, a sequence reaches the end of the positional
+                encodings, or logits are NaN or infinite.
         """
-        self._check(model, start, n_best)
-        limits, _ = limits_and_ends(start, max_length, None)
+        self._check(prompts, n_best)
+        limits, _ = limits_and_ends(prompts, max_length, None)
         searches = [BeamSearch(self.beam_size, length_penalty, lookahead, each) for each in limits]
         if not searches:
             return []
-        steps, length = max(limits), model.cache.length
+        steps = max(limits)
         longest = searches[limits.index(steps)]
         penalties = [1.0, *(longest.penalty(count) for count in range(1, steps + 1))]
         table = torch.tensor(penalties, dtype=torch.float64, device="cpu")
-        name, state = self._begin(model, start, steps)
+        name, length, position, state = self._begin(prompts, steps)
         rows: list[BeamSearch | None] = [*searches, None][: len(state.tokens)]
         for step, number in enumerate(torch.arange(steps, device="cpu").split(1)):
             end = length + step + 2  # the buffers always have room for more than the new position
-            if end - 1 > self._facts["positions"]:
-                raise ValueError(f"the model has positions for {end - 2} tokens only")
+            self._check_position(position + step + 1, "step")
             state = state._replace(buffers=[grow(each, end - 2, end) for each in state.buffers])
             *parts, buffers, memory = state
             sizes = torch.empty(end, device="cpu")
-            *new, facts = self._functions[name]([sizes, number, table, *parts, *buffers, *memory])
+            inputs = [sizes, number, table, *parts, *buffers, *memory]
+            *new, numbers = self._functions[f"step_{name}"](inputs)
             state = State(*new, *state[len(new) :])
-            for row, (best_candidate, worst, best) in enumerate(facts.tolist()):
+            for row, (best_candidate, worst, best) in enumerate(numbers.tolist()):
                 search = rows[row]
                 if search is None:
                     continue
@@ -274,74 +278,78 @@ class Program:
                 state = _select(state, torch.tensor((kept * 2)[: len(rows)], device="cpu"))
         return [search.results()[:n_best] for search in searches]
 
-    def _check(self, model: IncrementalDecoder, start: Tensor, n_best: int) -> None:
-        """Raise unless the program was made for this model and can decode this batch."""
+    def _check(self, prompts: Prompts, n_best: int) -> None:
+        """Raise if the arguments are out of range: the compiled functions would not notice it."""
         if n_best > self.beam_size:
             raise ValueError(
                 f"n_best must not exceed beam_size, got n_best={n_best} and "
                 f"beam_size={self.beam_size}"
             )
-        if type(model).step is not IncrementalDecoder.step:
-            raise TypeError("model must not override step, which a program does not call")
-        if model.stack not in self._known_stacks:
-            if _hash(model) != self._facts["weights"]:
-                raise ValueError("the program was made for another model, or for other weights")
-            self._known_stacks.add(model.stack)
-        cache = model.cache
-        rows = {each.rows for each in getattr(cache, "memory", ())} | {cache.rows or len(start)}
-        if rows != {len(start)}:
-            raise ValueError(f"model must have {len(start)} rows, as start, got {max(rows)}")
-        check_tensor("start", start)
-        for token in start.tolist():
-            if not 0 <= token < self._facts["vocabulary"]:
-                raise ValueError(
-                    f"start must hold ids in 0..{self._facts['vocabulary'] - 1}, got {token}"
-                )
+        for prompt in prompts:
+            if not prompt and self._facts["begin_id"] is None:
+                raise ValueError("prompts must have at least one token each, got an empty one")
+            for token in prompt:
+                if not 0 <= token < self._facts["inputs"]:
+                    raise ValueError(
+                        f"prompts must hold ids in 0..{self._facts['inputs'] - 1}, got {token}"
+                    )
 
-    def _begin(self, model: IncrementalDecoder, start: Tensor, steps: int) -> tuple[str, State]:
-        """Return the name of the function to call, and the state at the first step."""
-        cache, length, beam_size = model.cache, model.cache.length, self.beam_size
-        dtype = getattr(torch, self._facts["dtype"])
-        mask: Any = None
-        memory: list[Any] = []
-        if isinstance(cache, DecoderCache):
-            memory, mask = [torch.stack(each.read(), 1) for each in cache.memory], cache.memory_mask
-            if memory[0].shape[3] == 1:  # which the compiler would take for a constant
-                memory = [F.pad(each, (0, 0, 0, 1)) for each in memory]
-                mask = torch.tensor([[[[False, True]]]], device="cpu")
-            default = torch.zeros(1, 1, 1, memory[0].shape[3], dtype=torch.bool, device="cpu")
-        else:
-            mask = None if isinstance(model.position, int) else length - model.position
-            default = torch.zeros(1, dtype=torch.int64, device="cpu")
-        rows = torch.arange(len(start), device="cpu")
-        name = "single" if len(rows) == 1 and mask is None else "batch"
-        if name == "batch" and len(rows) == 1:
-            rows = rows.repeat(2)  # the compiler assumes two sequences
-        mask = default if mask is None else mask
-        if mask.dim() == 4 and mask.shape[1:3] != (1, 1):
-            raise ValueError(f"the mask must have shape (B, 1, 1, S), got {tuple(mask.shape)}")
-        mask = mask.expand(len(start), *mask.shape[1:])
-        beams = rows.repeat_interleave(beam_size)
-        shape = len(rows), beam_size
+    def _check_position(self, count: int, kind: str) -> None:
+        """Raise if a function has no positional encodings for so many positions."""
+        positions = self._facts["positions"][kind]
+        if count > positions:
+            raise ValueError(f"the model has positions for {positions:.0f} tokens only")
+
+    def _begin(self, prompts: Prompts, steps: int) -> tuple[str, int, int, State]:
+        """Compute the keys and values of what precedes the first step.
+
+        Returns:
+            The name of the functions to call; the number of positions in the buffers, and how many
+            of them are not padding in every sequence; and the state at the first step.
+        """
+        facts, beam_size, begin_id = self._facts, self.beam_size, self._facts["begin_id"]
+        is_seq2seq = begin_id is not None
+        before = prompts if is_seq2seq else [prompt[:-1] for prompt in prompts]
+        start = [begin_id if is_seq2seq else prompt[-1] for prompt in prompts]
+        longest = max(map(len, before))
+        self._check_position(longest, "prefill")
+        # The compiled functions need lengths of at least 2, and batches of 1 or at least 2.
+        length = max(longest, 2) if longest or is_seq2seq else 0
+        padding = [[facts["padding_id"]] * (length - len(each)) for each in before]
+        parts = (before, padding) if is_seq2seq else (padding, before)
+        ids = [[*left, *right] for left, right in zip(*parts, strict=True)]
+        tokens = torch.tensor(ids, dtype=torch.int64, device="cpu").view(len(ids), length)
+        mask = torch.tensor([len(each) for each in padding], device="cpu")
+        if is_seq2seq:
+            mask = padding_mask(tokens, facts["padding_id"])
+        name, rows = "single", [0]
+        if len(ids) > 1 or mask.any():
+            name, rows = "batch", [*range(len(ids)), 0][: max(len(ids), 2)]
+        tokens, mask = tokens[rows], mask[rows]
+        caches = self._functions[f"prefill_{name}"]([tokens, mask]) if length else []
+        memory, length = (caches, 0) if is_seq2seq else ([], length)
+        shape, dtype = (len(rows), beam_size), getattr(torch, facts["dtype"])
         buffers = []
-        for layer, (heads, d_k) in zip(cache.layers, self._facts["heads"], strict=False):
-            buffer = torch.empty(len(beams), 2, heads, length + 2, d_k, dtype=dtype, device="cpu")
+        for layer, (heads, d_k) in enumerate(facts["heads"][: facts["depth"]]):
+            size = len(rows) * beam_size, 2, heads, length + 2, d_k
+            buffers.append(torch.empty(size, dtype=dtype, device="cpu"))
             if length:
-                buffer[..., :length, :] = torch.stack(layer.read(), 1)[beams]
-            buffers.append(buffer)
+                of_beams = caches[layer].repeat_interleave(beam_size, dim=0)
+                buffers[layer][..., :length, :] = of_beams
         scores = torch.full(shape, -math.inf, dtype=torch.promote_types(dtype, torch.float32))
         scores[:, 0] = 0.0
-        return name, State(
-            tokens=start[beams].long().view(shape),
+        state = State(
+            tokens=torch.tensor([[start[row]] * beam_size for row in rows], device="cpu"),
             scores=scores,
             ranks=torch.full((*shape, 2), -math.inf, dtype=torch.float64, device="cpu"),
             ends=torch.zeros(*shape, 2, dtype=torch.int64, device="cpu"),
             paths=torch.zeros(len(rows), steps, beam_size, 2, dtype=torch.int64, device="cpu"),
             origins=torch.zeros(*shape, length + steps, dtype=torch.int64, device="cpu"),
-            mask=mask[rows].contiguous(),
+            mask=mask,
             buffers=buffers,
-            memory=[each[rows].contiguous() for each in memory],
+            memory=memory,
         )
+        return name, length, 0 if is_seq2seq else longest, state
 
 
 def _select(state: State, rows: Tensor) -> State:
@@ -377,12 +385,12 @@ def _read_hypotheses(search: BeamSearch, state: State, row: int) -> None:
     search.hypotheses = [tokens(search.length, beam) for beam in unfinished]
 
 
-def _example(facts: dict[str, Any], depth: int, batch: int) -> tuple[Any, Any]:
-    """Return inputs of a step, and which of their dimensions are dynamic.
+def _examples(facts: dict[str, Any], batch: int) -> dict[str, tuple[Any, Any]]:
+    """Return inputs of both functions, and which of their dimensions are dynamic.
 
     The example sizes of different dimensions must differ, as equal ones would be taken for one.
     """
-    beam_size, heads = facts["beam_size"], facts["heads"]
+    beam_size, heads, depth = facts["beam_size"], facts["heads"], facts["depth"]
     dtype, any_size = getattr(torch, facts["dtype"]), Dim.DYNAMIC
     sequences: dict[int, Any] = {0: Dim("B")} if batch > 1 else {}
     rows = {0: beam_size * sequences[0]} if sequences and beam_size > 1 else sequences
@@ -421,7 +429,11 @@ def _example(facts: dict[str, Any], depth: int, batch: int) -> tuple[Any, Any]:
         [list(part) for part in zip(*each, strict=True)] or [[], []] for each in (buffers, memory)
     ]
     shapes = *dynamic[3:], *(each[1] for each in lists)
-    return (*examples, *(each[0] for each in lists)), (*dynamic[:3], shapes)
+    tokens = input_of((batch, 11), sequences | {1: any_size})
+    return {
+        "prefill": ((tokens[0], mask[0]), (tokens[1], mask[1])),
+        "step": ((*examples, *(each[0] for each in lists)), (*dynamic[:3], shapes)),
+    }
 
 
 def _remove_assertions(program: ExportedProgram) -> None:
@@ -440,19 +452,23 @@ def _remove_assertions(program: ExportedProgram) -> None:
 
 def _positions(program: ExportedProgram) -> float:
     """Return the largest number of positions of a sequence: where positional encodings end."""
-    inputs = program.graph.find_nodes(op="placeholder")
-    size = next(node for node in inputs if node.name == "length").meta["val"].shape[0]
-    return float(program.range_constraints[size.node.expr].upper) - 1.0
+    inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    if "tokens" in inputs:  # of Prefill
+        return _limit(program, inputs["tokens"].meta["val"].shape[1])
+    return _limit(program, inputs["length"].meta["val"].shape[0]) - 1.0
 
 
-def _hash(model: IncrementalDecoder) -> str:
+def _limit(program: ExportedProgram, size: Any) -> float:
+    """Return the largest value of a symbol."""
+    return float(program.range_constraints[size.node.expr].upper)
+
+
+def _hash(model: nn.Module) -> str:
     """Return a hash of the structure and the weights of a model."""
-    digest = hashlib.sha256()
-    for part in parts_of(model):
-        digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(part)).encode())
-        for name, tensor in part.state_dict().items():
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(model)).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -463,15 +479,6 @@ def _environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "processor": f"{platform.machine()} ({', '.join(sorted(abilities))})",
     }
-
-
-def _device_of(parts: list[nn.Module]) -> torch.device:
-    """Return the CPU, or raise if a tensor is elsewhere."""
-    for part in parts:
-        for tensor in part.state_dict().values():
-            if tensor.device.type != "cpu":
-                raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
-    return torch.device("cpu")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A step of greedy decoding or beam search as a function of tensors, which a compiler can trace.
+"""Prefill and a step of beam search as functions of tensors, which a compiler can trace.
 
 :func:`~transformer_blocks.beam_search` keeps its hypotheses in Python lists, and reorders the
 caches after each step. Here the same is done by operations on tensors. Two things differ from it:
@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.cache import KeyValueCache
-from transformer_blocks.generation.incremental import IncrementalDecoder
 from transformer_blocks.generation.prompts import left_padding_mask
 from transformer_blocks.generation.stepping import best_extensions, to_log_probabilities
-from transformer_blocks.inference.module import InferenceModule
+from transformer_blocks.models import LanguageModel, Seq2Seq
 
 
 class State(NamedTuple):
@@ -54,26 +53,58 @@ class State(NamedTuple):
     memory: list[Tensor]
 
 
+class Prefill(nn.Module):
+    """The keys and values of what precedes the first step of a search.
+
+    Args:
+        model: A prepared model.
+        is_masked: Whether sources or prompts are padded; if not, ``mask`` is not read.
+    """
+
+    def __init__(self, model: LanguageModel | Seq2Seq, *, is_masked: bool) -> None:
+        super().__init__()
+        self.model, self.is_masked = model, is_masked
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+        """Compute what the state calls ``memory``, or the first positions of ``buffers``.
+
+        Args:
+            tokens: Token ids of sources, or of prompts padded at the left, of shape (B, S).
+            mask: As in :class:`State`.
+
+        Returns:
+            For each layer, keys and values, of shape (B, 2, H, S, d_k).
+        """
+        model, given = self.model, mask if self.is_masked else None
+        layers: Any = model.decoder.layers
+        if isinstance(model, Seq2Seq):
+            memory = model.encoder(model.embed_source(tokens), mask=given)
+            projected = [layer.cross_attention.project(memory, memory) for layer in layers]
+            return [torch.stack(each, dim=1) for each in projected]
+        x = model.embed(tokens, 0 if given is None else -given)
+        if given is not None:
+            given = left_padding_mask(given, tokens.shape[1])[:, None, None]
+        caches = [KeyValueCache() for _ in layers]
+        for layer, cache in zip(layers, caches, strict=True):
+            x = layer(x, mask=given, causal=True, cache=cache)
+        return [torch.stack(cache.read(), dim=1) for cache in caches]
+
+
 class SearchStep(nn.Module):
     """A step of a search.
 
     Args:
-        model: The model, with its stack, embedding and output layer.
+        model: A prepared model.
         ends: The ids of the end tokens.
         is_masked: Whether ``mask`` of the state is read.
-
-    Raises:
-        TypeError: If embedding or output layer is not part of a prepared model.
     """
 
     ends: Tensor
 
-    def __init__(self, model: IncrementalDecoder, ends: list[int], *, is_masked: bool) -> None:
+    def __init__(self, model: LanguageModel | Seq2Seq, ends: list[int], *, is_masked: bool) -> None:
         super().__init__()
-        self.stack, self.embed, self.output = model.stack, model.embed, model.output
-        self.parts = nn.ModuleList(parts_of(model))  # so that their weights are those of the step
+        self.model, self.is_masked = model, is_masked
         self.register_buffer("ends", torch.tensor(ends, dtype=torch.int64, device="cpu"))
-        self.is_masked = is_masked
 
     def forward(self, length: Tensor, step: Tensor, penalties: Tensor, *parts: Any) -> Any:
         """Extend every hypothesis by one token; change ``paths``, ``origins`` and buffers in place.
@@ -134,11 +165,10 @@ class SearchStep(nn.Module):
         position: Any = length
         mask = state.mask if self.is_masked else None
         if mask is not None and not state.memory:
-            self.embed(state.tokens.view(-1, 1), length)  # tells the tracer the last position
             padding = mask.repeat_interleave(beam_size, dim=0)  # (B K,)
             position, mask = length - padding, left_padding_mask(padding, length + 1)[:, None, None]
-        x = self.embed(state.tokens.view(-1, 1), position)  # (B K, 1, d_model)
-        layers: Any = self.stack.layers
+        x = self.model.embed(state.tokens.view(-1, 1), position)  # (B K, 1, d_model)
+        layers: Any = self.model.decoder.layers
         for number, layer in enumerate(layers):
             cache = _StepCache(state.buffers[number], length, rows)
             if state.memory:
@@ -146,7 +176,8 @@ class SearchStep(nn.Module):
                 x = layer(x, memory, memory_mask=mask, causal=True, cache=cache)
             else:
                 x = layer(x, mask=mask, causal=True, cache=cache)
-        return self.output((x if self.stack.norm is None else self.stack.norm(x))[:, 0])
+        norm = self.model.decoder.norm
+        return self.model.output((x if norm is None else norm(x))[:, 0])
 
 
 class _StepCache(KeyValueCache):
@@ -190,23 +221,3 @@ def _argsort(values: Tensor) -> Tensor:
     precedes = (others < mine) | ((others == mine) & (numbers < numbers[:, None]))
     places = precedes.sum(-1)  # (B, n)
     return (places[:, None] == numbers[:, None]).byte().argmax(-1)
-
-
-def parts_of(model: IncrementalDecoder) -> list[nn.Module]:
-    """Return the modules of a model: those that embed and output belong to, and the stack.
-
-    Raises:
-        TypeError: If embed or output is not a prepared module or a method of one.
-    """
-    owners = {
-        name: getattr(function, "__self__", function)
-        for name, function in (("embed", model.embed), ("output", model.output))
-    }
-    for name, owner in owners.items():
-        if not isinstance(owner, InferenceModule):
-            raise TypeError(
-                f"{name} must be a module that `prepare` returned, a part or a method of it, "
-                f"got {type(owner).__name__}"
-            )
-    parts: list[Any] = [*owners.values(), model.stack]
-    return list(dict.fromkeys(parts))
