@@ -255,7 +255,8 @@ class Program:
         for step, number in enumerate(torch.arange(steps, device="cpu").split(1)):
             end = length + step + 2  # the buffers always have room for more than the new position
             self._check_position(position + step + 1, "step")
-            state = state._replace(buffers=[grow(each, end - 2, end) for each in state.buffers])
+            if end > state.buffers[0].shape[3]:
+                state = state._replace(buffers=[grow(each, end - 2, end) for each in state.buffers])
             *parts, buffers, memory = state
             sizes = torch.empty(end, device="cpu")
             inputs = [sizes, number, table, *parts, *buffers, *memory]
