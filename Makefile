@@ -34,8 +34,9 @@ record: $(VENV)/.docs  ## run the book's long computations, and record their out
 	$(BIN)/python docs/_ext/execution.py --record
 
 .PHONY: api
-api: $(VENV)/.dev  ## write the public API to docs/api.txt; CHANGELOG.md must name what changed
+api: $(VENV)/.dev  ## write docs/api.txt and docs/reference from the code; CHANGELOG.md must name what changed
 	$(BIN)/python docs/_ext/public_api.py
+	$(BIN)/python docs/_ext/reference_pages.py
 
 .PHONY: pictures
 pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committed (needs Chromium)

@@ -17,12 +17,8 @@ version = release = installed_version("transformer-blocks")
 
 extensions = [
     "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
     "accessible",
     "architecture",
-    "backlinks",
     "chapter",
     "columns",
     "glossary",
@@ -42,45 +38,10 @@ exclude_patterns = [
     "figures",
 ]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
-myst_heading_anchors = 3
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 4
 myst_update_mathjax = False  # no class for a script that is not there
 nitpicky = True
-nitpick_ignore_regex = [
-    (
-        "py:class",
-        r"transformer_blocks\.(inference\.prepare|interop\.from_torch)\.Model|common\.distributed\.Value"
-        r"|common\.(learner|sharding)\.(AnyModel|AnyBatch|Model|Batch)",
-    ),  # type variables
-    ("py:class", r"transformer_blocks\.inspection\.shapes\.Call"),  # a row of a trace
-    ("py:class", r"dict\[str|float\]"),  # a default factory cuts the type
-    # the rules in annotations: sizes of a shape, and words
-    (
-        "py:(class|obj)",
-        r".*\bAnnotated\b.*|[A-Z]|\w+_(width|features|model)|d_[kv]|capacity|layers|positive|finite|Module",
-    ),
-    # named, not linked: other projects, whose lists of names lie on the network ...
-    (
-        "py:.*",
-        r"(argparse|collections|numpy|os|pathlib|random|torch|nn|F|Tensor|Optimizer|LambdaLR)\b.*",
-    ),
-    # ... and the translator's small parts, which have no page
-    ("py:.*", r"translation\.(corpus|pairs|presets|run|tokenizer)\..*|UserError"),
-    (
-        "py:.*",
-        r"common\.(batching|checkpoint|configuration|display|files|optimiser|run|token_files|tokenizer)\..*",
-    ),
-]
-
-autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
-autodoc_inherit_docstrings = False
-napoleon_attr_annotations = False
-napoleon_use_ivar = True
-napoleon_use_rtype = False
-add_module_names = False
-python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"

@@ -15,12 +15,12 @@ import torch
 from tests.public import EXPORTS, PUBLIC
 from torch import nn
 
+import reference_pages
 import transformer_blocks
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("variants", "fast")  # whose files have pages of their own
 
 
 class Page(HTMLParser):
@@ -147,22 +147,15 @@ def test_next_links_visit_every_page_once_and_follow_the_reading_order(pages: Pa
     built = {path.relative_to(pages).with_suffix("").as_posix() for path in pages.rglob("*.html")}
     others = {name for name in built if name.startswith("_")} | {"index", "search"}
     assert set(names) == built - others
-    promised = re.findall(
-        r"^\d+\. :mod:`~transformer_blocks\.([\w.]+)`", transformer_blocks.__doc__ or "", re.M
-    )
-    assert len(promised) == 33
-    order = [names.index(page_of(module)) for module in promised]
+    chapters = {f"transformer_blocks.{name}" for name in reference_pages.chapters()}
+    pages_of_chapters = [
+        page.path.removesuffix(".md")
+        for page in reference_pages.pages()
+        if page.modules[0].__name__ in chapters
+    ]
+    assert len(pages_of_chapters) == len(chapters)
+    order = [names.index(f"reference/{name}") for name in pages_of_chapters]
     assert order == sorted(order)
-
-
-def page_of(module: str) -> str:
-    """Find the page of a module, given its name within the package."""
-    path = f"{module}/index" if module in PACKAGES else module.replace(".", "/")
-    folders = ("reference", "reference/blocks", "reference/tools")
-    (found,) = (
-        f"{folder}/{path}" for folder in folders if (ROOT / f"docs/{folder}/{path}.md").is_file()
-    )
-    return found
 
 
 def extension(name: str) -> Any:

@@ -31,14 +31,14 @@ async theme => {
 }
 """
 
-# axe computes the contrast of every element, and code and signatures have thousands with the same
+# axe computes the contrast of every element, and code has thousands with the same
 # few classes. The first of each class remains, the others become text. A line of code may break
 # where it did not before, therefore this comes after the layout was checked.
 KEEP_ONE_OF_EACH_COLOUR = """
 () => {
     const seen = new Set();
     for (const span of document.querySelectorAll(
-        ".highlight span[class]:not(.wide), .sig-param span[class], span.pre"
+        ".highlight span[class]:not(.wide), span.pre"
     )) {
         const key = `${span.className} ${getComputedStyle(span).color}`;
         if (seen.has(key)) span.replaceWith(...span.childNodes);

@@ -2,8 +2,7 @@
 
 A table, the output of a program or a formula does not wrap. On a narrow screen it scrolls within
 its own box, which therefore takes part in the order of the Tab key. (Python code wraps instead.)
-The captions of the navigation are headings without a level, and the parameters of a long signature
-are descriptions without a term; the level is added, and the parameters become plain lines.
+The captions of the navigation are headings without a level, which is added.
 """
 
 import re
@@ -15,25 +14,16 @@ SCROLLING = re.compile(
     r'<div class="(?:table-wrapper[^"]*|formula)"'
     r'|<div class="highlight-(?!python|default)[^"]*"><div class="highlight"><pre'
 )
-SIGNATURE = re.compile(r'<dt class="sig.*?</dt>', re.DOTALL)
-LINES = {"<dl>": '<div class="sig-parameters">', "</dl>": "</div>"}
-LINES |= {"<dd>": "<div>", "</dd>": "</div>"}
 
 
 def mend(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
     """Mend the HTML of a page."""
     if "body" in context:
-        body = SCROLLING.sub(r'\g<0> tabindex="0"', context["body"])
-        context["body"] = SIGNATURE.sub(with_plain_lines, body)
+        context["body"] = SCROLLING.sub(r'\g<0> tabindex="0"', context["body"])
     if "furo_navigation_tree" in context:
         context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
             'class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"'
         )
-
-
-def with_plain_lines(signature: re.Match[str]) -> str:
-    """Replace the list of a signature's parameters by lines."""
-    return re.sub("</?d[ld]>", lambda tag: LINES[tag[0]], signature[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

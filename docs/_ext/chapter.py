@@ -1,34 +1,24 @@
-"""A chapter: the docstring of a module, then its public classes and functions in the file's order.
+"""The reference on the site: what its Markdown pages do not have in the repository.
 
-``.. chapter:: transformer_blocks.masks`` renders the module's docstring as running text. The first
-line of a docstring has the form "Masks: which positions ...". The part before the colon is the
-page's heading, the part after it the page's lead. In a package, the docstring of each file precedes
-what the file defines. A last paragraph "Next: ..." moves to the end of the page.
-
-Every name is documented under the path from which it is imported, so that docstrings can link to
-it: ``:func:`~transformer_blocks.causal_mask``` for a name of the top level, and
-``:func:`~transformer_blocks.inspection.check_causal``` for one of a sub-package.
-
-The code of each class or function follows its description, without its docstrings, which the page
-shows already.
+The pages of ``docs/reference`` are made by ``reference_pages.py``. On the site, the heading of each
+name is the place to which other pages link with ``:func:`` and the like, under the path from which
+the name is imported. The code of each class or function follows its description, without its
+docstrings, which the page shows already; source files are therefore named without a link. A hidden
+table of contents orders the pages of each folder.
 """
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
-from importlib import import_module
-from textwrap import indent
-from types import ModuleType
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from sphinx.transforms import SphinxTransform
 
-PACKAGE = "transformer_blocks"
-BLOCKS = re.compile(rf"{PACKAGE}\.(variants\.)?\w+")  # modules of the paper's blocks and variants
+import reference_pages
+
+BLOCKS = "blocks", "variants"  # folders whose code is shown at once, if it is short
 LONG = 60  # lines; longer code is shown after a click
 
 
@@ -36,21 +26,11 @@ class details(nodes.General, nodes.Element):  # noqa: N801  (a docutils node, na
     """A part of the page that is shown or hidden by a click on its summary."""
 
 
-class CodeOf(SphinxDirective):
-    """The directive ``code-of``; its arguments are a module, and a class or function of it."""
-
-    required_arguments = 2
-
-    def run(self) -> list[nodes.Node]:
-        """Show the code, opened if it is short and part of the paper's blocks or of a variant."""
-        name, path = self.arguments
-        module = import_module(name)
-        for file in (module.__file__, __file__):
-            self.env.note_dependency(file or "")
-        code = without_docstrings(inspect.getsource(getattr(module, path)))
-        is_block = BLOCKS.fullmatch(name) is not None
-        is_open = is_block and len(code.splitlines()) <= LONG
-        return [details("", nodes.literal_block(code, code, language="python"), is_open=is_open)]
+def code_of(thing: Any, is_block: bool) -> details:
+    """Return the code of a class or function, opened if it is short and part of a block."""
+    code = without_docstrings(inspect.getsource(thing))
+    is_open = is_block and len(code.splitlines()) <= LONG
+    return details("", nodes.literal_block(code, code, language="python"), is_open=is_open)
 
 
 def without_docstrings(source: str) -> str:
@@ -59,7 +39,7 @@ def without_docstrings(source: str) -> str:
     for node in ast.walk(ast.parse("\n".join(map(str, lines)))):
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        for statement in filter(is_text, node.body):
+        for statement in filter(reference_pages.is_text, node.body):
             first, end = statement.lineno - 1, statement.end_lineno or statement.lineno
             while statement is node.body[0] and end < len(lines) and lines[end] == "":
                 end += 1
@@ -70,12 +50,6 @@ def without_docstrings(source: str) -> str:
                     lines[end - 1] = ""
     code = "\n".join(line for line in lines if line is not None)
     return re.sub(r"  # noqa\b.*", "", code).rstrip()
-
-
-def is_text(statement: ast.stmt) -> bool:
-    """Return whether a statement is a docstring: a string alone."""
-    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_constant and isinstance(statement.value.value, str)
 
 
 def visit_details(translator: Any, node: details) -> None:
@@ -89,100 +63,55 @@ def depart_details(translator: Any, node: details) -> None:
     translator.body.append("</details>\n")
 
 
-class Chapter(SphinxDirective):
-    """The directive ``chapter``; its argument is the name of a module."""
+def adapt(app: Sphinx, name: str, source: list[str]) -> None:
+    """Name the source files without links, and add the contents to a folder's first page."""
+    source[0] = re.sub(r"^File: \[(.+)\]\(.+\)$", r"File: `\1`", source[0], flags=re.M)
+    if found := re.fullmatch(r"reference/(\w+)/index", name):
+        pages = "\n".join(f"/{docname(each)}" for each in reference_pages.children(found[1]))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
-    required_arguments = 1
 
-    def run(self) -> list[nodes.Node]:
-        """Generate reStructuredText for the module, and parse it."""
-        module = import_module(self.arguments[0])
-        for file in (module.__file__, import_module(PACKAGE).__file__):
-            self.env.note_dependency(file or "")
-        opening, *paragraphs = inspect.cleandoc(module.__doc__ or "").split("\n\n")
-        has_closing = paragraphs and paragraphs[-1].startswith("Next:")
-        closing = paragraphs.pop() if has_closing else ""
-        lead = opening.partition(": ")[2] or opening
-        exported = vars(import_module(PACKAGE))
-        are_exported = all(name in exported for name in public_names(module))
-        is_ours = module.__name__.startswith(PACKAGE)
-        inside = PACKAGE if is_ours and are_exported else module.__name__
-        text = "\n\n".join(
-            (
-                f".. py:module:: {module.__name__}\n.. py:currentmodule:: {inside}",
-                with_class("lead", lead[0].upper() + lead[1:]),
-                *paragraphs,
-                *listing(module),
-                with_class("read-next", closing),
-            )
+class Complete(SphinxTransform):
+    """Register the names of a page of the reference, and add their code."""
+
+    default_priority = 700  # before the table of contents is collected
+
+    def apply(self, **kwargs: Any) -> None:
+        """Complete one page."""
+        page = next(
+            (each for each in reference_pages.pages() if docname(each) == self.env.docname), None
         )
-        source = f"{module.__file__}:docstring of {module.__name__}"
-        return self.parse_text_to_nodes(StringList(text.splitlines(), source))
+        if page is None:
+            return
+        paragraphs = list(self.document.findall(nodes.paragraph))
+        paragraphs[0]["classes"].append("lead")
+        if paragraphs[-1].astext().startswith("Next: "):
+            paragraphs[-1]["classes"].append("read-next")
+        python = self.env.domains.python_domain
+        top = next(self.document.findall(nodes.section))
+        for module in page.modules:
+            self.env.note_dependency(module.__file__ or "")
+            python.note_module(module.__name__, top["ids"][0], "", "", False)
+            python.note_object(module.__name__, "module", top["ids"][0], location=top)
+        sections = {each[0].astext(): each for each in self.document.findall(nodes.section)}
+        for place in reference_pages.places(page):
+            section = sections[place.title]
+            section["ids"].insert(0, place.path)
+            python.note_object(place.path, place.kind, place.path, location=section)
+            if place.path in page.names:
+                following = list(section.findall(nodes.section, include_self=False))
+                code = code_of(page.names[place.path], is_block=page.folder in BLOCKS)
+                section.insert(section.index(following[0]) if following else len(section), code)
 
 
-def listing(module: ModuleType) -> Iterator[str]:
-    """Yield a directive for each public name; in a package, each file's docstring comes first."""
-    introduced = {module.__name__}
-    for name in public_names(module):
-        defined = getattr(module, name)
-        if defined.__module__ not in introduced:
-            introduced.add(defined.__module__)
-            text = inspect.cleandoc(import_module(defined.__module__).__doc__ or "")
-            first, _, body = text.partition("\n")
-            heading, _, lead = first.rstrip(".").partition(": ")
-            body = f"{lead[:1].upper()}{lead[1:]}.\n{body}" if lead else body
-            yield f".. rubric:: {heading}\n   :heading-level: 2\n\n{body}"
-        exported = getattr(import_module(PACKAGE), name, None) is defined
-        yield describe(f"{PACKAGE if exported else module.__name__}.{name}", defined)
-        yield f".. code-of:: {defined.__module__} {defined.__qualname__}"
-
-
-def public_names(module: ModuleType) -> list[str]:
-    """List the public names of a module in the order in which they are defined or imported."""
-    public = getattr(module, "__all__", vars(import_module(PACKAGE)))
-    return [
-        name
-        for name in vars(module)
-        if not name.startswith("_")
-        and (name in public or not module.__name__.startswith(PACKAGE))
-        and inspect.getmodule(defined := getattr(module, name, None))
-        and callable(defined)
-        and f"{defined.__module__}.".startswith(f"{module.__name__}.")
-    ]
-
-
-def with_class(name: str, paragraph: str) -> str:
-    """Give a paragraph a CSS class."""
-    return f".. rst-class:: {name}\n\n{indent(paragraph, '   ')}" if paragraph else ""
-
-
-def describe(path: str, defined: object) -> str:
-    """Return the autodoc directive for a class or function, given its dotted path."""
-    if not inspect.isclass(defined):
-        return f".. autofunction:: {path}"
-    special = "\n   :special-members: __call__" if "__call__" in vars(defined) else ""
-    return f".. autoclass:: {path}\n   :members:\n   :exclude-members: extra_repr{special}"
-
-
-def hide_protocol_constructor(
-    app: Sphinx, what: str, name: str, defined: object, options: object, *signature: str | None
-) -> tuple[str, None] | None:
-    """Omit the constructor's signature of a protocol, which is never instantiated."""
-    return ("", None) if getattr(defined, "_is_protocol", False) else None
-
-
-def skip_tuple_fields(
-    app: Sphinx, what: str, name: str, defined: object, skip: bool, options: object
-) -> bool | None:
-    """Omit "Alias for field number 0" of a named tuple, whose docstring describes the fields."""
-    return True if (inspect.getdoc(defined) or "").startswith("Alias for field") else None
+def docname(page: reference_pages.Page) -> str:
+    """Return the name of a page on the site."""
+    return f"reference/{page.path.removesuffix('.md')}"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive and the handlers of autodoc."""
-    app.add_directive("chapter", Chapter)
-    app.add_directive("code-of", CodeOf)
+    """Register the handlers and the element."""
     app.add_node(details, html=(visit_details, depart_details))
-    app.connect("autodoc-skip-member", skip_tuple_fields)
-    app.connect("autodoc-process-signature", hide_protocol_constructor)
+    app.connect("source-read", adapt)
+    app.add_transform(Complete)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

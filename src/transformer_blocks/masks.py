@@ -119,7 +119,7 @@ def padding_mask(tokens: Annotated[Tensor, Ids("B S")], padding_id: int = 0) -> 
 
 @checked
 def length_mask(lengths: Annotated[Tensor, Ids("B")], max_length: Size) -> Tensor:
-    """Build a padding mask from lengths: no query attends to positions after the end of a sequence.
+    """Build a padding mask from lengths: no query attends to what follows a sequence's end.
 
     It is :func:`padding_mask` for sequences that are no text, such as time series, whose padding
     has no id. (TensorFlow's ``sequence_mask`` has the opposite rule: True marks real positions.)

@@ -150,7 +150,7 @@ class DecodingSteps:
 @checked
 @dataclass(frozen=True)
 class Explorer:
-    """A page that shows attention maps; save it, or leave it as the last line of a notebook's cell.
+    """A page that shows attention maps: save it, or return it from a cell of a notebook.
 
     Args:
         maps: Attention maps to show, for example those of the encoder's self-attention, the

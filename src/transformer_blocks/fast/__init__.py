@@ -1,4 +1,4 @@
-"""Faster forms of standard operations.
+"""Faster forms: operations of the chapters before this one, computed in less time or memory.
 
 The chapters before this one are written to be read. A few of their operations have a faster form
 that computes the same. Each file of this package names the torch call that its function equals, and

@@ -1,4 +1,4 @@
-r"""Dropout with faster random numbers on a CPU.
+r"""Dropout: faster random numbers on a CPU.
 
 Equals ``torch.nn.functional.dropout(x, p)``; :mod:`transformer_blocks.feed_forward` explains it.
 

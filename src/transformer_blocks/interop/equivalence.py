@@ -20,7 +20,7 @@ def assert_equivalent(
     *,
     tolerance: Annotated[float, at_least(0)] | None = None,
 ) -> None:
-    """Assert that two models have the same outputs and gradients; print the largest differences.
+    """Assert that two models have equal outputs and gradients; print the largest differences.
 
     Both models are called with copies of ``inputs``, in evaluation mode (set it yourself for a
     module inside a ``lambda``), once with gradients and once without, as a model may compute

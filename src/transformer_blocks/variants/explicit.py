@@ -1,4 +1,4 @@
-"""Base classes of attention functions whose scores are not the scaled dot products alone."""
+"""An attention function of your own: base classes for other scores than dot products."""
 
 import torch
 from torch import Tensor, nn

@@ -40,7 +40,7 @@ from transformer_blocks._contracts import (
 
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer with a trainable update of low rank: the product of two small matrices.
+    """A frozen linear layer with a trainable update of low rank, a product of two matrices.
 
     A is initialised with normally distributed numbers of variance 1 / in_features, so that the
     elements of A x are about as large as those of x; B is initialised with zeros. Both have the

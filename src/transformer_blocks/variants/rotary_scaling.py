@@ -74,7 +74,7 @@ class PositionInterpolation:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Divide the slow rotary frequencies by a factor and keep the fast ones, as Llama 3.1 does.
+    """Divide the slow rotary frequencies by a factor, keep the fast ones, as Llama 3.1 does.
 
     Args:
         factor: The factor s, at least 1, by which the slow frequencies are divided. Llama 3.1 has
