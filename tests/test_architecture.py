@@ -266,11 +266,25 @@ def test_every_chapter_ends_with_the_next_one(chapter: str) -> None:
         assert re.fullmatch(r"Next: :mod:`transformer_blocks\.[\w.]+`, [^.]+\.", end)
 
 
-def test_help_on_the_package_is_a_page() -> None:
-    page = pydoc.render_doc(transformer_blocks, renderer=pydoc.TextDoc())
-    assert len(page) < 20_000
-    for chapter in CHAPTERS:
-        assert chapter in page
+def test_help_on_the_package_begins_with_a_screen_that_names_what_to_import() -> None:
+    page = pydoc.render_doc(transformer_blocks, renderer=pydoc.TextDoc()).splitlines()
+    page = [re.sub(".\b", "", line) for line in page]  # bold: each letter is printed twice
+    end = page.index("PACKAGE CONTENTS")
+    assert end <= 48
+    assert max(map(len, page[:end])) <= 96
+    words = set(re.findall(r"\w+", "\n".join(page[:end])))
+    packages = {path.parts[0] for path in SOURCES if len(path.parts) > 1}
+    assert {*transformer_blocks.__all__, *packages - OF_FILES} <= words
+    others = {"transformer_blocks", "__doc__", "d_model", "cross_entropy"}
+    assert {word for word in words if "_" in word} - others <= PUBLIC.keys()
+
+
+def test_a_star_import_gives_the_public_names_alone() -> None:
+    names: dict[str, object] = {}
+    exec("from transformer_blocks import *", names)
+    del names["__builtins__"]
+    assert names == EXPORTS
+    assert sorted(names) == transformer_blocks.__all__
 
 
 def test_the_package_says_that_it_is_typed() -> None:
