@@ -140,8 +140,22 @@ def public_names(module: ModuleType) -> list[str]:
     ]
 
 
-def members(thing: type) -> Iterator[tuple[str, str, bool]]:
-    """Yield name, docstring and whether it is called, for each documented member of a class."""
+@cache
+def members(thing: type) -> list[tuple[str, str, bool]]:
+    """List name, docstring and whether it is called, for each documented member of a class.
+
+    Members of a base class in the same file are included, unless a page describes that class.
+    """
+    described = {each for page in pages() for each in page.names.values()}
+    found = {}
+    for owner in reversed(thing.__mro__):
+        if owner is thing or (owner.__module__ == thing.__module__ and owner not in described):
+            found.update({member[0]: member for member in own_members(owner)})
+    return list(found.values())
+
+
+def own_members(thing: type) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, docstring and whether it is called, for each documented member of its own."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
     assert isinstance(tree, ast.ClassDef)
     for node, following in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
