@@ -2,8 +2,8 @@
 
 What takes the time of a decoding step for a few sequences is to read all weights of the model, and
 to call some hundred operators from Python. A *program* calls two compiled functions instead:
-:class:`Prefill` in ``step.py`` computes the keys and values of sources or prompts, and
-:class:`SearchStep` is a whole step of the search. ``torch.export`` traces both, with symbols for
+``Prefill`` in ``step.py`` computes the keys and values of sources or prompts, and
+``SearchStep`` is a whole step of the search. ``torch.export`` traces both, with symbols for
 batch size and lengths. AOTInductor, torch's ahead-of-time compiler, makes C++ code of the traces:
 it fuses adjacent operators, tries several matrix products for each layer on this machine, keeps the
 fastest, and stores the weights in the layout that it reads.
