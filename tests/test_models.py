@@ -170,6 +170,14 @@ def test_the_loss_is_the_mean_over_all_tokens_but_the_first(label_smoothing: flo
     assert not torch.allclose(without_padding.loss(tokens, label_smoothing=label_smoothing), loss)
 
 
+@every_model
+def test_the_loss_with_padding_is_one_graph(new_model: Callable[[], Any]) -> None:
+    model, tokens = new_model(), torch.tensor([[3, 4, 5, 6], [1, 6, 0, 0]])
+    inputs = [tokens] if isinstance(model, LanguageModel) else [tokens, tokens]
+    compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(*inputs), model.loss(*inputs))
+
+
 @pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
 def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> None:
     model = new_model()

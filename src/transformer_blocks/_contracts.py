@@ -22,7 +22,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from functools import wraps
-from operator import attrgetter
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 import torch
@@ -679,14 +678,16 @@ class AttentionMask(Rule):
 
     def __init__(self, *, heads: str | None = None) -> None:
         super().__init__("bool, (L, S) or (B|1, H|1, L|1, S)", check_boolean)
-        self.heads = None if heads is None else attrgetter(heads)
+        self.heads = [] if heads is None else heads.split(".")
 
     def __call__(self, name: str, mask: Any, module: object, sizes: Sizes | None) -> None:
         """Raise unless an argument is such a mask."""
         if sizes is None or "S" not in sizes:
             check_boolean(name, mask)
         else:
-            heads = sizes.get("H", (1, ""))[0] if self.heads is None else self.heads(module)
+            heads: Any = module if self.heads else sizes.get("H", (1, ""))[0]
+            for step in self.heads:
+                heads = getattr(heads, step)
             full = sizes["B"][0], heads, sizes.get("L", (1, ""))[0], sizes["S"][0]
             check_mask(name, mask, full, sizes[""][0].device)
 

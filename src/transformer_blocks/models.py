@@ -433,6 +433,9 @@ def _tied(embedding: Any) -> nn.Linear:
 
 def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
     """Compute the mean cross-entropy of labels, of shape (B, L), except for padding."""
-    is_token = slice(None) if padding_id is None else labels != padding_id
-    logits, labels = logits[is_token].flatten(0, -2), labels[is_token].flatten()
-    return F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+    ignored = -100 if padding_id is None else padding_id  # no token has the id -100
+    return F.cross_entropy(
+        *(logits.flatten(0, 1), labels.flatten()),
+        ignore_index=ignored,
+        label_smoothing=label_smoothing,
+    )
