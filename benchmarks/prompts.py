@@ -82,7 +82,7 @@ def make(way: str, *, threads: int) -> SetUp:
     from common.searches import row_generators
     from pretrained.gpt2_model import Gpt2
     from pretrained.language_model import LanguageModelSteps
-    from text.models import TextSteps, build_language_model
+    from text.models import build_text_model
     from transformer_blocks import beam_search, greedy_search, sample
     from transformer_blocks.generation import left_pad
     from transformer_blocks.inference import prepare
@@ -95,7 +95,7 @@ def make(way: str, *, threads: int) -> SetUp:
         if name == "stories":
             sizes: dict[str, Any] = {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 384}
             sizes |= {"context": 128, "style": "today", "dropout": 0.0}
-            return prepare(build_language_model(VOCABULARY[name], **sizes).eval())
+            return prepare(build_text_model(VOCABULARY[name], **sizes).eval())
         model = Gpt2(
             vocabulary_size=VOCABULARY[name],
             d_model=768,

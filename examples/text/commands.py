@@ -25,7 +25,7 @@ from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.learning import Config, NextToken, text_loss
-from text.models import LanguageModel
+from text.models import TextModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
@@ -123,14 +123,14 @@ def train_command(options: argparse.Namespace) -> None:
             print(f"\nWritten: {picture}")
 
 
-def continue_line(model: LanguageModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Shown:
+def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Shown:
     """Continue the beginning of a validation line, always the same one."""
     prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
     (text,) = generate(model, tokenizer, [prompt], Greedy(), length=SHOWN)
     return [("prompt", prompt), (OUTPUT, text)]
 
 
-def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, LanguageModel]:
+def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, TextModel]:
     """Load the best weights of the run that ``--run`` names, or of the latest."""
     run = choose_run(options.run, Config, train="python examples/generate_text.py train")
     config, device = run.read_config(), choose_device(options.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from common.configuration import build_model
 from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
-from text.models import LanguageModel, build_language_model
+from text.models import TextModel, build_text_model
 from transformer_blocks import linear_cross_entropy
 
 
@@ -35,14 +35,14 @@ class Config(TrainingConfig):
     d_ff: int = 384
     dropout: float = 0.0
 
-    def build(self, vocabulary: int) -> LanguageModel:
+    def build(self, vocabulary: int) -> TextModel:
         """Build the model with fresh weights.
 
         Raises:
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
         return build_model(
-            lambda: build_language_model(
+            lambda: build_text_model(
                 vocabulary, style=self.style, context=self.context, **self.sizes
             )
         )
@@ -85,20 +85,20 @@ class NextToken(LowestLoss):
         """Cut the sequences of a batch out of the text, of shape (B, L + 1)."""
         return (torch.stack([self.train[start : start + self.length] for start in batch]),)
 
-    def loss(self, model: LanguageModel, *tensors: Tensor) -> Tensor:
+    def loss(self, model: TextModel, *tensors: Tensor) -> Tensor:
         """Sum the cross-entropy of all tokens but the first of each sequence."""
         (tokens,) = tensors
         hidden, right = model.hidden(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
         return linear_cross_entropy(hidden, model.embedding.weight, right, reduction="sum")
 
-    def validate(self, model: LanguageModel) -> dict[str, float]:
+    def validate(self, model: TextModel) -> dict[str, float]:
         """Compute the mean loss per token and the perplexity of the validation text."""
         loss = text_loss(model, self.validation) / (len(self.validation) - 1)
         return {"validation_loss": loss, "validation_perplexity": math.exp(min(loss, 700.0))}
 
 
 @torch.inference_mode()
-def text_loss(model: LanguageModel, tokens: Tensor) -> float:
+def text_loss(model: TextModel, tokens: Tensor) -> float:
     """Sum the negative log-probabilities (in nats) of all tokens but the first.
 
     A text is longer than the context, so it is read in windows that overlap by half: except at the

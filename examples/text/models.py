@@ -1,8 +1,7 @@
 """Models: a decoder-only Transformer, with the parts of 2017 and with those of today.
 
-A language model is a decoder without cross-attention: a stack of encoder layers with a causal mask,
-and an output layer that computes the logits of the next token. Since the paper, the parts of its
-layers have changed:
+The library's :class:`~transformer_blocks.LanguageModel` is a decoder without cross-attention. Since
+the paper, the parts of its layers have changed:
 
 =============  ======================================  ======================================
 part           2017                                    today
@@ -24,38 +23,36 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    Dropout,
     Encoder,
     GatedFeedForward,
+    LanguageModel,
     MultiHeadAttention,
     PreNorm,
     RotaryPositionalEncoding,
-    SelfAttentionCache,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_encoder,
 )
-from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.generation import IncrementalDecoder, left_pad
 
 
-class LanguageModel(nn.Module):
-    """A decoder-only Transformer, whose embeddings and output layer share weights (section 3.4).
+class TextModel(LanguageModel):
+    """A language model of texts of any length, of which it reads a limited number of tokens.
 
     Args:
         embedding: The token embedding.
-        decoder: The stack of layers: an ``Encoder``, which is called with ``causal=True``.
+        decoder: The stack of layers.
         context: Maximum number of tokens that the model reads at once.
         positions: The positional encoding; None if the attention encodes positions itself.
         dropout: Dropout probability of embeddings.
 
     Example:
+        >>> from transformer_blocks import greedy_search
         >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
-        >>> model = build_language_model(50, style="today", **sizes)
-        >>> tokens = torch.tensor([[5, 6, 7]])
-        >>> before = model(tokens)[:, :2]
-        >>> tokens[0, 2] = 9  # change the last token ...
-        >>> torch.equal(model(tokens)[:, :2], before)  # ... no earlier logit changes
-        True
+        >>> model = build_text_model(50, style="2017", **sizes).eval()
+        >>> (text,) = model.generate([[7, 8, 9]], greedy_search, end_id=None, max_length=20)
+        >>> len(text.tokens)  # longer than its context
+        20
     """
 
     def __init__(
@@ -67,51 +64,18 @@ class LanguageModel(nn.Module):
         positions: SinusoidalPositionalEncoding | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.embedding, self.decoder, self.positions = embedding, decoder, positions
+        super().__init__(embedding, decoder, positions=positions, dropout=dropout)
         self.context = context
-        self.dropout = Dropout(dropout)
 
-    def hidden(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Compute the vectors from which the output layer computes the logits.
-
-        Args:
-            tokens: Token ids, of shape (B, L).
-            cache: The cache that ``decoder.new_cache`` made; ``tokens`` follow those of earlier
-                calls.
-
-        Returns:
-            A vector for each position, of shape (B, L, d_model).
-        """
-        x = self.embed(tokens, 0 if cache is None else cache.length)
-        return self.decoder(x, causal=True, cache=cache)
-
-    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
-        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
-
-        If the rows have different positions, ``offset`` has the shape (B,).
-
-        Returns:
-            Vectors, with positions unless the layers encode these, of shape (B, L, d_model).
-        """
-        x = self.embedding(tokens)
-        if self.positions is not None:
-            x = self.positions(x, offset=offset)
-        return self.dropout(x)
-
-    def output(self, hidden: Tensor) -> Tensor:
-        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
-        return hidden @ self.embedding.weight.T
-
-    def forward(self, tokens: Tensor, *, cache: SelfAttentionCache | None = None) -> Tensor:
-        """Compute the logits of every next token, of shape (B, L, V).
-
-        The arguments are those of :meth:`hidden`.
-        """
-        return self.output(self.hidden(tokens, cache=cache))
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple["TextSteps", Tensor]:
+        """Read prompts, and return the first two arguments of a search."""
+        tokens, lengths = left_pad(prompts)
+        tokens = tokens.to(self.embedding.weight.device)
+        steps = TextSteps(self, tokens[:, :-1], lengths=[length - 1 for length in lengths])
+        return steps, tokens[:, -1:].flatten()
 
 
-def build_language_model(
+def build_text_model(
     vocabulary: int,
     *,
     style: str,
@@ -121,7 +85,7 @@ def build_language_model(
     d_ff: int,
     dropout: float,
     context: int,
-) -> LanguageModel:
+) -> TextModel:
     """Build a model with the parts of a style, "2017" or "today".
 
     Both have about as many weights: a gated feed-forward network has a third layer, so its inner
@@ -141,7 +105,7 @@ def build_language_model(
                 d_model, dropout=dropout, norm=nn.RMSNorm(d_model)
             ),
         }
-    return LanguageModel(
+    return TextModel(
         TokenEmbedding(vocabulary, d_model),
         build_encoder(num_layers=num_layers, d_model=d_model, dropout=dropout, **parts),
         context=context,
@@ -150,7 +114,7 @@ def build_language_model(
     )
 
 
-class TextSteps:
+class TextSteps(IncrementalDecoder):
     """Decodes texts of any length with a language model, whose context is limited.
 
     When the cache holds as many positions of a text as the context, they are replaced by those of
@@ -161,63 +125,48 @@ class TextSteps:
         model: The language model, in evaluation mode.
         prompt: Token ids that precede the first step, of shape (N, P); P may be 0.
         lengths: Number of tokens of each prompt, if ``prompt`` is padded at the left.
-
-    Example:
-        >>> from transformer_blocks import greedy_search
-        >>> sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=48, dropout=0.0, context=8)
-        >>> model = build_language_model(50, style="2017", **sizes).eval()
-        >>> prompt, start = torch.tensor([[7, 8]]), torch.tensor([9])
-        >>> (text,) = greedy_search(TextSteps(model, prompt), start, end_id=None, max_length=20)
-        >>> len(text.tokens)  # longer than its context
-        20
     """
 
     def __init__(
-        self, model: LanguageModel, prompt: Tensor, *, lengths: Sequence[int] | None = None
+        self, model: TextModel, prompt: Tensor, *, lengths: Sequence[int] | None = None
     ) -> None:
         self.model = model
         self.tokens = prompt  # all tokens so far, padded at the left
         lengths = [prompt.shape[1]] * len(prompt) if lengths is None else lengths
-        self.decoder = self._read([self._shortened(n) for n in lengths])
+        self._read([self._shortened(n) for n in lengths])
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
         self._make_room(len(tokens))
-        logits = self.decoder.step(tokens)
+        logits = super().step(tokens)
         self.tokens = torch.cat((self.tokens, tokens[:, None]), dim=1)
         return logits
 
     def _make_room(self, rows: int) -> None:
         """Leave out the first half of each text that fills the context."""
-        lengths = torch.as_tensor(self.decoder.position).expand(rows).tolist()
-        full = [row for row, length in enumerate(lengths) if length == self.model.context]
-        if full and (len(full) == len(lengths) or self._is_mostly_padding):
-            self.decoder = self._read([self._shortened(length) for length in lengths])
+        lengths = torch.as_tensor(self.position).expand(rows).tolist()
+        context = self.model.context
+        full = [row for row, length in enumerate(lengths) if length == context]
+        is_mostly_padding = self.cache.length >= 2 * context
+        if full and (len(full) == len(lengths) or is_mostly_padding):
+            self._read([self._shortened(length) for length in lengths])
         elif full:
-            first = self.tokens.shape[1] - self._shortened(self.model.context)
-            self.decoder.replace(torch.tensor(full), self.tokens[full, first:])
+            first = self.tokens.shape[1] - self._shortened(context)
+            self.replace(torch.tensor(full), self.tokens[full, first:])
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""
-        self.decoder.reorder(rows)
+        super().reorder(rows)
         self.tokens = self.tokens[rows]
-
-    @property
-    def _is_mostly_padding(self) -> bool:
-        """Whether a cache computed anew would have half the length or less."""
-        return self.decoder.cache.length >= 2 * self.model.context
 
     def _shortened(self, length: int) -> int:
         """Return the number of tokens that remain: at most half a context if it is full."""
         context = self.model.context
         return length if length < context else max(1, context // 2) - 1
 
-    def _read(self, lengths: Sequence[int]) -> IncrementalDecoder:
-        """Compute a cache of the last ``lengths[i]`` tokens of each row i."""
-        stack, longest = self.model.decoder, max(lengths, default=0)
-        decoder = IncrementalDecoder(
-            stack, stack.new_cache(), embed=self.model.embed, output=self.model.output
-        )
-        end = self.tokens.shape[1]
-        decoder.prefill(self.tokens[:, end - longest :], lengths=lengths)
-        return decoder
+    def _read(self, lengths: Sequence[int]) -> None:
+        """Begin with a new cache, of the last ``lengths[i]`` tokens of each row i."""
+        stack, embed, output = self.model.decoder, self.model.embed, self.model.output
+        super().__init__(stack, stack.new_cache(), embed=embed, output=output)
+        first = self.tokens.shape[1] - max(lengths, default=0)
+        self.prefill(self.tokens[:, first:], lengths=lengths)

@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from common.batching import group_by_length
 from common.searches import Search
 from common.tokenizer import EOS, Tokenizer
-from text.models import LanguageModel, TextSteps
+from text.models import TextModel
 from text.source import cleaned, decode_lines
-from transformer_blocks.generation import left_pad
 
 BATCH_TOKENS = 2**15
 """Maximum number of tokens of a batch, with padding and generated ones."""
 
 
 def generate(
-    model: LanguageModel,
+    model: TextModel,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
     search: Search,
@@ -38,14 +35,11 @@ def generate(
     Returns:
         The text of each prompt, the prompt included.
     """
-    device = next(model.parameters()).device
     rows = [_encode(prompt, tokenizer) for prompt in prompts]
     texts = [""] * len(rows)
     for chosen in group_by_length([len(ids) + length for ids in rows], BATCH_TOKENS):
-        tokens, lengths = left_pad([rows[row][:-1] for row in chosen])
-        steps = TextSteps(model, tokens.to(device), lengths=lengths)
-        start = torch.tensor([rows[row][-1] for row in chosen], device=device)
-        found = search(steps, start, end_id=None, max_length=[length] * len(chosen))
+        limits = [length] * len(chosen)
+        found = model.generate([rows[i] for i in chosen], search, end_id=None, max_length=limits)
         for row, (generation,) in zip(chosen, found, strict=True):
             texts[row] = decode_lines([*rows[row][1:], *generation.tokens], tokenizer)
     return texts

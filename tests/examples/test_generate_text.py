@@ -23,7 +23,7 @@ from text import commands as text_commands
 from text import writing
 from text.arguments import STYLES
 from text.learning import Config, NextToken, text_loss
-from text.models import LanguageModel, TextSteps, build_language_model
+from text.models import TextModel, TextSteps, build_text_model
 from text.ngrams import NgramModel
 from text.source import FEWEST, characters, decode_lines, encode_lines, load_text
 from text.stories import BOYS, GIRLS, story, toy_text
@@ -40,8 +40,8 @@ TINY = [
 LINES = [f"the {a} saw the {b}." for a in ("cat", "dog", "cow") for b in "abcdefghij"]
 
 
-def build(style: str, context: int = 12) -> LanguageModel:
-    return build_language_model(30, style=style, **SIZES, context=context).eval()
+def build(style: str, context: int = 12) -> TextModel:
+    return build_text_model(30, style=style, **SIZES, context=context).eval()
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load(folder: Path) -> tuple[LanguageModel, Tokenizer]:
+def load(folder: Path) -> tuple[TextModel, Tokenizer]:
     run = Run(folder, Config)
     config = run.read_config()
     (tokenizer,) = run.load_tokenizers(config)

@@ -32,7 +32,7 @@ from common.training import Training
 from text import commands as text_commands
 from text.learning import Config as TextConfig
 from text.learning import NextToken
-from text.models import LanguageModel
+from text.models import TextModel
 from text.ngrams import NgramModel
 from text.source import load_text
 
@@ -451,7 +451,7 @@ class Written:
     parts: dict[str, list[str]]
     printed: str
 
-    def model(self) -> LanguageModel:
+    def model(self) -> TextModel:
         """Build the model with the fresh weights of the run's seed."""
         torch.manual_seed(self.config.seed)
         return self.config.build(self.tokenizer.vocab_size)
@@ -460,7 +460,7 @@ class Written:
         """Turn a part of the text into ids: an end before the first line and after each."""
         return [EOS, *(i for line in self.parts[part] for i in (*self.tokenizer.encode(line), EOS))]
 
-    def best(self) -> LanguageModel:
+    def best(self) -> TextModel:
         """Load the best weights from their file."""
         model = self.model()
         path = by_hand.only_entry(self.folder / "best")
@@ -500,7 +500,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Written(folder, config, tokenizer, updates, parts, printed)
 
 
-def losses_of(model: LanguageModel, tokens: list[int]) -> list[Tensor]:
+def losses_of(model: TextModel, tokens: list[int]) -> list[Tensor]:
     """Compute the loss of each token but the first, in windows that overlap by half a context."""
     losses: list[Tensor] = []
     context = model.context
