@@ -81,10 +81,8 @@ def make(way: str, *, threads: int) -> SetUp:
 
     from common.searches import row_generators
     from pretrained.gpt2_model import Gpt2
-    from pretrained.language_model import LanguageModelSteps
     from text.models import build_text_model
     from transformer_blocks import beam_search, greedy_search, sample
-    from transformer_blocks.generation import left_pad
     from transformer_blocks.inference import prepare
 
     torch.set_num_threads(threads)
@@ -108,17 +106,13 @@ def make(way: str, *, threads: int) -> SetUp:
 
     @torch.inference_mode()
     def generate(case: Case, model: Any, prompts: Sequence[Sequence[int]]) -> Any:
-        tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
-        start = torch.tensor([prompt[-1] for prompt in prompts])
-        steps_of = TextSteps if case.model == "stories" else LanguageModelSteps
-        steps = steps_of(model, tokens, lengths=lengths)
         options: dict[str, Any] = {"end_id": None, "max_length": case.length}
         if case.search == "beam":
-            return beam_search(steps, start, beam_size=4, **options)
+            return model.generate(prompts, beam_search, beam_size=4, **options)
         if case.search == "sample":
             generators = row_generators(0, len(prompts), 1)
-            return sample(steps, start, generator=generators, **options)
-        return greedy_search(steps, start, **options)
+            return model.generate(prompts, sample, generator=generators, **options)
+        return model.generate(prompts, greedy_search, **options)
 
     def set_up(case: Case) -> Callable[[], object]:
         model = build(case.model)

@@ -84,9 +84,8 @@ def make_ours(*, prepared: bool) -> SetUp:
 
     from pretrained.bert_model import Bert
     from pretrained.gpt2_model import Gpt2
-    from pretrained.language_model import LanguageModelSteps
     from pretrained.llama_family import Sizes
-    from pretrained.marian_model import Marian, MarianSteps
+    from pretrained.marian_model import Marian
     from pretrained.qwen3_model import Qwen3
     from transformer_blocks import RotaryPositionalEncoding, beam_search, greedy_search
     from transformer_blocks.inference import prepare
@@ -151,14 +150,11 @@ def make_ours(*, prepared: bool) -> SetUp:
         if case.work == "encode":
             return model(tokens)
         if case.work in ("generate", "qwen3"):
-            steps = LanguageModelSteps(model, tokens[:, :-1])
-            return greedy_search(steps, tokens[:, -1], end_id=None, max_length=NEW_TOKENS)
-        return beam_search(
-            MarianSteps(model, tokens, max_length=NEW_TOKENS + 1),
-            torch.full((case.batch,), model.padding_id),
-            beam_size=BEAMS,
-            end_id=None,
-            max_length=NEW_TOKENS,
+            return model.generate(
+                tokens.tolist(), greedy_search, end_id=None, max_length=NEW_TOKENS
+            )
+        return model.generate(
+            tokens.tolist(), beam_search, beam_size=BEAMS, end_id=None, max_length=NEW_TOKENS
         )
 
     def set_up(case: Case) -> Callable[[], object]:

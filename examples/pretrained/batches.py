@@ -27,11 +27,6 @@ def check_ids(folder: Path, ids: Collection[int], embedding: Tensor) -> None:
         )
 
 
-def unused_ids(ids: Collection[int], embedding: Tensor) -> list[int]:
-    """Return the rows of an embedding that are beyond the vocabulary, and are never generated."""
-    return [number for number in range(len(embedding)) if number not in ids]
-
-
 def make_batches(
     sequences: Sequence[Sequence[int]], batch_tokens: int, *, padding_id: int, device: torch.device
 ) -> Iterator[tuple[list[int], Tensor]]:

@@ -26,12 +26,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pretrained.llama_family import WHOLE, WINDOW, Sizes, read_rotary
 from pretrained.loading import Config
 from pretrained.qwen3_model import Qwen3
-from transformer_blocks import Residual, SandwichNorm
+from transformer_blocks import Residual, SandwichNorm, TokenEmbedding
+
+
+class SoftCap(nn.Module):
+    """Bounds logits z by c: they become c * tanh(z / c).
+
+    Args:
+        bound: The bound c.
+    """
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the bounded logits, of the same shape."""
+        return self.bound * torch.tanh(logits / self.bound)
 
 
 class Gemma3(Qwen3):
@@ -42,6 +59,7 @@ class Gemma3(Qwen3):
     """
 
     model_type = "gemma3_text"
+    embedding_class = TokenEmbedding
     expected = Qwen3.expected | {
         "attn_logit_softcapping": None,
         "use_bidirectional_attention": False,
@@ -54,8 +72,9 @@ class Gemma3(Qwen3):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
-        self.embedding_scale = math.sqrt(sizes.d_model)
-        self.logit_cap, self.query_scale = sizes.logit_cap, sizes.query_scale
+        self.query_scale = sizes.query_scale
+        if sizes.logit_cap is not None:
+            self.output = nn.Sequential(self.output, SoftCap(sizes.logit_cap))
 
     @classmethod
     def residual(cls, sizes: Sizes) -> Callable[[], Residual]:

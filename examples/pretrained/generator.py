@@ -18,16 +18,15 @@ from common.batching import group_by_length
 from common.commands import read_prompts
 from common.errors import UserError
 from common.searches import Search, sampling_or_greedy
-from pretrained.batches import check_ids, unused_ids
+from pretrained.batches import check_ids
 from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
-from pretrained.language_model import LanguageModel, LanguageModelSteps
+from pretrained.language_model import PublishedLanguageModel, suppress_unused
 from pretrained.llama_model import Llama
 from pretrained.loading import Config, find_folder
 from pretrained.qwen3_model import Qwen3
 from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
-from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
 CONFIGS = ("config.json", "generation_config.json")
@@ -53,7 +52,7 @@ class TextGenerator:
         tokenizer: The tokenizer of the prompt and of the generated text.
     """
 
-    model: LanguageModel
+    model: PublishedLanguageModel
     tokenizer: PublishedTokenizer
 
     @classmethod
@@ -70,7 +69,9 @@ class TextGenerator:
         config = Config(folder / "config.json")
         model = config.choice("model_type", FAMILIES).load(folder, dtype=dtype)
         tokenizer = PublishedTokenizer.load(folder)
-        check_ids(folder, {*tokenizer.tokens, *model.end_ids}, model.token_embedding.weight)
+        embedding = model.embedding.weight
+        check_ids(folder, {*tokenizer.tokens, *model.end_ids}, embedding)
+        suppress_unused(model, embedding, tokenizer.tokens)
         return cls(model, tokenizer)
 
     @torch.inference_mode()
@@ -103,17 +104,10 @@ class TextGenerator:
                     f"tokens, got a prompt of {len(ids)} and --length {length} for "
                     f"{shorten(prompt, 40)!r}"
                 )
-        table = model.token_embedding.weight
-        unused = unused_ids(self.tokenizer.tokens, table)
         continuations: list[list[str]] = [[] for _ in prompts]
         for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
-            tokens, lengths = left_pad([encoded[i][:-1] for i in chosen])
-            steps = LanguageModelSteps(
-                model, tokens.to(table.device), lengths=lengths, suppressed=unused
-            )
-            start = torch.tensor([encoded[i][-1] for i in chosen], device=table.device)
-            limits = [length] * len(chosen)
-            found = search(steps, start, end_id=model.end_ids, max_length=limits)
+            options = {"end_id": model.end_ids, "max_length": [length] * len(chosen)}
+            found = model.generate([encoded[i] for i in chosen], search, **options)
             for i, generations in zip(chosen, found, strict=True):
                 continuations[i] = [
                     self.tokenizer.decode(each.tokens, encoded[i]) for each in generations

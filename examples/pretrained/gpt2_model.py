@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pretrained.language_model import LanguageModel
+from pretrained.language_model import PublishedLanguageModel
 from pretrained.loading import ACTIVATIONS, Config
 from pretrained.weights import Origin
 from transformer_blocks import (
@@ -29,7 +29,7 @@ from transformer_blocks import (
 )
 
 
-class Gpt2(LanguageModel):
+class Gpt2(PublishedLanguageModel):
     """GPT-2: a language model with learned positions.
 
     Args:
@@ -53,7 +53,7 @@ class Gpt2(LanguageModel):
         "is_causal": True,
     }
     names: ClassVar[dict[str, str]] = {
-        "token_embedding": "wte",
+        "embedding": "wte",
         "positions": "wpe",
         "decoder.norm": "ln_f",
         "decoder.layers": "h",
@@ -92,24 +92,12 @@ class Gpt2(LanguageModel):
             for _ in range(num_layers)
         ]
         super().__init__(
+            nn.Embedding(vocabulary_size, d_model),
             Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps)),
-            vocabulary_size=vocabulary_size,
-            d_model=d_model,
+            positions=LearnedPositionalEncoding(d_model, max_length=max_length),
             max_length=max_length,
             end_ids=[end_id],
         )
-        self.positions = LearnedPositionalEncoding(d_model, max_length=max_length)
-
-    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
-        """Embed tokens, of shape (B, L), and add the embeddings of their positions.
-
-        If the rows have different positions, ``offset``, that of the first token, has the shape
-        (B,).
-
-        Returns:
-            Vectors with positions, of shape (B, L, d_model).
-        """
-        return self.positions(self.token_embedding(tokens), offset=offset)
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from pretrained.language_model import LanguageModel
+from pretrained.language_model import PublishedLanguageModel
 from pretrained.llama_family import Sizes, pair_neighbours
 from pretrained.loading import Config
 from pretrained.weights import Origin
@@ -32,11 +32,12 @@ from transformer_blocks import (
     QueryKeyTransform,
     Residual,
     SlidingWindowAttention,
+    TokenEmbedding,
     fused_attention,
 )
 
 
-class Llama(LanguageModel):
+class Llama(PublishedLanguageModel):
     """Llama: a language model with rotary positions, grouped query heads and SwiGLU.
 
     Args:
@@ -46,7 +47,7 @@ class Llama(LanguageModel):
     model_type = "llama"
     expected: ClassVar[dict[str, Any]] = {"is_causal": True}
     names: ClassVar[dict[str, str]] = {
-        "token_embedding": "embed_tokens",
+        "embedding": "embed_tokens",
         "decoder.norm": "norm",
         "decoder.layers": "layers",
         "self_attention.query_projection": "self_attn.q_proj",
@@ -60,14 +61,14 @@ class Llama(LanguageModel):
         "feed_forward_residual.norm": "post_attention_layernorm",
     }
     prefixes = ("model.", "")
+    embedding_class: ClassVar[type[nn.Embedding | TokenEmbedding]] = nn.Embedding
     left_out = r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # computed here
 
     def __init__(self, sizes: Sizes) -> None:
         layers = [self.make_layer(sizes, window) for window in sizes.windows]
         super().__init__(
+            self.embedding_class(sizes.vocabulary_size, sizes.d_model),
             Encoder(layers, norm=sizes.norm()),
-            vocabulary_size=sizes.vocabulary_size,
-            d_model=sizes.d_model,
             max_length=sizes.max_length,
             end_ids=sizes.end_ids,
             tied=sizes.tied,

@@ -12,7 +12,7 @@ Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian_translator.py``.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,16 +20,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretrained.language_model import LogitBias
 from pretrained.loading import ACTIVATIONS, Config, expect
 from pretrained.weights import Origin, PublishedModel
 from transformer_blocks import (
+    Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_decoder,
     build_encoder,
-    padding_mask,
 )
-from transformer_blocks.generation import IncrementalDecoder
 
 SHARED = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight"),
@@ -68,8 +68,8 @@ class SinesThenCosines(SinusoidalPositionalEncoding):
         self.table = torch.cat((self.table[:, 0::2], self.table[:, 1::2]), dim=1)
 
 
-class Marian(PublishedModel):
-    """Marian's encoder and decoder.
+class Marian(PublishedModel, Seq2Seq):
+    """Marian's encoder and decoder, which share their embedding with the output layer.
 
     Args:
         vocabulary_size: Number of token ids of both languages together, V.
@@ -108,9 +108,9 @@ class Marian(PublishedModel):
         "feed_forward.down_projection": "fc2",
         "feed_forward_residual.norm": "final_layer_norm",
     }
+    target_embedding: TokenEmbedding
     prefixes = ("model.",)
     left_out = r"model\.(encoder|decoder)\.embed_positions\.weight"  # computed here
-    final_bias: Tensor
 
     def __init__(
         self,
@@ -125,44 +125,25 @@ class Marian(PublishedModel):
         end_id: int = 0,
         activation: Callable[[Tensor], Tensor] = F.silu,
     ) -> None:
-        super().__init__()
-        self.padding_id, self.end_id, self.max_length = padding_id, end_id, max_length
-        self.embedding = TokenEmbedding(vocabulary_size, d_model)
-        self.positions = SinesThenCosines(d_model, max_length=max_length)
+        embedding = TokenEmbedding(vocabulary_size, d_model)
+        output = nn.Linear(d_model, vocabulary_size, bias=False)
+        output.weight = embedding.weight
         of_encoder, of_decoder = (
             dict[str, Any](num_layers=layers, num_heads=heads, d_ff=inner_size)
             for layers, heads, inner_size in zip(num_layers, num_heads, d_ff, strict=True)
         )
         options: dict[str, Any] = {"d_model": d_model, "dropout": 0.0, "activation": activation}
-        self.encoder = build_encoder(**of_encoder, **options)
-        self.decoder = build_decoder(**of_decoder, **options)
-        self.output = nn.Linear(d_model, vocabulary_size, bias=False)
-        self.output.weight = self.embedding.weight
-        self.register_buffer("final_bias", torch.zeros(1, vocabulary_size))
-
-    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode source sentences.
-
-        Args:
-            source: Padded token ids, of shape (B, S).
-
-        Returns:
-            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
-        """
-        mask = padding_mask(source, self.padding_id)
-        return self.encoder(self.embed(source), mask=mask), mask
-
-    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """Embed tokens, of shape (B, L), the first of them at position ``offset``.
-
-        Returns:
-            Vectors with positions, of shape (B, L, d_model).
-        """
-        return self.positions(self.embedding(tokens), offset=offset)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
-        return self.output(hidden) + self.final_bias
+        super().__init__(
+            embedding,
+            embedding,
+            build_encoder(**of_encoder, **options),
+            build_decoder(**of_decoder, **options),
+            positions=SinesThenCosines(d_model, max_length=max_length),
+            output=nn.Sequential(output, LogitBias(torch.zeros(1, vocabulary_size))),
+            padding_id=padding_id,
+            begin_id=padding_id,
+        )
+        self.end_id, self.max_length = end_id, max_length
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:
@@ -199,38 +180,12 @@ class Marian(PublishedModel):
 
     def origin(self, name: str) -> Origin:
         """Return the tensor that a parameter is read from."""
-        if name == "final_bias":
-            return Origin(("final_logits_bias",))
-        if name in ("embedding.weight", "output.weight"):
+        if name == "output.1.bias":
+            return Origin(("final_logits_bias",), convert=self.suppress_padding)
+        if name == "output.0.weight" or name.endswith("embedding.weight"):
             return Origin(SHARED)
         return super().origin(name)
 
-
-class MarianSteps(IncrementalDecoder):
-    """Decodes translations with a Marian model.
-
-    Args:
-        model: The model, in evaluation mode.
-        source: Source ids with padding, of shape (N, S).
-        max_length: Maximum number of tokens to generate; the last of them is the end token.
-        suppressed: Ids that are never generated besides padding: those of the embedding beyond the
-            vocabulary.
-    """
-
-    def __init__(
-        self, model: Marian, source: Tensor, *, max_length: int, suppressed: Sequence[int] = ()
-    ) -> None:
-        memory, memory_mask = model.encode(source)
-        cache = model.decoder.new_cache(memory, memory_mask=memory_mask)
-        super().__init__(model.decoder, cache, embed=model.embed, output=model.logits)
-        self.end_id, self.max_length = model.end_id, max_length
-        self.suppressed = torch.tensor([model.padding_id, *suppressed], device=source.device)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest tokens, of shape (N,); return the logits of the next, (N, V)."""
-        # Suppressed before the softmax, as in training: the weights of padding are not trained.
-        logits = super().step(tokens).index_fill_(1, self.suppressed, -math.inf)
-        if self.cache.length == self.max_length:
-            logits.fill_(-math.inf)
-            logits[:, self.end_id] = 0.0  # a probability of 1
-        return logits
+    def suppress_padding(self, bias: Tensor) -> Tensor:
+        """Give the padding the probability 0, as in training, where its weights do not change."""
+        return bias.index_fill(1, torch.tensor([self.padding_id]), -math.inf)

@@ -6,6 +6,7 @@ Next: ``marian.py``, the program.
 import argparse
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,14 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 import torch
 from torch import Tensor
 
+from common.batching import group_by_length
 from common.errors import UserError
 from common.terminal import counted
 from pretrained.arguments import check_beam, read_texts
-from pretrained.batches import check_ids, make_batches, unused_ids
+from pretrained.batches import check_ids
+from pretrained.language_model import suppress_unused
 from pretrained.loading import Config, find_folder
-from pretrained.marian_model import Marian, MarianSteps
+from pretrained.marian_model import Marian
 from pretrained.sentence_pieces import SentencePieces
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import beam_search
@@ -67,7 +70,9 @@ class PublishedTranslator:
         """
         model_class = Config(folder / "config.json").choice("model_type", {"marian": Marian})
         tokenizer, model = SentencePieces.load(folder), model_class.load(folder, dtype=dtype)
-        check_ids(folder, tokenizer.tokens, model.embedding.weight)
+        embedding = model.target_embedding.weight
+        check_ids(folder, tokenizer.tokens, embedding)
+        suppress_unused(model, embedding, tokenizer.tokens)
         return cls(model, tokenizer, **read_search(folder, model))
 
     def translate(
@@ -94,7 +99,7 @@ class PublishedTranslator:
         Returns:
             A translation for each sentence, in the same order.
         """
-        model, longest, table = self.model, self.model.max_length, self.model.embedding.weight
+        model, longest = self.model, self.model.max_length
         encoded = [self.tokenizer.encode(text) if text.strip() else [] for text in sentences]
         if too_long := sum(len(ids) > longest for ids in encoded):
             log.warning(
@@ -104,20 +109,17 @@ class PublishedTranslator:
                 [*ids[: longest - 1], model.end_id] if len(ids) > longest else ids
                 for ids in encoded
             ]
-        unused = unused_ids(self.tokenizer.tokens, table)
         translations = ["" for _ in encoded]
-        for chosen, source in make_batches(
-            encoded, batch_tokens, padding_id=model.padding_id, device=table.device
-        ):
-            length = min(max_length or self.max_length or 2 * source.shape[1] + 10, longest)
+        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
+            sources = [encoded[index] for index in chosen]
+            length = max_length or self.max_length or 2 * max(map(len, sources)) + 10
             found = generate(
                 model,
-                source,
+                sources,
                 beams=self.beams if beams is None else beams,
                 length_penalty=self.length_penalty if length_penalty is None else length_penalty,
                 lookahead=self.lookahead,
-                max_length=length,
-                suppressed=unused,
+                max_length=min(length, longest),
             )
             for index, hypothesis in zip(chosen, found, strict=True):
                 translations[index] = self.tokenizer.decode(hypothesis.tokens)
@@ -170,33 +172,39 @@ def read_search(folder: Path, model: Marian) -> dict[str, Any]:
 @torch.inference_mode()
 def generate(
     model: Marian,
-    source: Tensor,
+    sources: Sequence[Sequence[int]],
     *,
     beams: int,
     length_penalty: float,
     max_length: int,
     lookahead: int | None = 0,
-    suppressed: Sequence[int] = (),
 ) -> list[Generation]:
     """Generate the best translation of each sentence, as ``generate`` of transformers does.
 
     Args:
         model: The translation model, in evaluation mode.
-        source: Padded token ids, each sentence followed by the end token, of shape (N, S).
+        sources: Token ids of each sentence, the end token last.
         beams: Beam size.
         length_penalty: Exponent of the length by which a log-probability is divided; the length
             includes the end token. 0 ranks hypotheses by probability alone; a larger value favours
             longer ones.
         max_length: Maximum number of tokens of a translation, end token included.
         lookahead: Stopping rule; see :func:`~transformer_blocks.beam_search`.
-        suppressed: Ids besides padding that are never generated.
 
     Returns:
         The best hypothesis of each sentence.
     """
-    start = torch.full((len(source),), model.padding_id, device=source.device)
+    steps, start = model.start(sources)
+
+    def output(hidden: Tensor) -> Tensor:
+        logits = model.output(hidden)
+        if steps.cache.length == max_length:  # the last token is the end token, with probability 1
+            logits.fill_(-math.inf)[:, model.end_id] = 0.0
+        return logits
+
+    steps.output = output
     found = beam_search(
-        MarianSteps(model, source, max_length=max_length, suppressed=suppressed),
+        steps,
         start,
         beam_size=beams,
         end_id=model.end_id,
@@ -214,7 +222,7 @@ def translate_lines(options: argparse.Namespace) -> None:
         find_folder(options.model, FILES, revision=options.revision)
     )
     beams = options.beam or translator.beams
-    check_beam(beams, len(translator.model.embedding.weight))
+    check_beam(beams, len(translator.model.target_embedding.weight))
     prepared = replace(translator, model=prepare(translator.model))
     for line in prepared.translate(lines, beams=beams, length_penalty=options.length_penalty):
         print(line)

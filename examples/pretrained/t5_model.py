@@ -21,7 +21,7 @@ Next: ``text_to_text.py``, the outputs for several texts.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,6 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.language_model import suppressing
 from pretrained.loading import ACTIVATIONS, LARGEST, MOST_LAYERS, Config
 from pretrained.weights import Origin, PublishedModel, read_names, rename
 from transformer_blocks import (
@@ -43,10 +42,9 @@ from transformer_blocks import (
     MultiHeadAttention,
     PreNorm,
     RelativeBias,
+    Seq2Seq,
     fused_attention,
-    padding_mask,
 )
-from transformer_blocks.generation import IncrementalDecoder
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
@@ -133,13 +131,30 @@ class T5Sizes:
         return kind(self.d_model, self.d_ff, activation=self.activation, bias=False)
 
 
-class T5(PublishedModel):
+class Scale(nn.Module):
+    """Multiplies hidden states by a number.
+
+    Args:
+        factor: The number.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product, of the same shape."""
+        return x * self.factor
+
+
+class T5(PublishedModel, Seq2Seq):
     """T5's encoder and decoder.
 
     Args:
         sizes: The settings of the model.
     """
 
+    target_embedding: nn.Embedding
     model_type = "t5"
     expected: ClassVar[dict[str, Any]] = {"is_encoder_decoder": True, "is_causal": True}
     names: ClassVar[dict[str, str]] = {
@@ -166,21 +181,19 @@ class T5(PublishedModel):
     left_out = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
     def __init__(self, sizes: T5Sizes) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.padding_id, self.start_id = sizes.padding_id, sizes.start_id
-        self.end_id = sizes.end_id
-        self.scale = sizes.d_model**-0.5 if sizes.scaled else 1.0
-        self.embedding = nn.Embedding(sizes.vocabulary_size, sizes.d_model)
+        embedding = nn.Embedding(sizes.vocabulary_size, sizes.d_model)
+        output = nn.Linear(sizes.d_model, sizes.vocabulary_size, bias=False)
+        if sizes.tied:
+            output.weight = embedding.weight
         bias, decoder_bias = (sizes.bias(bidirectional=each) for each in (True, False))
-        self.encoder = Encoder(
+        encoder = Encoder(
             [
                 EncoderLayer(sizes.attention(bias), sizes.feed_forward(), residual=sizes.residual)
                 for _ in range(sizes.num_layers[0])
             ],
             norm=sizes.norm(),
         )
-        self.decoder = Decoder(
+        decoder = Decoder(
             [
                 DecoderLayer(
                     sizes.attention(decoder_bias),
@@ -192,42 +205,16 @@ class T5(PublishedModel):
             ],
             norm=sizes.norm(),
         )
-        self.output = nn.Linear(sizes.d_model, sizes.vocabulary_size, bias=False)
-        if sizes.tied:
-            self.output.weight = self.embedding.weight
-
-    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode source texts.
-
-        Args:
-            source: Padded token ids, of shape (B, S).
-
-        Returns:
-            The memory, of shape (B, S, d_model), and its padding mask, of shape (B, 1, 1, S).
-        """
-        mask = padding_mask(source, self.padding_id)
-        return self.encoder(self.embedding(source), mask=mask), mask
-
-    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """Embed tokens, of shape (B, L); the attention adds the biases of their positions."""
-        return self.embedding(tokens)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Compute logits, of shape (..., V), from hidden states, of shape (..., d_model)."""
-        return self.output(hidden if self.scale == 1.0 else hidden * self.scale)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Compute the logits of the token that follows each target token.
-
-        Args:
-            source: Padded token ids, of shape (B, S).
-            target: Token ids, of shape (B, L), which begin with the start token.
-
-        Returns:
-            Logits, of shape (B, L, V).
-        """
-        memory, mask = self.encode(source)
-        return self.logits(self.decoder(self.embed(target), memory, memory_mask=mask))
+        super().__init__(
+            embedding,
+            embedding,
+            encoder,
+            decoder,
+            output=nn.Sequential(Scale(sizes.d_model**-0.5 if sizes.scaled else 1.0), output),
+            padding_id=sizes.padding_id,
+            begin_id=sizes.start_id,
+        )
+        self.sizes, self.end_id = sizes, sizes.end_id
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:
@@ -273,10 +260,9 @@ class T5(PublishedModel):
 
     def origin(self, name: str) -> Origin:
         """Return the tensor that a parameter is read from."""
-        if name == "output.weight" and not self.sizes.tied:
-            return Origin((OUTPUT,))
-        if name in ("embedding.weight", "output.weight"):
-            return Origin(SHARED)
+        is_output = name.startswith("output.")
+        if is_output or name.endswith("embedding.weight"):
+            return Origin((OUTPUT,) if is_output and not self.sizes.tied else SHARED)
         published = rename(name, self.names)
         if name.startswith("encoder"):  # has no cross-attention
             published = published.replace(".layer.2.", ".layer.1.")
@@ -290,22 +276,3 @@ class T5(PublishedModel):
     def unscale(self, weight: Tensor) -> Tensor:
         """Multiply by the factor by which the fused kernel divides the scores."""
         return weight * math.sqrt(self.sizes.d_k)
-
-
-class T5Steps(IncrementalDecoder):
-    """Decodes the outputs of a T5.
-
-    Args:
-        model: The model, in evaluation mode.
-        source: Source ids with padding, of shape (N, S).
-        suppressed: Ids that are never generated: those of the embedding beyond the vocabulary.
-    """
-
-    def __init__(self, model: T5, source: Tensor, *, suppressed: Sequence[int] = ()) -> None:
-        memory, memory_mask = model.encode(source)
-        super().__init__(
-            model.decoder,
-            model.decoder.new_cache(memory, memory_mask=memory_mask),
-            embed=model.embed,
-            output=suppressing(model.logits, suppressed, source.device),
-        )

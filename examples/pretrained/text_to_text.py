@@ -12,11 +12,13 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 
 import torch
 
+from common.batching import group_by_length
 from common.searches import Beam, Greedy, Search
 from pretrained.arguments import check_beam, read_texts
-from pretrained.batches import check_ids, make_batches, unused_ids
+from pretrained.batches import check_ids
+from pretrained.language_model import suppress_unused
 from pretrained.loading import Config, find_folder
-from pretrained.t5_model import T5, T5Steps
+from pretrained.t5_model import T5
 from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.inference import prepare
@@ -51,7 +53,9 @@ class TextToText:
         """
         model_class = Config(folder / "config.json").choice("model_type", {"t5": T5})
         tokenizer, model = PublishedTokenizer.load(folder), model_class.load(folder, dtype=dtype)
-        check_ids(folder, tokenizer.tokens, model.embedding.weight)
+        embedding = model.target_embedding.weight
+        check_ids(folder, tokenizer.tokens, embedding)
+        suppress_unused(model, embedding, tokenizer.tokens)
         return cls(model, tokenizer)
 
     @torch.inference_mode()
@@ -70,17 +74,11 @@ class TextToText:
         Returns:
             The best output that the search finds for each text, in the same order.
         """
-        model, table = self.model, self.model.embedding.weight
         encoded = [self.tokenizer.encode(text) if text.strip() else [] for text in texts]
-        unused = unused_ids(self.tokenizer.tokens, table)
         outputs = ["" for _ in encoded]
-        for chosen, source in make_batches(
-            encoded, batch_tokens, padding_id=model.padding_id, device=table.device
-        ):
-            steps = T5Steps(model, source, suppressed=unused)
-            start = torch.full((len(chosen),), model.start_id, device=table.device)
-            limits = [length] * len(chosen)
-            found = search(steps, start, end_id=model.end_id, max_length=limits)
+        for chosen in group_by_length([len(ids) for ids in encoded], batch_tokens):
+            options = {"end_id": self.model.end_id, "max_length": [length] * len(chosen)}
+            found = self.model.generate([encoded[i] for i in chosen], search, **options)
             for index, generations in zip(chosen, found, strict=True):
                 outputs[index] = self.tokenizer.decode(generations[0].tokens)
         return outputs
@@ -90,7 +88,7 @@ def print_outputs(options: argparse.Namespace) -> None:
     """Print the outputs for texts from the arguments or a file, one per line."""
     lines = read_texts(options)
     model = TextToText.load(find_folder(options.model, FILES, revision=options.revision))
-    check_beam(options.beam, len(model.model.embedding.weight))
+    check_beam(options.beam, len(model.model.target_embedding.weight))
     search = Greedy() if options.beam == 1 else Beam(options.beam, length_penalty=0.6)
     prepared = replace(model, model=prepare(model.model))
     texts = [options.prefix + line if line.strip() else "" for line in lines]

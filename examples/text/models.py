@@ -55,6 +55,8 @@ class TextModel(LanguageModel):
         20
     """
 
+    embedding: TokenEmbedding
+
     def __init__(
         self,
         embedding: TokenEmbedding,

@@ -182,6 +182,11 @@ def load(family: str, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     return LOADERS[family].load(folder, dtype=dtype)
 
 
+def linear_output(model: Any) -> nn.Linear:
+    """Return the linear layer of a model's output."""
+    return next(part for part in model.output.modules() if isinstance(part, nn.Linear))
+
+
 class InFloat64(TorchFunctionMode):
     """Makes each conversion to float32 one to float64.
 

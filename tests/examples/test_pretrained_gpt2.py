@@ -24,7 +24,6 @@ from common.errors import UserError
 from common.searches import Beam, Greedy, Sample, Search, sampling_or_greedy
 from pretrained import generate, generator
 from pretrained.generator import TextGenerator
-from pretrained.language_model import LanguageModelSteps
 from pretrained.tokenizer import PublishedTokenizer
 from transformer_blocks import greedy_search
 from transformer_blocks.inference import prepare
@@ -112,14 +111,8 @@ def test_the_first_tokenizer_json_of_the_hub_is_understood(folder: Path, tmp_pat
 def test_an_empty_prompt_begins_a_text(folder: Path) -> None:
     text_generator = TextGenerator.load(folder)
     ((found,),) = text_generator.generate([""], length=5, search=Greedy())
-    end = torch.tensor([text_generator.model.end_ids[0]])
-    with torch.no_grad():
-        (expected,) = greedy_search(
-            LanguageModelSteps(text_generator.model, end[None, :0]),
-            end,
-            end_id=text_generator.model.end_ids[0],
-            max_length=5,
-        )
+    (end,) = text_generator.model.end_ids
+    (expected,) = text_generator.model.generate([[end]], greedy_search, end_id=end, max_length=5)
     assert found == text_generator.tokenizer.decode(expected.tokens)
     assert found
 

@@ -15,6 +15,7 @@ from tests.examples.published import (
     DECODERS,
     Change,
     edit_json,
+    linear_output,
     load,
     one_error_line,
     save_model,
@@ -27,7 +28,6 @@ from torch import Tensor
 from common.searches import Beam, Greedy, Sample
 from pretrained import generate
 from pretrained.generator import TextGenerator
-from pretrained.language_model import LanguageModelSteps
 from pretrained.tokenizer import PublishedTokenizer
 
 # Tokenizers
@@ -172,7 +172,7 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path) -> None:
     generator = TextGenerator.load(folder)
     size = len(generator.tokenizer.tokens)
     with torch.no_grad():
-        weight = generator.model.output.weight
+        weight = linear_output(generator.model).weight
         weight[size:] = 10 * weight[:7]
     (found,) = generator.generate(["the"], length=9, search=Sample(1.0, None, None, 1, n_best=20))
     assert len(set(found)) > 1
@@ -328,8 +328,7 @@ def test_a_text_begins_with_the_end_token_where_nothing_else_begins_it(
     capsys.readouterr()
     generator = TextGenerator.load(tmp_path)
     with torch.no_grad():
-        steps = LanguageModelSteps(generator.model, torch.zeros(1, 0, dtype=torch.int64))
-        logits = steps.step(torch.tensor([2]))[0, : len(generator.tokenizer.tokens)]
+        logits = generator.model(torch.tensor([[2]]))[0, 0, : len(generator.tokenizer.tokens)]
     (((found,),),) = [generator.generate([""], length=1, search=Greedy())]
     assert found == generator.tokenizer.decode([int(logits.argmax())])
     edit_json("generation_config.json", lambda config: config.pop("eos_token_id"))(tmp_path)

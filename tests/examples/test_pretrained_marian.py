@@ -24,7 +24,7 @@ from tests.examples.published import (
 from torch import Tensor, nn
 
 from pretrained import marian
-from pretrained.marian_model import Marian, MarianSteps
+from pretrained.marian_model import Marian
 from pretrained.marian_translator import PublishedTranslator, generate, read_search
 from pretrained.sentence_pieces import SentencePieces
 from transformer_blocks.inference import prepare
@@ -125,7 +125,7 @@ def translate(folder: Path, source: Tensor, *, prepared: bool = False) -> list[l
     model = Marian.load(folder)
     ours = prepare(model) if prepared else model
     padding, end = model.padding_id, model.end_id
-    found = generate(ours, source, **read_search(folder, model))
+    found = generate(ours, source.tolist(), **read_search(folder, model))
     assert all(hypothesis.finished for hypothesis in found)
     return [[padding, *hypothesis.tokens, end] for hypothesis in found]
 
@@ -194,9 +194,8 @@ def test_padding_is_never_generated(folder: Path, tmp_path: Path) -> None:
     eager = shutil.copytree(folder, tmp_path / "eager")
     change_tensors(eager, lambda tensors: tensors["final_logits_bias"][:, -1].fill_(1e4))
     model = Marian.load(eager)
-    start = torch.full((4,), model.padding_id)
     with torch.no_grad():
-        steps = MarianSteps(model, ragged(len(model.embedding.weight)), max_length=5)
+        steps, start = model.start(ragged(len(model.target_embedding.weight)).tolist())
         probabilities = steps.step(start).softmax(-1)
     assert not probabilities[:, model.padding_id].any()
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(4))
@@ -252,9 +251,7 @@ def test_a_long_sentence_is_truncated_before_its_end_token(folder: Path) -> None
     translator = PublishedTranslator.load(folder)
     line = "私は" * 30
     cut = [*translator.tokenizer.encode(line)[:39], 0]
-    (expected,) = generate(
-        translator.model, torch.tensor([cut]), beams=4, length_penalty=1.0, max_length=9
-    )
+    (expected,) = generate(translator.model, [cut], beams=4, length_penalty=1.0, max_length=9)
     assert translator.translate([line], max_length=9) == [
         translator.tokenizer.decode(expected.tokens)
     ]

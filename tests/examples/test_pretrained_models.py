@@ -21,6 +21,7 @@ from tests.examples.published import (
     draw_settings,
     edit_json,
     every_family,
+    linear_output,
     load,
     save_model,
     setting,
@@ -31,11 +32,8 @@ from common.errors import UserError
 from pretrained.bert_sentences import SentenceEncoder
 from pretrained.generator import TextGenerator
 from pretrained.gpt2_model import Gpt2
-from pretrained.language_model import LanguageModelSteps
 from pretrained.llama_family import pair_neighbours
-from pretrained.marian_model import MarianSteps
 from pretrained.marian_translator import PublishedTranslator
-from pretrained.t5_model import T5Steps
 from pretrained.text_to_text import TextToText
 from transformer_blocks import (
     RelativeBias,
@@ -45,7 +43,7 @@ from transformer_blocks import (
     record_attention,
     sample,
 )
-from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
 CASES = [(seed, torch.float64) for seed in range(7)] + [(0, torch.float32)]
@@ -62,20 +60,13 @@ def padded(family: str, padding: int) -> Tensor:
     return tokens
 
 
-def steps_of(family: str, ours: Any, tokens: Tensor, **options: Any) -> IncrementalDecoder:
-    """Prepare the decoding of outputs for source texts, or of what follows prompts."""
-    if family == "marian":
-        return MarianSteps(ours, tokens, max_length=99)
-    return T5Steps(ours, tokens) if family == "t5" else LanguageModelSteps(ours, tokens, **options)
-
-
 def compute(family: str, theirs: Any, ours: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Compute the outputs for the same texts; decoders also step through them."""
     if family in DECODERS:
         tokens = torch.randint(3, VOCABULARY, (3, LENGTH))
         with computing_in(dtype):
             expected = theirs(tokens).logits
-        found, steps = ours(tokens), steps_of(family, ours, tokens[:, :10])
+        found, (steps, _) = ours(tokens), ours.start(tokens[:, :11].tolist())
         stepped = torch.stack([steps.step(column) for column in tokens[:, 10:].unbind(1)], dim=1)
         torch.testing.assert_close(stepped, found[:, 10:], rtol=0, atol=TOLERANCE[dtype])
         return found, expected
@@ -91,11 +82,10 @@ def compute(family: str, theirs: Any, ours: Any, dtype: torch.dtype) -> tuple[Te
         expected = theirs(
             input_ids=tokens, attention_mask=real.long(), decoder_input_ids=target
         ).logits
-    steps = steps_of(family, ours, tokens)
+    steps, _ = ours.start(tokens.tolist())
     found = torch.stack([steps.step(column) for column in target.unbind(1)], dim=1)
-    if family == "t5":
-        torch.testing.assert_close(ours(tokens, target), found, rtol=0, atol=TOLERANCE[dtype])
-    else:  # whose steps never generate padding
+    torch.testing.assert_close(ours(tokens, target), found, rtol=0, atol=TOLERANCE[dtype])
+    if family == "marian":  # which never generates padding
         assert found[:, :, padding].isneginf().all()
         found, expected = found[:, :, :padding], expected[:, :, :padding]
     return found, expected
@@ -162,21 +152,18 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
     ended, ends = 0, [1] if family == "t5" else [2] if family == "gpt2" else [2, 5, 9]
     for seed in range(2):
         fixed: dict[str, Any] = {"pad_token_id": 0}
-        more: dict[str, Any] = {}
         fixed["eos_token_id"] = ends if len(ends) > 1 else ends[0]
         theirs = save_model(family, tmp_path, seed, **fixed)
         ours = load(family, tmp_path)
         ours = prepare(ours) if prepared else ours
         if family == "t5":
             tokens = padded(family, 0)
-            is_token, start, prefix = tokens != 0, torch.zeros(4, dtype=torch.int64), tokens
+            is_token, prompts = tokens != 0, tokens.tolist()
         else:
             assert ours.end_ids == tuple(ends)
             prompts = [torch.randint(10, VOCABULARY, (length,)).tolist() for length in (9, 1, 4, 7)]
             tokens, lengths = left_pad(prompts)
             is_token = torch.arange(9) >= 9 - torch.tensor(lengths)[:, None]
-            start, prefix = tokens[:, -1], tokens[:, :-1]
-            more["lengths"] = [length - 1 for length in lengths]
         for beams in (1, 3):
             expected = theirs.generate(
                 tokens,
@@ -187,14 +174,12 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
                 length_penalty=0.0 if beams > 1 else None,
                 max_new_tokens=15,
             )[:, 1 if family == "t5" else 9 :]
-            with torch.no_grad():
-                steps = steps_of(family, ours, prefix, **more)
             options: dict[str, Any] = {"end_id": ends, "max_length": 15}
             if beams == 1:
-                found = greedy_search(steps, start, **options)
+                found = ours.generate(prompts, greedy_search, **options)
             else:
                 options |= {"beam_size": beams, "n_best": beams, "length_penalty": 0.0}
-                several = beam_search(steps, start, **options)
+                several = ours.generate(prompts, beam_search, **options)
                 # transformers does not prefer finished hypotheses to those that were cut.
                 found = [max(each, key=lambda one: one.score) for each in several]
             for generation, row in zip(found, expected.tolist(), strict=True):
@@ -221,11 +206,12 @@ def test_tokens_are_sampled_with_the_probabilities_of_transformers(tmp_path: Pat
     expected = output.scores[0][0].softmax(-1)  # after temperature, top-k and top-p
     count = 20_000
     with torch.no_grad():
-        steps = LanguageModelSteps(ours, tokens[:, :-1])
+        steps, start = ours.start(tokens.tolist())
     steps.reorder(torch.zeros(count, dtype=torch.int64))
     generator = torch.Generator().manual_seed(0)
-    start = tokens[0, -1].expand(count)
-    drawn = sample(steps, start, end_id=None, max_length=1, generator=generator, **options)
+    drawn = sample(
+        steps, start.expand(count), end_id=None, max_length=1, generator=generator, **options
+    )
     shares = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=VOCABULARY) / count
     assert shares[expected == 0.0].sum() == 0.0
     assert (expected > 0.0).sum() > 2
@@ -381,8 +367,8 @@ def test_the_copies_of_a_tied_tensor_must_be_equal(
     change_tensors(tmp_path, lambda tensors: tensors.update({copy: tensors[name].double()}))
     model = load(family, tmp_path)
     if family != "bert":
-        embedding = model.token_embedding if family in DECODERS else model.embedding
-        assert model.output.weight is embedding.weight
+        embedding = model.embedding if family in DECODERS else model.target_embedding
+        assert linear_output(model).weight is embedding.weight
     change_tensors(tmp_path, lambda tensors: tensors[copy].add_(1e-3))
     with pytest.raises(UserError, match=f"'{name}' and '{copy}' must be equal, but differ"):
         load(family, tmp_path)
@@ -396,11 +382,11 @@ def test_an_output_layer_of_its_own_is_used_if_the_file_of_a_t5_has_one(
     own = 0.3 * torch.randn_like(load_file(tmp_path / "model.safetensors")["shared.weight"])
     change_tensors(tmp_path, lambda tensors: tensors.update({"lm_head.weight": own}))
     ours = load("t5", tmp_path)
-    assert torch.equal(ours.output.weight, own)
-    assert ours.scale == (ours.embedding.weight.shape[1] ** -0.5 if tied else 1.0)
+    assert torch.equal(linear_output(ours).weight, own)
+    assert ours.output[0].factor == (own.shape[1] ** -0.5 if tied else 1.0)
     change_tensors(tmp_path, lambda tensors: tensors.pop("lm_head.weight"))
     ours = load("t5", tmp_path)
-    assert ours.output.weight is ours.embedding.weight
+    assert linear_output(ours).weight is ours.target_embedding.weight
 
 
 def test_an_older_t5_without_the_newer_settings_is_understood(tmp_path: Path) -> None:
@@ -444,7 +430,7 @@ def test_logits_are_bounded_as_config_json_says(tmp_path: Path) -> None:
     with torch.no_grad():
         bounded = model(tokens)
         assert bounded.abs().max() < 2.0
-        expected = 2.0 * torch.tanh(model.output(model.hidden(tokens)) / 2.0)
+        expected = 2.0 * torch.tanh(linear_output(model)(model.hidden(tokens)) / 2.0)
     torch.testing.assert_close(bounded, expected)
 
 

@@ -8,13 +8,11 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from tests.examples.published import Change, edit_json, one_error_line, save_model
+from tests.examples.published import Change, edit_json, linear_output, one_error_line, save_model
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
-from torch.nn.utils.rnn import pad_sequence
 
 from common.searches import Beam, Greedy
 from pretrained import t5
-from pretrained.t5_model import T5Steps
 from pretrained.text_to_text import TextToText
 from pretrained.tokenizer import PublishedTokenizer
 from transformer_blocks import greedy_search
@@ -73,11 +71,8 @@ def test_each_text_of_a_batch_has_the_output_that_it_has_alone(folder: Path) -> 
                 assert together == alone
         assert alone[4] == ""
         assert len(set(alone)) > 3
-    ids = pad_sequence([torch.tensor(model.tokenizer.encode(TEXTS[0]))], batch_first=True)
-    unused = range(len(model.tokenizer.tokens), len(model.model.embedding.weight))
-    with torch.no_grad():
-        steps = T5Steps(model.model, ids, suppressed=unused)
-    (found,) = greedy_search(steps, torch.tensor([0]), end_id=1, max_length=12)
+    ids = model.tokenizer.encode(TEXTS[0])
+    (found,) = model.model.generate([ids], greedy_search, end_id=1, max_length=12)
     assert (
         model.tokenizer.decode(found.tokens)
         == model.generate(TEXTS[:1], length=12, search=Greedy())[0]
@@ -89,8 +84,9 @@ def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path) -> None:
     expected = model.generate(TEXTS, length=9, search=Greedy())
     size = len(model.tokenizer.tokens)
     with torch.no_grad():
-        model.model.output.weight = torch.nn.Parameter(model.model.output.weight.clone())
-        model.model.output.weight[size:] = 10 * model.model.output.weight[:9]
+        output = linear_output(model.model)
+        output.weight = torch.nn.Parameter(output.weight.clone())
+        output.weight[size:] = 10 * output.weight[:9]
     assert model.generate(TEXTS, length=9, search=Greedy()) == expected
 
 
