@@ -118,7 +118,7 @@ def make_ours(variant: str, *, threads: int) -> SetUp:
         memory, memory_mask = model.encode(source)
         target = torch.full((case.sentences, 1), START)
         for _ in range(case.length):
-            hidden = model.decode(target, memory, memory_mask)
+            hidden = model.decoder(model.embed(target), memory, memory_mask=memory_mask)
             new = model.output(hidden)[:, -1].argmax(-1, keepdim=True)
             target = torch.cat((target, new), dim=1)
         return target

@@ -11,6 +11,7 @@ import ast
 import inspect
 import os
 import re
+import sys
 import textwrap
 import types
 import typing
@@ -543,6 +544,7 @@ def contents() -> dict[str, str]:
 
 def main() -> None:
     """Write the pages, and remove those of files that are gone."""
+    sys.path.append(str(ROOT / "examples"))
     files = contents()
     for path in FOLDER.rglob("*.md"):
         if path.relative_to(FOLDER).as_posix() not in files:

@@ -10,12 +10,11 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from common.errors import UserError
 from common.run import Run
 from common.searches import Beam
-from common.tokenizer import BOS, EOS
+from common.tokenizer import EOS
 from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import Generation
@@ -37,8 +36,9 @@ def compile_search(
         UserError: If the model is no Transformer, or cannot be compiled on this machine.
     """
     check_transformer(run, trained, "compiled")
+    assert isinstance(trained.model, Seq2Seq)
     try:
-        save_program(_model_of(trained), output, beam_size=beam_size, end_id=EOS, int8=int8)
+        save_program(trained.model, output, beam_size=beam_size, end_id=EOS, int8=int8)
     except RuntimeError as error:
         raise UserError(str(error)) from error
 
@@ -59,8 +59,9 @@ def load_compiled(
         UserError: If the program cannot be used here, or has another beam size.
     """
     check_transformer(run, trained, "decoded by a program")
+    assert isinstance(trained.model, Seq2Seq)
     try:
-        program = load_program(file, model=_model_of(trained))
+        program = load_program(file, model=trained.model)
     except (FileNotFoundError, ValueError) as error:
         raise UserError(f"--program: {error}") from error
     if beam_size not in (None, program.beam_size):
@@ -83,17 +84,6 @@ def load_compiled(
         )
 
     return decode
-
-
-def _model_of(trained: TrainedTranslator) -> Seq2Seq:
-    """Return the model of the library that has the weights of a Transformer."""
-    model: Any = trained.model
-    return Seq2Seq(
-        *(model.source_embedding, model.target_embedding, model.encoder, model.decoder),
-        positions=model.positions,
-        output=model.output,
-        begin_id=BOS,
-    ).eval()
 
 
 def load_exported(

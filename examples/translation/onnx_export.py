@@ -97,7 +97,8 @@ class Step(nn.Module):
         state = DecoderCache(_layers(memory), memory_mask=mask)
         state.layers = _layers(cache)
         state.advance(cache[0].shape[2])
-        hidden = self.model.decode(tokens[:, None], cache=state)
+        x = self.model.embed(tokens[:, None], state.length)
+        hidden = self.model.decoder(x, cache=state)
         new = (tensor for layer in state.layers for tensor in layer.read())
         return self.model.output(hidden[:, 0]), *new
 

@@ -323,10 +323,15 @@ class Seq2Seq(TokenModel):
         longest = max(lengths, default=0)
         rows = [[*ids, *[self.padding_id] * (longest - len(ids))] for ids in prompts]
         source = torch.tensor(rows, dtype=torch.int64, device=next(self.parameters()).device)
-        memory, mask = self.encode(source.view(len(rows), longest))
-        cache = self.decoder.new_cache(memory, memory_mask=mask)
-        model = IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
+        model = self.begin(source.view(len(rows), longest))
         return model, source.new_full((len(rows),), self.begin_id)
+
+    @torch.no_grad()
+    def begin(self, source: Tensor) -> IncrementalDecoder:
+        """Encode sources, of shape (N, S), padded at the end; return what decodes their targets."""
+        memory, mask = self.encode(source)
+        cache = self.decoder.new_cache(memory, memory_mask=mask)
+        return IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
 
 
 @checked
