@@ -11,17 +11,9 @@ import argparse
 import random
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_blocks import (
-    EncoderDecoder,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-    build_decoder,
-    build_encoder,
-    padding_mask,
-)
+from transformer_blocks import build_seq2seq, greedy_search
 
 SPECIAL = ["<pad>", "<bos>", "<eos>"]
 PAD, BOS, EOS = range(3)
@@ -64,44 +56,15 @@ def make_vocabulary(sequences: list[list[str]]) -> list[str]:
     return SPECIAL + sorted({token for sequence in sequences for token in sequence})
 
 
-def encode(sequences: list[list[str]], vocabulary: list[str]) -> Tensor:
-    """Turn tokens into ids between <bos> and <eos>, padded to equal length: (B, L)."""
-    rows = [[BOS, *map(vocabulary.index, sequence), EOS] for sequence in sequences]
+def encode(sequences: list[list[str]], vocabulary: list[str]) -> list[list[int]]:
+    """Turn tokens into ids between <bos> and <eos>."""
+    return [[BOS, *map(vocabulary.index, sequence), EOS] for sequence in sequences]
+
+
+def pad(rows: list[list[int]]) -> Tensor:
+    """Pad rows of ids to equal length: (B, L)."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
-
-
-class Translator(nn.Module):
-    """The model of the paper's figure 1: embeddings, encoder, decoder and output layer."""
-
-    def __init__(self, source_size: int, target_size: int, *, d_model: int = 64) -> None:
-        super().__init__()
-        self.source_embedding = TokenEmbedding(source_size, d_model)
-        self.target_embedding = TokenEmbedding(target_size, d_model)
-        self.positions = SinusoidalPositionalEncoding(d_model)
-        self.blocks = EncoderDecoder(
-            build_encoder(num_layers=2, d_model=d_model, num_heads=4, d_ff=256),
-            build_decoder(num_layers=2, d_model=d_model, num_heads=4, d_ff=256),
-        )
-        self.output = nn.Linear(d_model, target_size)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Compute the logits of each next target token: (B, S) and (B, L) to (B, L, V)."""
-        x = self.blocks(
-            self.positions(self.source_embedding(source)),
-            self.positions(self.target_embedding(target)),
-            source_mask=padding_mask(source),  # the decoder applies a causal mask itself
-        )
-        return self.output(x)
-
-    @torch.no_grad()
-    def translate(self, source: Tensor, *, max_length: int = 12) -> list[list[int]]:
-        """Decode greedily: append the most probable token, then cut each sequence at its <eos>."""
-        target = torch.full((len(source), 1), BOS)
-        for _ in range(max_length):
-            next_token = self(source, target)[:, -1].argmax(-1)
-            target = torch.cat((target, next_token[:, None]), dim=1)
-        return [row[1 : row.index(EOS) if EOS in row else None] for row in target.tolist()]
 
 
 def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> float:
@@ -109,16 +72,15 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
     torch.manual_seed(0)
     sources, targets = make_corpus()
     source_vocabulary, target_vocabulary = make_vocabulary(sources), make_vocabulary(targets)
-    model = Translator(len(source_vocabulary), len(target_vocabulary))
+    source_ids, target_ids = encode(sources, source_vocabulary), encode(targets, target_vocabulary)
+    sizes = len(source_vocabulary), len(target_vocabulary)
+    model = build_seq2seq(*sizes, num_layers=2, d_model=64, num_heads=4, d_ff=256)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps)
     for step in range(1, steps + 1):
         batch = random.Random(step).sample(range(test_size, len(sources)), batch_size)
-        source = encode([sources[i] for i in batch], source_vocabulary)
-        target = encode([targets[i] for i in batch], target_vocabulary)
-        logits = model(source, target[:, :-1])  # teacher forcing: predict each next token
-        labels = target[:, 1:].flatten()
-        loss = F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=PAD, label_smoothing=0.1)
+        source, target = pad([source_ids[i] for i in batch]), pad([target_ids[i] for i in batch])
+        loss = model.loss(source, target, label_smoothing=0.1)  # teacher forcing
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -126,8 +88,8 @@ def main(*, steps: int = 300, batch_size: int = 128, test_size: int = 1000) -> f
         if step % 50 == 0:
             print(f"step {step:4d}  loss {loss.item():.3f}", flush=True)
     model.eval()
-    found = model.translate(encode(sources[:test_size], source_vocabulary))
-    translations = [[target_vocabulary[token] for token in tokens] for tokens in found]
+    found = model.generate(source_ids[:test_size], greedy_search, end_id=EOS, max_length=12)
+    translations = [[target_vocabulary[token] for token in each.tokens] for each in found]
     for i in range(5):
         print(f"{''.join(sources[i])}: {' '.join(translations[i])}")
     correct = sum(a == b for a, b in zip(translations, targets[:test_size], strict=True))

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import train_minimal
-from train_minimal import BOS, EOS, PAD, Translator, english, japanese, make_corpus
+from train_minimal import BOS, EOS, PAD, english, japanese, make_corpus
+from transformer_blocks import Seq2Seq
+from transformer_blocks.generation import Generation
 
 EXAMPLES = Path(train_minimal.__file__).parent
 
@@ -44,19 +46,6 @@ def test_source_and_target_spell_the_same_number() -> None:
     assert all((japanese(number), english(number)) in pairs for number in (1, 20, 205, 9_999))
 
 
-def test_a_translation_ends_before_its_end_token() -> None:
-    class Scripted(Translator):
-        def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            position = target.shape[1] - 1  # first sequence: 3, 4, <eos>; second: always 5
-            logits = torch.zeros(2, target.shape[1], 6)
-            logits[0, -1, [3, 4, EOS, 5][min(position, 3)]] = logits[1, -1, 5] = 1.0
-            return logits
-
-    source = torch.tensor([[BOS, 3, EOS], [BOS, EOS, PAD]])
-    found = Scripted(6, 6).translate(source, max_length=5)
-    assert found == [[3, 4], [5] * 5]
-
-
 def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     accuracy = train_minimal.main(steps=2, batch_size=8)
     assert 0.0 <= accuracy < 0.5
@@ -65,21 +54,24 @@ def test_a_short_training_runs_to_its_end(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_number_is_trained_on_and_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[Any] = []
-    encode = train_minimal.encode
+    trained: list[tuple[int, ...]] = []
+    tested: list[tuple[int, ...]] = []
+    pad = train_minimal.pad
 
-    def record(sequences: list[list[str]], vocabulary: list[str]) -> torch.Tensor:
-        encoded.append(sequences)
-        return encode(sequences, vocabulary)
+    def record(rows: list[list[int]]) -> torch.Tensor:
+        trained.extend(map(tuple, rows))
+        return pad(rows)
 
-    monkeypatch.setattr(train_minimal, "encode", record)
-    monkeypatch.setattr(Translator, "translate", lambda _, source: [[]] * len(source))
+    def generate(model: Seq2Seq, sources: list[list[int]], *_: Any, **__: Any) -> list[Generation]:
+        tested.extend(map(tuple, sources))
+        return [Generation([], 0.0, finished=True)] * len(sources)
+
+    monkeypatch.setattr(train_minimal, "pad", record)
+    monkeypatch.setattr(Seq2Seq, "generate", generate)
     train_minimal.main(steps=2, batch_size=9, test_size=9_990)
-    *trained, tested = [{tuple(each) for each in sequences} for sequences in encoded]
-    sources, targets = trained[::2], trained[1::2]
-    assert len(sources) == len(targets) == 2
+    assert len(trained) == 2 * 2 * 9  # sources and targets of two updates
     assert len(tested) == 9_990
-    assert not any(tested & each for each in sources)
+    assert not set(tested) & set(trained[:9] + trained[18:27])
 
 
 @pytest.mark.slow
@@ -87,26 +79,11 @@ def test_training_generalises_to_numbers_of_the_test_set() -> None:
     assert train_minimal.main() > 0.98
 
 
-def test_padding_changes_neither_logits_nor_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Translator(9, 9).eval()
-    target = torch.tensor([[BOS, 3, 4]])
-    alone = model(torch.tensor([[BOS, 5, EOS]]), target)
-    padded = model(torch.tensor([[BOS, 5, EOS, PAD, PAD]]), target)
-    torch.testing.assert_close(padded, alone)
-    losses = []
-    compute = torch.nn.functional.cross_entropy
-
-    def record(logits: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
-        loss = compute(logits, labels, **options)
-        real = labels != PAD
-        assert not real.all()
-        losses.append((loss, compute(logits[real], labels[real], label_smoothing=0.1)))
-        return loss
-
-    monkeypatch.setattr(torch.nn.functional, "cross_entropy", record)
-    train_minimal.main(steps=2, batch_size=8)
-    for loss, expected in losses:
-        torch.testing.assert_close(loss, expected)
+def test_rows_are_padded_at_the_end() -> None:
+    assert train_minimal.pad([[BOS, 5, EOS], [BOS, EOS]]).tolist() == [
+        [BOS, 5, EOS],
+        [BOS, EOS, PAD],
+    ]
 
 
 def test_what_a_training_prints_is_seen_at_once_and_not_when_it_ends(
@@ -118,7 +95,7 @@ def test_what_a_training_prints_is_seen_at_once_and_not_when_it_ends(
     def end(*_: object) -> None:
         raise EOFError
 
-    monkeypatch.setattr(Translator, "translate", end)
+    monkeypatch.setattr(Seq2Seq, "generate", end)
     with pytest.raises(EOFError):
         train_minimal.main(steps=50, batch_size=1)
     assert seen.getvalue().startswith(b"step   50  loss ")
