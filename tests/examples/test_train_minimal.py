@@ -92,7 +92,7 @@ def test_what_a_training_prints_is_seen_at_once_and_not_when_it_ends(
     seen = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(seen, encoding="utf-8"))
 
-    def end(*_: object) -> None:
+    def end(*_: object, **__: object) -> None:
         raise EOFError
 
     monkeypatch.setattr(Seq2Seq, "generate", end)
