@@ -14,7 +14,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from tests.programs import trace
+from torch import nn
 
 from transformer_blocks import (
     LanguageModel,
@@ -30,7 +31,6 @@ from transformer_blocks import (
 )
 from transformer_blocks.generation import NonFiniteLogitsError
 from transformer_blocks.inference import Program, load_program, prepare, program, save_program
-from transformer_blocks.inference.step import Prefill, SearchStep
 
 VOCABULARY, MOST = 24, 20
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
@@ -72,28 +72,11 @@ def prepared(kind: str) -> Any:
     return prepare(model_of(kind))
 
 
+@cache
 def traced(kind: str, beam_size: int, end_id: Any) -> Program:
-    """Return a program whose functions are executed in Python: to compile them takes a minute."""
-    facts = program.describe(model_of(kind), beam_size, end_id)
-    depth = facts["depth"]
-
-    def run(function: nn.Module, tensors: list[Tensor]) -> list[Tensor]:
-        if isinstance(function, SearchStep):
-            lists = tensors[10 : 10 + depth], tensors[10 + depth :]
-            tensors = [*tensors[:10], *lists]  # type: ignore[list-item]
-        with pytest.MonkeyPatch.context() as patch:  # as the compiler traces it
-            patch.setattr(torch.compiler, "is_compiling", lambda: True)
-            patch.setattr("transformer_blocks.fast.top_k.BLOCK_SIZE", 4)
-            return list(function(*tensors))
-
-    if kind != "rotary":
-        facts["positions"] = dict.fromkeys(facts["positions"], MOST)
-    functions: dict[str, Any] = {}
-    for name, batch in program.BATCHES.items():
-        step = SearchStep(prepared(kind), facts["ends"], is_masked=batch > 1)
-        functions[f"step_{name}"] = partial(run, step)
-        functions[f"prefill_{name}"] = partial(run, Prefill(prepared(kind), is_masked=batch > 1))
-    return Program(facts, functions)
+    """Return a program whose functions are executed in Python."""
+    positions = None if kind == "rotary" else MOST
+    return trace(model_of(kind), beam_size=beam_size, end_id=end_id, positions=positions)
 
 
 sources = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=6), max_size=6)
@@ -286,7 +269,7 @@ def test_a_model_that_no_program_can_be_made_of_is_refused(tmp_path: Path) -> No
 
 
 def test_logits_that_are_not_numbers_raise_an_error_of_their_own() -> None:
-    broken = traced("translator", 2, None)
+    broken = trace(model_of("translator"), beam_size=2, end_id=None)
     prefill = broken._functions["prefill_single"]
     broken._functions["prefill_single"] = lambda inputs: [
         torch.full_like(each, math.nan) for each in prefill(inputs)

@@ -26,6 +26,7 @@ from tests.examples.published import (
     save_model,
     setting,
 )
+from tests.programs import trace
 from torch import Tensor
 
 from common.errors import UserError
@@ -144,10 +145,10 @@ def test_a_setting_that_is_left_out_is_required_or_has_the_default_of_transforme
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("way", ["trained", "prepared", "program"])
 @pytest.mark.parametrize("family", [*DECODERS, "t5"])
 def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
-    family: str, prepared: bool, tmp_path: Path
+    family: str, way: str, tmp_path: Path
 ) -> None:
     ended, ends = 0, [1] if family == "t5" else [2] if family == "gpt2" else [2, 5, 9]
     for seed in range(2):
@@ -155,7 +156,7 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
         fixed["eos_token_id"] = ends if len(ends) > 1 else ends[0]
         theirs = save_model(family, tmp_path, seed, **fixed)
         ours = load(family, tmp_path)
-        ours = prepare(ours) if prepared else ours
+        trained, ours = ours, prepare(ours) if way == "prepared" else ours
         if family == "t5":
             tokens = padded(family, 0)
             is_token, prompts = tokens != 0, tokens.tolist()
@@ -175,11 +176,15 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
                 max_new_tokens=15,
             )[:, 1 if family == "t5" else 9 :]
             options: dict[str, Any] = {"end_id": ends, "max_length": 15}
-            if beams == 1:
+            if beams == 1 and way != "program":
                 found = ours.generate(prompts, greedy_search, **options)
             else:
-                options |= {"beam_size": beams, "n_best": beams, "length_penalty": 0.0}
-                several = ours.generate(prompts, beam_search, **options)
+                options |= {"n_best": beams, "length_penalty": 0.0}
+                if way == "program":
+                    made = trace(trained, beam_size=beams, end_id=options.pop("end_id"))
+                    several = made.generate(prompts, **options)
+                else:
+                    several = ours.generate(prompts, beam_search, beam_size=beams, **options)
                 # transformers does not prefer finished hypotheses to those that were cut.
                 found = [max(each, key=lambda one: one.score) for each in several]
             for generation, row in zip(found, expected.tolist(), strict=True):

@@ -11,36 +11,15 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.tiny_run import make_corpus
-from torch import Tensor
+from tests.programs import trace
 
 import translate
 from common.tokenizer import EOS
-from transformer_blocks.inference import Program, prepare, program
-from transformer_blocks.inference.step import Prefill, SearchStep
+from transformer_blocks.inference import Program, program
 from translation import engines
 from translation.training import TranslationTraining
 
 SENTENCES = [pair.source for pair in make_corpus().train][:7]
-
-
-def traced(model: Any, path: Path, *, beam_size: int = 1, end_id: int, int8: bool) -> Program:
-    """Return the program that ``save_program`` would write, executed in Python."""
-    facts, prepared = program.describe(model, beam_size, end_id), prepare(model, int8=int8)
-    depth = facts["depth"]
-
-    def step(is_masked: bool, inputs: list[Tensor]) -> list[Tensor]:
-        function = SearchStep(prepared, facts["ends"], is_masked=is_masked)
-        return list(function(*inputs[:10], inputs[10 : 10 + depth], inputs[10 + depth :]))
-
-    def prefill(is_masked: bool, inputs: list[Tensor]) -> list[Tensor]:
-        return Prefill(prepared, is_masked=is_masked)(*inputs)
-
-    path.write_text("a program")
-    functions: dict[str, Any] = {}
-    for name, batch in program.BATCHES.items():
-        functions[f"step_{name}"] = partial(step, batch > 1)
-        functions[f"prefill_{name}"] = partial(prefill, batch > 1)
-    return Program(facts, functions)
 
 
 @pytest.fixture
@@ -49,7 +28,8 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Program]:
     programs: dict[Path, Program] = {}
 
     def save(model: Any, path: Path, **options: Any) -> None:
-        programs[path] = traced(model, path, **options)
+        programs[path] = trace(model, **options)
+        path.write_text("a program")
 
     monkeypatch.setattr(engines, "save_program", save)
     monkeypatch.setattr(engines, "load_program", lambda path, model: programs[path])
