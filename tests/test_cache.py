@@ -1,6 +1,7 @@
 """Caches: a cached step gives what a full pass over the whole prefix gives."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from transformer_blocks import (
     AttentionFunction,
     Decoder,
     DecoderCache,
-    Encoder,
     KeyValueCache,
     MultiHeadAttention,
     PostNorm,
@@ -34,10 +34,12 @@ MASK = padding_mask(SOURCES)
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
-def make_decoder(
-    residual: type[Residual] = PostNorm, attention_function: AttentionFunction = fused_attention
-) -> Decoder:
-    return build_decoder(
+def make(
+    build: Callable[..., Any],
+    residual: type[Residual] = PostNorm,
+    attention_function: AttentionFunction = fused_attention,
+) -> Any:
+    return build(
         num_layers=2,
         d_model=16,
         num_heads=4,
@@ -45,6 +47,9 @@ def make_decoder(
         residual=residual,
         attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
     ).eval()
+
+
+make_decoder, make_encoder = partial(make, build_decoder), partial(make, build_encoder)
 
 
 def make_memory(dtype: torch.dtype = torch.float64) -> Tensor:
@@ -179,9 +184,9 @@ def test_attention_obeys_masks_and_causality_with_a_cache() -> None:
         torch.testing.assert_close(part, whole[:, start:end], rtol=0, atol=1e-12)
 
 
+@torch.no_grad()
 def test_an_empty_batch_is_decoded() -> None:
-    decoder = make_decoder()
-    with torch.no_grad():
+    for decoder in (make_decoder(), prepare(make_decoder())):
         cache = decoder.new_cache(torch.randn(0, 5, 16))
         assert decoder(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
@@ -334,19 +339,6 @@ def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> Non
             caches[0].reorder(torch.tensor([1, 0]))
         with torch.no_grad():
             assert torch.equal(y, attention(token, token, token, cache=caches[1]))
-
-
-def make_encoder(
-    residual: type[Residual] = PostNorm, attention_function: AttentionFunction = fused_attention
-) -> Encoder:
-    return build_encoder(
-        num_layers=2,
-        d_model=16,
-        num_heads=4,
-        d_ff=24,
-        residual=residual,
-        attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
-    ).eval()
 
 
 @torch.no_grad()

@@ -92,28 +92,6 @@ def test_overlapping_ablations_have_effect_until_each_ends_and_then_restore_the_
         assert state_of(model) == before
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-@torch.no_grad()
-def test_overlapping_recordings_record_until_each_ends_and_then_restore_the_model(
-    order: tuple[int, ...],
-) -> None:
-    model, x = make_model(), torch.randn(2, 5, 16)
-    before = state_of(model)
-    contexts = [record_attention(model) for _ in order]
-    maps = [context.__enter__() for context in contexts]
-    calls = [0] * len(order)
-    active = set(order)
-    for number in order:
-        model(x)
-        calls = [count + (each in active) for each, count in enumerate(calls)]
-        assert [len(each[ATTENTION]) for each in maps] == calls
-        contexts[number].__exit__(None, None, None)
-        active.remove(number)
-    model(x)
-    assert [len(each[ATTENTION]) for each in maps] == calls
-    assert state_of(model) == before
-
-
 def torch_compiled_function() -> Callable[[], bool]:
     """Return a check of whether a function of ``torch.compile`` executes its compiled graph."""
     calls = []

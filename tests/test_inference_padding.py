@@ -114,36 +114,16 @@ MODELS = {
         self_attend,
     ),
     "large heads": Case(partial(attention, d_k=6), self_attend),
-    "grouped attention": Case(grouped, self_attend),
     "encoder, large heads": Case(
         lambda dropout: Encoder([encoder_layer(dropout, partial(attention, d_k=6))]), encode
-    ),
-    "decoder, large heads": Case(
-        lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]), decode
-    ),
-    "decoder, grouped self-attention, steps": Case(
-        lambda dropout: Decoder(
-            [
-                DecoderLayer(
-                    grouped(dropout),
-                    attention(dropout),
-                    FeedForward(16, 24, dropout=dropout),
-                    residual=lambda: PostNorm(16, dropout=dropout),
-                )
-            ]
-        ),
-        decode_in_steps,
     ),
     "decoder, large heads, steps": Case(
         lambda dropout: Decoder([decoder_layer(dropout, partial(attention, d_k=6))]),
         decode_in_steps,
     ),
     "encoder layer": Case(lambda dropout: encoder_layer(dropout, attention), encode),
-    "encoder layer, grouped": Case(lambda dropout: encoder_layer(dropout, grouped), encode),
     "decoder layer": Case(lambda dropout: decoder_layer(dropout, attention), decode),
-    "decoder layer, grouped": Case(lambda dropout: decoder_layer(dropout, grouped), decode),
     "encoder": Case(lambda dropout: Encoder([encoder_layer(dropout, attention)]), encode),
-    "encoder, grouped": Case(lambda dropout: Encoder([encoder_layer(dropout, grouped)]), encode),
     "encoder, steps": Case(
         lambda dropout: Encoder([encoder_layer(dropout, attention)]), decode_in_steps
     ),

@@ -268,9 +268,3 @@ def test_a_layer_whose_attention_function_offers_no_weights_is_named(function: A
         output = model["usual"](attention(x, x, x), x, x)
     assert torch.equal(output, expected)
     assert list(maps) == ["usual"]
-
-
-def test_a_model_without_attention_records_nothing() -> None:
-    with record_attention(nn.Linear(8, 8)) as maps:
-        pass
-    assert maps == {}
