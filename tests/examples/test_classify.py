@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -18,11 +17,10 @@ import classify
 from classification import commands as classify_commands
 from classification import reviews as reviews_module
 from classification.data import Data, best_of_counts, load_data, read_reviews
-from classification.learning import Classification, Config, confusion, encode, predict
+from classification.learning import Classification, Config, confusion, predict
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review, family, toy_reviews
 from common.errors import UserError
-from common.run import Run
 from common.tokenizer import Tokenizer
 from common.training import Training
 
@@ -108,29 +106,6 @@ def config_of(**changes: object) -> Config:
     return Config(**{**plan, **sizes, "steps": 60, "vocabulary": 60, "batch_size": 16, **changes})  # type: ignore[arg-type]
 
 
-def test_the_encoder_learns_what_the_bag_cannot(tmp_path: Path) -> None:
-    reviews = order_matters(30)
-    config = config_of(labels=["after", "before"])
-    texts = [review.text for review in reviews]
-    tokenizer = Tokenizer.train(texts, vocab_size=60, path=tmp_path / "tokenizer.model")
-    task = Classification(Data(reviews, reviews, reviews), tokenizer, config)
-    runs = (Run(tmp_path / name, Config) for name in ("encoder", "bag"))
-    cpu, size = torch.device("cpu"), tokenizer.vocab_size
-    encoder = Training(next(runs), config, lambda: config.build_encoder(size), task, device=cpu)
-    bag = Training(next(runs), config, lambda: config.build_bag(size), task, device=cpu)
-    encoder.fit()
-    bag.fit()
-    right = task.validation[1]
-    ids = encode(texts, tokenizer, config.max_length)
-    of_encoder, of_bag = (
-        float((predict(model.eval(), ids).argmax(1) == right).double().mean())
-        for model in (encoder.learner.average, bag.learner.average)
-    )
-    assert best_of_counts(reviews) == 0.5
-    assert of_encoder == 1.0
-    assert of_bag <= 0.5 + 1e-9
-
-
 def test_a_prediction_depends_neither_on_padding_nor_on_the_batch() -> None:
     encoder = EncoderClassifier(
         *(20, 3), num_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.5, max_length=30
@@ -142,6 +117,14 @@ def test_a_prediction_depends_neither_on_padding_nor_on_the_batch() -> None:
         alone = torch.cat([predict(model, [text]) for text in texts])
         torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
         assert together.sum(1).sub(1.0).abs().max() < 1e-9
+
+
+def test_the_encoder_sees_the_order_of_words_and_the_bag_does_not() -> None:
+    sizes: dict[str, Any] = {"num_layers": 1, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
+    encoder = EncoderClassifier(20, 3, d_model=16, **sizes, max_length=30).eval()
+    for model, differ in ((encoder, True), (BagClassifier(20, 3, d_model=16).eval(), False)):
+        one, other = predict(model, [[2, 5, 6], [2, 6, 5]])
+        assert torch.allclose(one, other, atol=1e-6) != differ
 
 
 def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
@@ -262,89 +245,6 @@ def test_a_training_killed_at_every_save_ends_with_the_bits_of_one_left_alone(
     assert fingerprint(other) != fingerprint(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_run_is_never_overwritten_and_resumes_for_more_steps(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    train = ["train", "--run", str(folder)]
-    assert classify.main([*train, *files, *TINY]) == 0
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    assert classify.main([*train, *files, *TINY]) == 2
-    assert "resume it with --resume" in one_error_line(capsys)
-    assert classify.main([*train, "--resume", "--seed", "3"]) == 2
-    assert "was begun with seed=0, got 3" in one_error_line(capsys)
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert classify.main([*train, "--resume", "--steps", "12"]) == 0
-    assert "encoder: resuming after step 8" in capsys.readouterr().out
-    assert [row["step"] for row in Run(folder, Config).read_metrics()] == [8, 12]
-    assert Run(folder, Config).read_config().steps == 12
-    shutil.rmtree(folder / "checkpoints")
-    assert classify.main([*train, "--resume"]) == 2
-    assert "no checkpoint to resume from" in one_error_line(capsys)
-    (folder / "config.json").unlink()
-    assert classify.main([*train, *files, *TINY]) == 2
-    assert "holds weights but no config.json" in one_error_line(capsys)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_changed_training_data_are_refused(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    assert classify.main(["train", "--run", str(folder), *files, *TINY]) == 0
-    with Path(files[3]).open("a", encoding="utf-8") as file:
-        file.write("after\tone more\n")
-    capsys.readouterr()
-    for command in (["evaluate"], ["train", "--resume", "--steps", "12"]):
-        assert classify.main([*command, "--run", str(folder)]) == 2
-        assert "have changed since the run began" in one_error_line(capsys)
-    config = json.loads((folder / "config.json").read_text())
-    for change, message in (
-        ({"batch_size": -1}, "batch_size is -1 instead of 8"),
-        ({"surprise": 1}, "is damaged, or of another program: "),
-        ({"num_heads": 1}, "num_heads is 1 instead of 2"),
-        ({"format_version": 99}, "has format version 99"),
-    ):
-        (folder / "config.json").write_text(json.dumps(config | change))
-        assert classify.main(["evaluate", "--run", str(folder)]) == 2
-        assert message in one_error_line(capsys)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["train", "--steps", "0"], "--steps: must be a whole number from 1 to 1000000, got '0'"),
-        (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
-        (["train", "--train-file", "a.tsv"], "--train-file and --test-file must be given together"),
-        (["train", "--train-file", "a", "--test-file", "b"], "cannot read"),
-        (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
-        (
-            ["train", "--d-model", "10", "--num-heads", "3"],
-            "these settings do not make a valid model",
-        ),
-        (["train", "--device", "cuda"], "no CUDA device"),
-        (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
-        (["classify", "--run", "nowhere", "cat"], "nowhere holds no run"),
-        (["classify", "--file", "x", "cat"], "not both"),
-        ([], "required"),
-        (["dance"], "invalid choice: 'dance' (choose from "),
-    ],
-)
-def test_an_impossible_command_is_refused_in_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert classify.main(arguments) == 2
-    assert message in one_error_line(capsys)
-    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -400,12 +300,3 @@ def test_lines_without_a_label_or_a_text_are_left_out_and_counted(
     assert "left out 3 lines" in caplog.text
     with pytest.raises(UserError, match="cannot read"):
         read_reviews(tmp_path)
-
-
-def test_a_run_of_another_program_is_recognised(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "config.json").write_text('{"format_version": 7}', encoding="utf-8")
-    assert classify.main(["evaluate", "--run", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "config.json is damaged, or of another program: " in error

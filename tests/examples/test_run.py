@@ -1,12 +1,10 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from common.checkpoint import load_checkpoint
 from common.errors import UserError
 from common.run import Run
 from translation.presets import Config
@@ -25,24 +23,6 @@ def test_a_configuration_reads_back_as_it_was_written(run: Run[Config]) -> None:
     config = run.read_config()
     run.write_config(config)
     assert run.read_config() == config
-
-
-def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run[Config]) -> None:
-    _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
-    saved = [
-        load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
-    ]
-    for name, tensor in model.state_dict().items():
-        expected = (saved[0][name].double() + saved[1][name].double()) / 2
-        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
-        assert saved[0][name].equal(saved[1][name]) == (not tensor.is_floating_point())
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"format_version": 7}', "{", "\x00"])
-def test_a_damaged_configuration_is_named(run: Run[Config], text: str) -> None:
-    run.config_file.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.json is damaged"):
-        run.read_config()
 
 
 @pytest.mark.parametrize(
@@ -91,11 +71,4 @@ def test_another_or_a_damaged_tokenizer_is_refused_and_a_missing_one_named(
 def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
     shutil.rmtree(run.best)
     with pytest.raises(UserError, match="holds no weights yet"):
-        load_translator(run, torch.device("cpu"))
-
-
-def test_weights_of_another_size_are_refused(run: Run[Config]) -> None:
-    config = run.read_config()
-    run.write_config(replace(config, d_ff=128))
-    with pytest.raises(UserError, match="d_ff is 128 instead of 64"):
         load_translator(run, torch.device("cpu"))

@@ -46,6 +46,7 @@ PLANS = {
     classify: [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
     generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
 }
+PLANS_OF = {translate: "--epochs", classify: "--steps", generate_text: "--steps"}
 KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfig}
 TRAINERS = {
     translate: translate_training,
@@ -211,10 +212,14 @@ def test_a_refused_command_changes_no_byte(
 ) -> None:
     folder = copy(runs[program], tmp_path / "run")
     before = snapshot(folder)
-    plan = "--epochs" if program is translate else "--steps"
-    for options in ([], ["--resume", "--seed", "3"], ["--resume", plan, "0"]):
+    plan = PLANS_OF[program]
+    for options, message in (
+        ([], "resume it with --resume"),
+        (["--resume", "--seed", "3"], "was begun with seed=0, got 3"),
+        (["--resume", plan, "0"], f"{plan}: must be a whole number "),
+    ):
         assert program.main(["train", "--run", str(folder), *options]) == 2
-        one_error_line(capsys)
+        assert message in one_error_line(capsys)
         assert snapshot(folder) == before
 
     def changed(*_: object, **__: object) -> None:
@@ -244,21 +249,50 @@ def test_a_refused_command_changes_no_byte(
         shutil.rmtree(folder / name)
         shutil.move(tmp_path / name, folder / name)
     assert snapshot(folder) == before
+    shutil.rmtree(folder / "checkpoints")
+    assert program.main(["train", "--run", str(folder), "--resume"]) == 2
+    assert "no checkpoint to resume from" in one_error_line(capsys)
+    (folder / "config.json").unlink()
+    before = snapshot(folder)
+    assert program.main(["train", "--run", str(folder)]) == 2
+    assert "holds weights but no config.json" in one_error_line(capsys)
+    assert snapshot(folder) == before
 
 
-def test_a_plan_is_changed_once_it_is_accepted(
-    tmp_path: Path, runs: dict[ModuleType, Path]
+@PROGRAMS
+def test_a_plan_is_changed_once_it_is_accepted_and_carried_out(
+    program: ModuleType, tmp_path: Path, runs: dict[ModuleType, Path]
 ) -> None:
-    for program, plan, wanted in ((translate, "--epochs", 3), (generate_text, "--steps", 6)):
-        folder = copy(runs[program], tmp_path / program.__name__)
-        assert program.main(["train", "--run", str(folder), "--resume", plan, str(wanted)]) == 0
-        content = json.loads((folder / "config.json").read_text())
-        assert content[plan.removeprefix("--")] == wanted
-        rows = (folder / "metrics.jsonl").read_text().splitlines()
-        assert json.loads(rows[-1])[plan.removeprefix("--").removesuffix("s")] == wanted
+    folder, plan = copy(runs[program], tmp_path / "run"), PLANS_OF[program].removeprefix("--")
+    assert program.main(["train", "--run", str(folder), "--resume", f"--{plan}", "6"]) == 0
+    assert json.loads((folder / "config.json").read_text())[plan] == 6
+    rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+    done = [row[plan.removesuffix("s")] for row in rows]
+    assert done == ([1, 2, 3, 4, 5, 6] if program is translate else [4, 6])
 
 
 # Nothing that has changed is accepted
+
+
+@PROGRAMS
+def test_data_that_have_changed_are_refused(
+    program: ModuleType,
+    tmp_path: Path,
+    data: dict[ModuleType, list[str]],
+    runs: dict[ModuleType, Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = copy(runs[program], tmp_path / "run")
+    contents = {path: path.read_bytes() for path in map(Path, data[program]) if path.is_file()}
+    try:
+        for path, content in contents.items():
+            path.write_bytes(content + f"after\tone more for {path.name}\n".encode())
+        for command in (["evaluate"], ["train", "--resume", PLANS_OF[program], "99"]):
+            assert program.main([*command, "--run", str(folder)]) == 2
+            assert "changed since the run began" in one_error_line(capsys)
+    finally:
+        for path, content in contents.items():
+            path.write_bytes(content)
 
 
 def other(value: object, name: str) -> object:

@@ -331,14 +331,58 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("translate translate --file f x", "give sentences or --file, not both"),
         ("classify classify --file f x", "give texts or --file, not both"),
         ("pretrained.generate m --sample x", "unexpected argument x"),
+        ("translate", "required"),
+        ("translate train --epochs 0", "must be a whole number above 0, got '0'"),
+        ("translate train --minutes nan", "must be a number above 0"),
+        ("translate train --epochs 1 --minutes 1", "not allowed with"),
+        ("translate train --dropout 1.5", "--dropout: must be a number in [0, 1), got '1.5'"),
+        ("translate train --data-dir .", "belongs to small_parallel_enja"),
+        ("translate train --to fr", "from ja to en or from en to ja, got ja to fr"),
+        ("translate train --source-file a.txt", "--source-file and --target-file"),
+        ("translate train --device cuda", "no CUDA device"),
+        ("translate evaluate --output no/where.txt", "the folder no does not exist"),
+        ("translate evaluate --run nowhere", "nowhere holds no run"),
+        ("translate translate --run nowhere 犬", "nowhere holds no run"),
+        ("translate translate --beam 0 犬", "--beam: must be a whole number above 0, got '0'"),
+        ("translate translate --top-p 0.9 犬", "--top-p requires --sample"),
+        ("translate translate --sample --beam 3 犬", "--beam cannot be combined with --sample"),
+        (
+            "translate translate --n-best 9 犬",
+            "--n-best 9 requires a beam of at least that size, got --beam 5",
+        ),
+        (f"translate translate --sample --n-best {'9' * 20} 犬", "a whole number from 1 to 1000"),
+        ("classify train --steps 0", "must be a whole number from 1 to 1000000, got '0'"),
+        ("classify train --train-file a", "--train-file and --test-file must be given together"),
+        ("classify train --train-file a --test-file b", "cannot read"),
+        ("classify evaluate --run nowhere", "nowhere holds no run"),
+        ("generate_text train --text nowhere.txt", "cannot read"),
+        ("generate_text train --d-model 10 --num-heads 3", "do not make a valid model"),
+        ("generate_text train --d-model 9 --num-heads 3", "d_k must be even, got d_k=3"),
+        ("generate_text train --vocabulary 5", "the vocabulary size must be from"),
+        ("generate_text evaluate --run nowhere", "nowhere holds no run"),
+        ("generate_text generate --top-p 0", "must be a number in (0, 1], got '0'"),
+        ("generate_text generate --temperature 0", "must be a number above 0"),
+        (
+            "generate_text generate --greedy --top-k 3",
+            "--top-k cannot be combined with --greedy",
+        ),
     ],
 )
-def test_a_misspelt_name_suggests_the_nearest(
-    command: str, message: str, capsys: pytest.CaptureFixture[str]
+def test_an_impossible_command_is_refused_in_one_line_and_leaves_nothing(
+    command: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "damaged").mkdir(parents=True)
+    (tmp_path / "runs" / "damaged" / "config.json").touch()
     program, *words = command.split()
     assert importlib.import_module(program).main(words) == 2
     assert message in one_error_line(capsys)
+    left = [path.name for path in sorted(tmp_path.rglob("*"))]
+    assert left == ["runs", "damaged", "config.json"]
 
 
 # ------------------------------------------------------------------ the latest run

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -171,25 +170,6 @@ def test_a_page_shows_all_attention_of_a_model(
     assert "does not exist" in one_error_line(capsys)
 
 
-def test_resume_trains_on_for_more_epochs(
-    tmp_path: Path, small_run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = Path(shutil.copytree(small_run("transformer"), tmp_path / "run"))
-    again = ["train", "--run", str(folder)]
-    capsys.readouterr()
-    assert translate.main(again) == 2
-    assert "resume it with --resume" in one_error_line(capsys)
-    assert translate.main([*again, "--resume", "--preset", "small"]) == 2
-    assert "was begun with preset=tiny, got small" in one_error_line(capsys)
-    assert translate.main([*again, "--resume", "--epochs", "4"]) == 0
-    assert "(2 epochs)" in capsys.readouterr().out
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
-    assert [json.loads(line)["epoch"] for line in lines if line] == [1, 2, 3, 4]
-    shutil.rmtree(folder / "checkpoints")
-    assert translate.main([*again, "--resume"]) == 2
-    assert "no checkpoint to resume from" in one_error_line(capsys)
-
-
 def test_accumulation_and_checkpoints_are_set_on_the_command_line(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,49 +283,6 @@ def test_more_beams_than_words_are_refused(
     assert line == f"error: --beam must not exceed the vocabulary size {vocabulary}, got 999"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["train", "--corpus", "nothing"], "invalid choice"),
-        (["train", "--epochs", "0"], "must be a whole number above 0, got '0'"),
-        (["train", "--minutes", "nan"], "must be a number above 0"),
-        (["train", "--epochs", "1", "--minutes", "1"], "not allowed with"),
-        (["train", "--dropout", "1.5"], "--dropout: must be a number in [0, 1), got '1.5'"),
-        (["train", "--vocabulary", "5"], "the vocabulary size must be from"),
-        (["train", "--data-dir", "."], "belongs to small_parallel_enja"),
-        (["train", "--to", "fr"], "from ja to en or from en to ja, got ja to fr"),
-        (["train", "--source-file", "a.txt"], "--source-file and --target-file"),
-        (["evaluate", "--output", "no/where.txt"], "the folder no does not exist"),
-        (["train", "--device", "cuda"], "no CUDA device"),
-        (["translate", "--run", "nowhere", "犬"], "nowhere holds no run"),
-        (["evaluate", "--run", "nowhere"], "nowhere holds no run"),
-        (["translate", "--beam", "0", "犬"], "--beam: must be a whole number above 0, got '0'"),
-        (["translate", "--top-p", "0.9", "犬"], "--top-p requires --sample"),
-        (["translate", "--sample", "--beam", "3", "犬"], "--beam cannot be combined with --sample"),
-        (
-            ["translate", "--n-best", "9", "犬"],
-            "--n-best 9 requires a beam of at least that size, got --beam 5",
-        ),
-        (["translate", "--n-best", "9" * 20, "--sample", "犬"], "a whole number from 1 to 1000"),
-        ([], "required"),
-    ],
-)
-def test_an_impossible_command_is_refused_in_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "damaged").mkdir(parents=True)
-    (tmp_path / "runs" / "damaged" / "config.json").touch()
-    assert translate.main(arguments) == 2
-    assert message in one_error_line(capsys)
-    left = [path.name for path in sorted(tmp_path.rglob("*"))]
-    assert left == ["runs", "damaged", "config.json"]
-
-
 def test_a_folder_that_cannot_be_made_is_named(
     tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -365,32 +302,6 @@ def test_files_of_unequal_length_are_refused_and_nothing_is_written(
     assert "31" in message
     assert "30" in message
     assert not (tmp_path / "run").exists()
-
-
-def test_weights_are_never_trained_over(
-    tmp_path: Path, trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(trained.run.folder, folder)
-    (folder / "config.json").unlink()
-    before = sorted(path for path in folder.rglob("*"))
-    assert translate.main(["train", "--run", str(folder), "--corpus", "toy"]) == 2
-    assert "holds weights but no config.json" in one_error_line(capsys)
-    assert sorted(path for path in folder.rglob("*")) == before
-
-
-def test_a_corpus_that_has_changed_is_noticed(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    assert translate.main(["train", "--run", str(folder), *files, *PLAN]) == 0
-    for path, line in ((files[1], "虎が走る。\n"), (files[3], "The tiger runs.\n")):
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(line)
-    capsys.readouterr()
-    for command in (["evaluate"], ["train", "--resume", "--epochs", "4"]):
-        assert translate.main([*command, "--run", str(folder)]) == 2
-        assert "has changed since the run began" in one_error_line(capsys)
 
 
 @pytest.mark.slow
@@ -437,6 +348,7 @@ def test_sentences_on_the_command_line_are_read_in_any_locale(trained: Translati
     assert (again.returncode, again.stdout) == (0, plain.stdout)
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_ends_the_program_silently(trained: TranslationTraining) -> None:
     command = [sys.executable, PROGRAM, "translate", "--run", str(trained.run.folder)]
     pipe = subprocess.PIPE
