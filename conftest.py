@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -38,7 +37,9 @@ def pytest_collection_finish() -> None:
     """Freeze what is imported, which garbage collection would read again, and note the settings."""
     gc.collect()
     gc.freeze()
-    _known.update(_settings())  # only now: some imported packages set variables
+    _known.update(
+        _settings() | _compiler_settings()
+    )  # only now: some imported packages set variables
 
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
@@ -84,16 +85,18 @@ def _settings() -> dict[str, object]:
         "locale": locale.setlocale(locale.LC_ALL),
         "switch interval": sys.getswitchinterval(),
     }
-    for name in ("torch._dynamo.config", "torch._inductor.config"):
-        if name in sys.modules:
-            settings |= {f"{name}.{key}": value for key, value in read_settings(name).items()}
     return settings
 
 
-def read_settings(name: str) -> dict[str, Any]:
-    """Read the settings of a part of torch's compiler; it notes some metadata of its own there."""
-    settings: dict[str, Any] = sys.modules[name].save_config_portable()
-    return {key: value for key, value in settings.items() if not key.endswith("metadata")}
+def _compiler_settings() -> dict[str, object]:
+    """Return the settings of torch's compiler, in a millisecond; not what it notes there itself."""
+    return {
+        f"{name}.{key}": value
+        for name in ("torch._dynamo.config", "torch._inductor.config")
+        if name in sys.modules
+        for key, value in sys.modules[name].save_config_portable().items()
+        if not key.endswith("metadata")
+    }
 
 
 _known: dict[str, object] = {}
@@ -103,7 +106,18 @@ _known: dict[str, object] = {}
 def _settings_remain() -> Iterator[None]:
     """Find a setting that a test has left changed, or a fixture that it shares with others."""
     yield
-    before, now = _known.copy(), _settings()
+    _check_settings(_settings())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiler_settings_remain() -> Iterator[None]:
+    """Find a setting of torch's compiler that a file of tests has left changed."""
+    yield
+    _check_settings(_compiler_settings())
+
+
+def _check_settings(now: dict[str, object]) -> None:
+    before = {name: value for name, value in _known.items() if name in now}
     _known.update(now)  # each change is reported once
     changed = [name for name in before if now.get(name) != before[name]]
     assert not changed, [(name, before[name], now.get(name)) for name in changed]

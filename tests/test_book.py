@@ -15,8 +15,8 @@ from execution import outputs_of
 
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
-QUICK = ("02_self_attention", "08_layer")
-"""The chapters that the fast tests run: one of the first ones, and one of whole blocks."""
+QUICK = ("08_layer",)
+"""What the fast tests run of the chapters: one of whole blocks."""
 
 QUOTES = {  # what a chapter says of a training, and what the training prints
     "03_projections": [(r"an accuracy of about (0\.48)", r"^shared +(\S+)")],

@@ -119,14 +119,6 @@ def test_a_prediction_depends_neither_on_padding_nor_on_the_batch() -> None:
         assert together.sum(1).sub(1.0).abs().max() < 1e-9
 
 
-def test_the_encoder_sees_the_order_of_words_and_the_bag_does_not() -> None:
-    sizes: dict[str, Any] = {"num_layers": 1, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
-    encoder = EncoderClassifier(20, 3, d_model=16, **sizes, max_length=30).eval()
-    for model, differ in ((encoder, True), (BagClassifier(20, 3, d_model=16).eval(), False)):
-        one, other = predict(model, [[2, 5, 6], [2, 6, 5]])
-        assert torch.allclose(one, other, atol=1e-6) != differ
-
-
 def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
     reviews = order_matters(30)
     config = config_of(labels=["after", "before"], batch_size=7)

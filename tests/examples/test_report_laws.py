@@ -42,15 +42,6 @@ def _hashes_of_the_corpus(proof: Proof, monkeypatch: pytest.MonkeyPatch) -> None
 # ------------------------------------------------------------------ scores
 
 
-def test_bleu_multiplies_by_the_brevity_penalty_of_the_hypothesis() -> None:
-    # All 5 words, 4 pairs, 3 triples and 2 quadruples match; 5 words were written, 7 were wanted.
-    found = score(["a b c d e"], ["a b c d e f g"], tokenize="none").bleu
-    assert found == pytest.approx(100 * math.e ** (1 - 7 / 5))
-    # The other way round nothing is too short: 5 of 7, 4 of 6, 3 of 5 and 2 of 4 match.
-    found = score(["a b c d e f g"], ["a b c d e"], tokenize="none").bleu
-    assert found == pytest.approx(100 * (5 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25)
-
-
 def test_bleu_adds_up_counts_and_lengths_over_the_corpus() -> None:
     # 6 + 5 written, 6 + 7 wanted; 5 + 5 words match, 3 + 4 pairs, 2 + 3 triples, 1 + 2 quadruples.
     outputs = ["a b c d x e", "g h i j k"]
@@ -58,15 +49,6 @@ def test_bleu_adds_up_counts_and_lengths_over_the_corpus() -> None:
     expected = 100 * (10 / 11 * 7 / 9 * 5 / 7 * 3 / 5) ** 0.25 * math.e ** (1 - 13 / 11)
     assert score(outputs, references, tokenize="none").bleu == pytest.approx(expected)
     assert by_hand.bleu(outputs, references) == pytest.approx(expected)
-
-
-def test_chrf_counts_the_recall_of_the_reference_twice() -> None:
-    # Of "abc", all n-grams are in "abcd"; of those in "abcd", 3 of 4, 2 of 3 and 1 of 2 are found.
-    recall = (3 / 4 + 2 / 3 + 1 / 2) / 3
-    found = score(["ab c"], ["abcd"], tokenize="none").chrf
-    assert found == pytest.approx(100 * 5 * recall / (4 + recall))
-    found = score(["abcd"], ["ab c"], tokenize="none").chrf
-    assert found == pytest.approx(100 * 5 * recall / (4 * recall + 1))
 
 
 def test_capital_letters_count() -> None:
@@ -133,7 +115,7 @@ def unseen() -> list[int]:
     return [number for number, (_, en) in enumerate(TEST) if en not in known]
 
 
-@pytest.mark.parametrize("options", [["--beam", "1"], [], ["--batch-tokens", "24"]])
+@pytest.mark.parametrize("options", [[], ["--batch-tokens", "24"]])
 def test_evaluate_reports_the_scores_of_the_lines_that_it_writes(
     proof: Proof, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

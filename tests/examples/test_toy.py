@@ -30,7 +30,7 @@ def all_pairs() -> list[tuple[str, str]]:
 
 @cache
 def language() -> list[tuple[str, str]]:
-    return speak(60_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
+    return speak(25_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
 
 
 def words(english: str) -> list[str]:
@@ -142,7 +142,7 @@ def test_counters_agree_with_their_nouns() -> None:
             if counter in COUNTED:  # and not 何時, "what time", or 何が, "what"
                 assert before.endswith(tuple(COUNTED[counter].split())), japanese
                 counted += 1
-    assert counted > 5_000
+    assert counted > 2_000
 
 
 def test_the_living_are_iru_and_things_are_aru() -> None:
@@ -160,7 +160,7 @@ def test_the_living_are_iru_and_things_are_aru() -> None:
             named = english.replace("my friend's", "").replace("the teacher's", "")
             assert (match[3] == "い") == bool(living.search(named)), (japanese, english)
             found += 1
-    assert found > 2_000
+    assert found > 800
 
 
 def test_japanese_has_no_spaces_and_no_latin_letters() -> None:
