@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.checkpoint import load_checkpoint
 from common.errors import UserError
 from common.run import Run
 from translation.presets import Config
@@ -23,6 +24,16 @@ def test_a_configuration_reads_back_as_it_was_written(run: Run[Config]) -> None:
     config = run.read_config()
     run.write_config(config)
     assert run.read_config() == config
+
+
+def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run[Config]) -> None:
+    _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
+    saved = [
+        load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
+    ]
+    for name, tensor in model.state_dict().items():
+        expected = (saved[0][name].double() + saved[1][name].double()) / 2
+        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
