@@ -146,6 +146,12 @@ def add_sampling_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+PROGRAM_HELP = (
+    "file of a compiled program, which is executed; it is written first if there is none, which "
+    "takes some minutes (default: none)"
+)
+
+
 def check_greedy(options: argparse.Namespace, reason: str) -> None:
     """Raise if an option of :func:`add_sampling_options` is given, for tokens that are not sampled.
 

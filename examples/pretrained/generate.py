@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Number, add_sampling_options, check_greedy
+from common.errors import UserError
+from common.options import PROGRAM_HELP, Number, add_sampling_options, check_greedy
 from common.program import run_program
 from pretrained.arguments import model_parser
 
@@ -38,10 +39,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sample", action="store_true", help="sample tokens by their probabilities"
     )
+    parser.add_argument("--program", type=Path, help=PROGRAM_HELP)
     add_sampling_options(parser)
     options = parser.parse_args(arguments)
     if not options.sample:
         check_greedy(options, "requires --sample")
+    elif options.program:
+        raise UserError("--program decodes greedily, and cannot be combined with --sample")
     return options
 
 

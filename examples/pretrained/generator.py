@@ -5,7 +5,7 @@ Next: ``generate.py``, the program.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from common.batching import group_by_length
 from common.commands import read_prompts
 from common.errors import UserError
+from common.programs import CompiledModel
 from common.searches import Search, sampling_or_greedy
 from pretrained.batches import check_ids
 from pretrained.gemma3_model import Gemma3
@@ -75,10 +76,13 @@ class TextGenerator:
         return cls(model, tokenizer)
 
     @torch.inference_mode()
-    def generate(self, prompts: Sequence[str], *, length: int, search: Search) -> list[list[str]]:
+    def generate(
+        self, prompts: Sequence[str], decoding: Any = None, *, length: int, search: Search
+    ) -> list[list[str]]:
         """Continue texts until the model ends them.
 
         Args:
+            decoding: What decodes: the prepared model or a program; the model if not given.
             prompts: The texts to continue; those of similar length share a batch. If the tokenizer
                 puts no token before a text, an empty prompt is replaced by the end token, after
                 which the model begins a new text.
@@ -107,7 +111,7 @@ class TextGenerator:
         continuations: list[list[str]] = [[] for _ in prompts]
         for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
             options = {"end_id": model.end_ids, "max_length": [length] * len(chosen)}
-            found = model.generate([encoded[i] for i in chosen], search, **options)
+            found = (decoding or model).generate([encoded[i] for i in chosen], search, **options)
             for i, generations in zip(chosen, found, strict=True):
                 continuations[i] = [
                     self.tokenizer.decode(each.tokens, encoded[i]) for each in generations
@@ -119,8 +123,10 @@ def print_continuations(options: argparse.Namespace) -> None:
     """Print prompts and their continuations."""
     prompts = read_prompts(options)
     generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
-    prepared = replace(generator, model=prepare(generator.model))
-
+    model: Any = generator.model
+    decoding = prepare(model)
+    if options.program:
+        decoding = CompiledModel(model, options.program, end_id=model.end_ids)
     search = sampling_or_greedy(options, greedy=not options.sample)
-    found = prepared.generate(prompts, length=options.length, search=search)
+    found = generator.generate(prompts, decoding, length=options.length, search=search)
     print("\n\n".join(prompt + text for prompt, (text,) in zip(prompts, found, strict=True)))

@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.errors import UserError
 from common.options import (
+    PROGRAM_HELP,
     Number,
     Parser,
     add_sampling_options,
@@ -52,8 +54,11 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
         "--length", type=length, default=120, help="number of tokens to generate (default: 120)"
     )
     sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
+    sample.add_argument("--program", type=Path, help=f"with --greedy: {PROGRAM_HELP}")
     add_sampling_options(sample)
     options = parser.parse_args(arguments)
     if options.command == "generate" and options.greedy:
         check_greedy(options, "cannot be combined with --greedy")
+    elif options.command == "generate" and options.program:
+        raise UserError("--program requires --greedy")
     return options

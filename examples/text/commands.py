@@ -18,6 +18,7 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
+from common.programs import CompiledModel
 from common.run import Run, choose_run
 from common.searches import Greedy, Sample, sampling_or_greedy
 from common.tables import format_table
@@ -29,7 +30,7 @@ from text.models import TextModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
-from text.writing import generate
+from text.writing import encode_prompt, generate
 
 ORDER = 5
 """Order of the n-gram model."""
@@ -163,7 +164,16 @@ def generate_command(options: argparse.Namespace) -> None:
     prompts = read_prompts(options)
     _, tokenizer, model = load(options)
     search = sampling_or_greedy(options, greedy=options.greedy)
-    print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
+    decoding: Any = model
+    if options.program:
+        decoding = CompiledModel(model, options.program, end_id=None)
+        longest = max(len(encode_prompt(prompt, tokenizer)) for prompt in prompts)
+        if longest + options.length > model.context:
+            raise UserError(
+                f"--program is for prompts and continuations of up to {model.context} tokens, the "
+                f"model's context, got a prompt of {longest} and --length {options.length}"
+            )
+    print("\n\n".join(generate(decoding, tokenizer, prompts, search, length=options.length)))
 
 
 COMMANDS = {

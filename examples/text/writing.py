@@ -35,7 +35,7 @@ def generate(
     Returns:
         The text of each prompt, the prompt included.
     """
-    rows = [_encode(prompt, tokenizer) for prompt in prompts]
+    rows = [encode_prompt(prompt, tokenizer) for prompt in prompts]
     texts = [""] * len(rows)
     for chosen in group_by_length([len(ids) + length for ids in rows], BATCH_TOKENS):
         limits = [length] * len(chosen)
@@ -45,7 +45,7 @@ def generate(
     return texts
 
 
-def _encode(prompt: str, tokenizer: Tokenizer) -> list[int]:
+def encode_prompt(prompt: str, tokenizer: Tokenizer) -> list[int]:
     """Encode the lines of a prompt, after the end of a line before it."""
     ids: list[int] = []
     for line in prompt.split("\n"):

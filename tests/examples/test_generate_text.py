@@ -12,6 +12,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
+from tests.programs import keep_programs
 
 import generate_text
 from common.errors import UserError
@@ -215,6 +216,26 @@ def load(folder: Path) -> tuple[TextModel, Tokenizer]:
     config = run.read_config()
     (tokenizer,) = run.load_tokenizers(config)
     return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer
+
+
+def test_a_program_continues_prompts_as_the_model(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved, model, file = keep_programs(monkeypatch), load(trained)[0], tmp_path / "program.pt2"
+    command = ["generate", "--run", str(trained), "the cat", "", "--length", "8", "--greedy"]
+    assert generate_text.main(command) == 0
+    expected = capsys.readouterr().out
+    assert generate_text.main([*command, "--program", str(file)]) == 0
+    assert capsys.readouterr().out == f"Compiling {file} takes some minutes.\n{expected}"
+    assert list(saved) == [file]
+    long = ["generate", "--run", str(trained), "--length", str(model.context), "--greedy"]
+    assert generate_text.main([*long, "--program", str(file)]) == 2
+    assert "of up to 16 tokens, the model's context" in one_error_line(capsys)
+    assert generate_text.main([*command[:-1], "--program", str(file)]) == 2
+    assert "--program requires --greedy" in one_error_line(capsys)
 
 
 def test_drawing_with_no_choice_is_greedy(trained: Path) -> None:

@@ -20,6 +20,7 @@ LEVELS = {
         ),
         1,
     ),
+    "programs": 1,
     "searches": 1,
     **dict.fromkeys(
         ("program", "configuration", "plots", "tokenizer", "token_files", "learner"),

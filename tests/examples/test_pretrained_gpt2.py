@@ -19,6 +19,7 @@ from tests.examples.published import (
     save_model,
     update,
 )
+from tests.programs import keep_programs
 
 from common.errors import UserError
 from common.searches import Beam, Greedy, Sample, Search, sampling_or_greedy
@@ -165,6 +166,26 @@ def test_prompts_are_continued_in_their_order(
         alone = [run(each, *options) for each in ("the cat", "it\nis", "")]
         assert alone[2] == run(*options)
         assert run("the cat", "it\nis", "", *options) == "\n".join(alone)
+
+
+def test_a_program_continues_prompts_as_the_model(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved = keep_programs(monkeypatch)
+
+    def run(*arguments: str) -> str:
+        assert generate.main([str(folder), "the cat", "it\nis", "--length", "9", *arguments]) == 0
+        return capsys.readouterr().out
+
+    expected, file = run(), tmp_path / "program.pt2"
+    assert run("--program", str(file)) == f"Compiling {file} takes some minutes.\n{expected}"
+    assert run("--program", str(file)) == expected
+    assert list(saved) == [file]
+    assert generate.main([str(folder), "a", "--sample", "--program", str(file)]) == 2
+    assert "--program decodes greedily" in one_error_line(capsys)
 
 
 DAMAGES: dict[str, tuple[Change, str]] = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.tiny_run import make_corpus
-from tests.programs import trace
+from tests.programs import keep_programs
 
 import translate
 from common.tokenizer import EOS
@@ -24,16 +24,8 @@ SENTENCES = [pair.source for pair in make_corpus().train][:7]
 
 @pytest.fixture
 def saved(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Program]:
-    """Replace ``save_program`` and ``load_program``; return what was saved, by its file."""
-    programs: dict[Path, Program] = {}
-
-    def save(model: Any, path: Path, **options: Any) -> None:
-        programs[path] = trace(model, **options)
-        path.write_text("a program")
-
-    monkeypatch.setattr(engines, "save_program", save)
-    monkeypatch.setattr(engines, "load_program", lambda path, model: programs[path])
-    return programs
+    """Return the programs that are saved, by their files."""
+    return keep_programs(monkeypatch, engines)
 
 
 @pytest.fixture
