@@ -6,8 +6,9 @@ a model.
 
 import argparse
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,8 @@ from transformer_blocks.generation import Generation, StepModel
 Search = Callable[..., list[list[Generation]]]
 """A search with its options: one of the classes below, or a function with the same arguments.
 
-It returns the sequences found for each of ``start``, best first; each has a length limit.
+It is called with a step model, the start tokens, ``end_id``, and as ``max_length`` the limit of
+each sequence. It returns the sequences found for each start token, best first.
 """
 
 
@@ -26,17 +28,9 @@ It returns the sequences found for each of ``start``, best first; each has a len
 class Greedy:
     """Greedy decoding: the most probable token at each step."""
 
-    def __call__(
-        self,
-        model: StepModel,
-        start: Tensor,
-        *,
-        end_id: int | Collection[int] | None,
-        max_length: list[int],
-    ) -> list[list[Generation]]:
+    def __call__(self, model: StepModel, start: Tensor, **options: Any) -> list[list[Generation]]:
         """Return one sequence for each start."""
-        found = greedy_search(model, start, end_id=end_id, max_length=max_length)
-        return [[generation] for generation in found]
+        return [[found] for found in greedy_search(model, start, **options)]
 
 
 @dataclass(frozen=True)
@@ -53,23 +47,15 @@ class Beam:
     length_penalty: float
     n_best: int = 1
 
-    def __call__(
-        self,
-        model: StepModel,
-        start: Tensor,
-        *,
-        end_id: int | Collection[int] | None,
-        max_length: list[int],
-    ) -> list[list[Generation]]:
+    def __call__(self, model: StepModel, start: Tensor, **options: Any) -> list[list[Generation]]:
         """Return the best hypotheses for each start."""
         return beam_search(
             model,
             start,
             beam_size=self.size,
-            end_id=end_id,
-            max_length=max_length,
             length_penalty=self.length_penalty,
             n_best=self.n_best,
+            **options,
         )
 
 
@@ -94,12 +80,7 @@ class Sample:
     n_best: int = 1
 
     def __call__(
-        self,
-        model: StepModel,
-        start: Tensor,
-        *,
-        end_id: int | Collection[int] | None,
-        max_length: list[int],
+        self, model: StepModel, start: Tensor, *, max_length: list[int], **options: Any
     ) -> list[list[Generation]]:
         """Return the sequences sampled for each start, most probable first."""
         rows = torch.arange(len(start)).repeat_interleave(self.n_best)
@@ -107,12 +88,12 @@ class Sample:
         sampled = sample(
             model,
             start[rows],
-            end_id=end_id,
             max_length=[max_length[row] for row in rows.tolist()],
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             generator=row_generators(self.seed, len(start), self.n_best),
+            **options,
         )
         groups = [
             sampled[first : first + self.n_best] for first in range(0, len(sampled), self.n_best)
