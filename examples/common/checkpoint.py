@@ -46,7 +46,7 @@ from torch import Tensor, nn
 from common.configuration import load_json
 from common.distributed import Processes
 from common.errors import UserError
-from common.files import disk_errors
+from common.files import disk_errors, file_hash
 from common.sharding import gather, part_of
 from common.terminal import counted
 from transformer_blocks import interop
@@ -330,12 +330,6 @@ def _manifest(entries: Mapping[str, Entry]) -> bytes:
     return json.dumps({"format_version": FORMAT_VERSION, "files": listed}, indent=1).encode()
 
 
-def _entry(path: Path) -> Entry:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": file.tell(), "sha256": digest}
-
-
 def _check_files(path: Path) -> list[str]:
     """Check every byte: the manifest equals the one computed from the files. Return their names."""
     entries = {}
@@ -343,7 +337,7 @@ def _check_files(path: Path) -> list[str]:
         for file in sorted(path.iterdir()):
             if file.is_symlink() or not file.is_file():
                 raise DamagedCheckpointError(f"{path}: {file.name!r} is not a plain file")
-            entries[file.name] = _entry(file)
+            entries[file.name] = {"bytes": file.stat().st_size, "sha256": file_hash(file)}
         if entries.pop(_MANIFEST, None) is None:
             raise DamagedCheckpointError(f"{path}: {_MANIFEST!r} is missing")
         manifest = (path / _MANIFEST).read_bytes()

@@ -113,7 +113,8 @@ def disk_errors(action: str) -> Iterator[None]:
 
 def file_hash(path: Path) -> str:
     """Compute the SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class FolderLock:

@@ -14,7 +14,6 @@ system reads a page of a memory-mapped file when it is accessed, and discards it
 needed elsewhere.
 """
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.errors import UserError
+from common.files import file_hash
 
 FORMAT_VERSION = 1
 CHUNK = 2048
@@ -98,7 +98,7 @@ class TokenWriter:
         tokens, offsets = _map(self.folder, self.dtype)
         sums = np.array([*_checksums(tokens, offsets)], "<u4")
         (self.folder / "checksums.bin").write_bytes(sums.tobytes())
-        hashed = {name: _sha256(self.folder / name) for name in ("checksums.bin", *others)}
+        hashed = {name: file_hash(self.folder / name) for name in ("checksums.bin", *others)}
         content = {
             "format_version": FORMAT_VERSION,
             "dtype": self.dtype.str,
@@ -147,7 +147,7 @@ class TokenFiles:
                 if found != size:
                     raise StaleError(f"{folder / name} holds {found} bytes instead of {size}")
             for name, expected in manifest["sha256"].items():
-                if _sha256(folder / Path(name).name) != expected:
+                if file_hash(folder / Path(name).name) != expected:
                     raise StaleError(f"{folder / name} fails its SHA-256 checksum")
             self.tokens, self.offsets = _map(folder, dtype)
             self._checksums = np.fromfile(folder / "checksums.bin", "<u4").reshape(-1, 2)
@@ -205,8 +205,3 @@ def _offsets_checksum(offsets: Offsets, chunk: int) -> int:
 def _checksum(tokens: Tokens, offsets: Offsets, chunk: int) -> int:
     last = min((chunk + 1) * CHUNK, len(offsets) - 1)
     return zlib.crc32(tokens[offsets[chunk * CHUNK] : offsets[last]].data)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
