@@ -15,7 +15,6 @@ from common.errors import UserError
 from common.run import Run
 from common.searches import Beam
 from common.tokenizer import EOS
-from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import load_program, save_program
@@ -35,10 +34,9 @@ def compile_search(
     Raises:
         UserError: If the model is no Transformer, or cannot be compiled on this machine.
     """
-    check_transformer(run, trained, "compiled")
-    assert isinstance(trained.model, Seq2Seq)
+    model = check_transformer(run, trained, "compiled")
     try:
-        save_program(trained.model, output, beam_size=beam_size, end_id=EOS, int8=int8)
+        save_program(model, output, beam_size=beam_size, end_id=EOS, int8=int8)
     except RuntimeError as error:
         raise UserError(str(error)) from error
 
@@ -58,10 +56,9 @@ def load_compiled(
     Raises:
         UserError: If the program cannot be used here, or has another beam size.
     """
-    check_transformer(run, trained, "decoded by a program")
-    assert isinstance(trained.model, Seq2Seq)
+    model = check_transformer(run, trained, "decoded by a program")
     try:
-        program = load_program(file, model=trained.model)
+        program = load_program(file, model=model)
     except (FileNotFoundError, ValueError) as error:
         raise UserError(f"--program: {error}") from error
     if beam_size not in (None, program.beam_size):
@@ -73,12 +70,11 @@ def load_compiled(
             f"--n-best must not exceed the beam size of the program {file}, {program.beam_size}, "
             f"got {search.n_best}"
         )
-    most = trained.model.max_length
 
     def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
         return program.generate(
             [[*ids, EOS] for ids in sources],
-            max_length=[length_limit(most, len(ids)) for ids in sources],
+            max_length=[length_limit(model.max_length, len(ids)) for ids in sources],
             length_penalty=search.length_penalty,
             n_best=search.n_best,
         )
