@@ -37,7 +37,7 @@ from transformer_blocks import (
     TokenEmbedding,
     padding_mask,
 )
-from translation.translator import Attentions, Translator, share_weight
+from translation.translator import Attentions, Translator
 
 State = tuple[Tensor, Tensor]
 """The hidden state and the cell state of an LSTM, each of shape (num_layers, B, d_state)."""
@@ -57,12 +57,11 @@ class RecurrentTranslator(Translator):
         attention: Attention from the decoder's states to the encoder's, of size ``d_state``; None
             for the fixed vector.
         tie_embeddings: Whether target embeddings and output layer share their weights.
-        share_embeddings: Whether source and target embeddings share their weights, too; both sides
-            then have one vocabulary.
+        share_embeddings: Whether source and target have one embedding, too, because they have one
+            vocabulary.
 
     Raises:
-        ValueError: If a size is not positive, ``d_state`` is odd, or ``share_embeddings`` is set
-            and the vocabularies differ in size.
+        ValueError: If a size is not positive, or ``d_state`` is odd.
 
     Example:
         >>> attention = MultiHeadAttention(32, num_heads=1)
@@ -95,7 +94,11 @@ class RecurrentTranslator(Translator):
         if attention is not None:
             self.attentions.append(Attentions("Attention", ["attention"], "target", "source"))
         self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
-        self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
+        self.target_embedding = (
+            self.source_embedding
+            if share_embeddings
+            else TokenEmbedding(target_vocabulary, d_model)
+        )
         self.dropout = Dropout(dropout)
         between_layers = dropout if num_layers > 1 else 0.0
         self.encoder = nn.LSTM(
@@ -114,8 +117,6 @@ class RecurrentTranslator(Translator):
         self.output = nn.Linear(d_model, target_vocabulary, bias=False)
         if tie_embeddings:
             self.output.weight = self.target_embedding.weight
-        if share_embeddings:
-            share_weight(self.source_embedding, self.target_embedding)
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor, State]:
         """Encode the source in both directions.

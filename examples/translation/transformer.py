@@ -19,7 +19,7 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
 )
-from translation.translator import Attentions, Translator, share_weight
+from translation.translator import Attentions, Translator
 
 
 class Transformer(Seq2Seq, Translator):
@@ -39,12 +39,11 @@ class Transformer(Seq2Seq, Translator):
         residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
         tie_embeddings: Whether target embeddings and output layer share their weights (section
             3.4).
-        share_embeddings: Whether source and target embeddings share their weights, too, as in the
-            paper (section 3.4); both sides then have one vocabulary.
+        share_embeddings: Whether source and target have one embedding, too, as in the paper
+            (section 3.4), because they have one vocabulary.
 
     Raises:
-        ValueError: If a size is not positive, ``num_heads`` does not divide ``d_model``, or
-            ``share_embeddings`` is set and the vocabularies differ in size.
+        ValueError: If a size is not positive, or ``num_heads`` does not divide ``d_model``.
 
     Example:
         >>> import torch
@@ -83,9 +82,10 @@ class Transformer(Seq2Seq, Translator):
             "dropout": dropout,
             "residual": residual,
         }
+        source_embedding = TokenEmbedding(source_vocabulary, d_model)
         super().__init__(
-            TokenEmbedding(source_vocabulary, d_model),
-            TokenEmbedding(target_vocabulary, d_model),
+            source_embedding,
+            source_embedding if share_embeddings else TokenEmbedding(target_vocabulary, d_model),
             build_encoder(**sizes),
             build_decoder(**sizes),
             positions=SinusoidalPositionalEncoding(d_model, max_length=max_length),
@@ -103,8 +103,6 @@ class Transformer(Seq2Seq, Translator):
                 ("Cross-attention", "decoder", "cross_attention", ("target", "source")),
             )
         ]
-        if share_embeddings:
-            share_weight(self.source_embedding, self.target_embedding)
 
     @property
     def decoder_layers(self) -> list[nn.Module]:  # noqa: D102

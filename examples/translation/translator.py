@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from transformer_blocks import TokenEmbedding
 from transformer_blocks.generation import StepModel
 
 
@@ -98,18 +97,3 @@ class Translator(nn.Module):
             Logits, of shape (B, L, V).
         """
         return self.output(self.hidden(source, target))
-
-
-def share_weight(source: TokenEmbedding, target: TokenEmbedding) -> None:
-    """Make the source embedding use the weights of the target embedding.
-
-    Raises:
-        ValueError: If the vocabularies differ in size.
-    """
-    sizes = source.weight.shape[0], target.weight.shape[0]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            "source_vocabulary and target_vocabulary must be equal to share their embeddings, "
-            f"got {sizes[0]} and {sizes[1]}"
-        )
-    source.weight = target.weight

@@ -17,7 +17,6 @@ from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, MODELS
 from translation.decoding import translate as translate_sentences
 from translation.presets import BASE, Config, new_config
 from translation.run import load_translator
-from translation.transformer import Transformer
 
 SHARED = replace(SETTINGS, shared_vocabulary=True, epochs=2)
 
@@ -34,11 +33,6 @@ def test_source_and_target_embeddings_and_with_ties_the_output_are_one_matrix(
     assert (state["output.weight"] is state["target_embedding.weight"]) == tied
     sizes = [sum(weight.numel() for weight in each.parameters()) for each in (model, separate)]
     assert sizes[1] - sizes[0] == 20 * config.d_model
-
-
-def test_vocabularies_of_different_sizes_cannot_share_a_matrix() -> None:
-    with pytest.raises(ValueError, match="must be equal to share their embeddings, got 20 and 30"):
-        Transformer(20, 30, num_layers=1, d_model=8, num_heads=2, d_ff=8, share_embeddings=True)
 
 
 def test_the_gradient_of_the_matrix_is_the_sum_of_its_three_uses() -> None:
