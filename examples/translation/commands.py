@@ -41,11 +41,7 @@ from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import Scores, score
-from translation.summary import (
-    example_sentence,
-    file_address,
-    translating_command,
-)
+from translation.summary import example_sentence, translating_command
 
 
 def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, Search]:
@@ -94,7 +90,8 @@ def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
     if options.output:
         check_folder(options.output)
-    run, (config, model, source, target), search = load(options)
+    run, trained, search = load(options)
+    config, model, source, target = trained
     corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
     sentences = [pair.source for pair in corpus.test]
     with tqdm(
@@ -126,12 +123,12 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.summary:
         sentence, page = example_sentence(corpus), page_of(run)
         if model.attentions and not page.exists():  # after the scores: the folder may be read-only
-            explore(model, source, target, sentence, page, search=search)
+            explore(trained, sentence, page, search=search)
         heading = "The score, the page of the attention weights, and a command that translates:"
         print(fit(f"\n{heading}", sys.stdout))
         print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
         if page.exists():
-            print(file_address(page))
+            print(page.resolve().as_uri())
         print(translating_command(run.folder, sentence))
 
 
@@ -162,11 +159,11 @@ def compare_command(options: argparse.Namespace) -> None:
     for name, folder in zip(names_of(options.runs), options.runs, strict=True):
         run = Run(folder, Config)
         metrics = run.read_metrics(FIGURES)
-        compared.append(ComparedRun(name, run, metrics, *load_translator(run, device)))
+        compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
     check_comparable(compared)
-    corpus = corpus_of(compared[0].run, compared[0].config)
+    corpus = corpus_of(compared[0].run, compared[0].trained.config)
     options.output.mkdir(parents=True, exist_ok=True)
-    vocabulary = min(each.target.vocab_size for each in compared)
+    vocabulary = min(each.trained.target.vocab_size for each in compared)
     groups, results = compare(
         compared,
         corpus,
@@ -192,18 +189,16 @@ def explore_command(options: argparse.Namespace) -> None:
     """Write a page with all attention weights of the translation of one sentence."""
     if options.output:
         check_folder(options.output)
-    run, (config, model, source, target), search = load(options)
+    run, trained, search = load(options)
     page = options.output or page_of(run)
-    if not model.attentions:
+    if not trained.model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
-    sentence = explored_sentence(options, run, config)
-    title = explore(model, source, target, sentence, page, search=search)
-    address = file_address(page)
+    sentence = explored_sentence(options, run, trained.config)
+    title = explore(trained, sentence, page, search=search)
     if options.sentence is None:
         note = f"Without --sentence, a test sentence of {run.folder} is translated:"
         print(fit(note, sys.stdout))
-    print(f"{title}\nWritten: {page}")
-    print(address)
+    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
 def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Config) -> str:

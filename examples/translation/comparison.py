@@ -13,14 +13,14 @@ from common.errors import UserError
 from common.run import Run
 from common.searches import Search
 from common.tables import format_table
-from common.tokenizer import EOS, Tokenizer
+from common.tokenizer import EOS
 from transformer_blocks.inference import prepare
 from translation.corpus import Corpus
 from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
 from translation.pairs import Pair
 from translation.presets import Config
+from translation.run import TrainedTranslator
 from translation.scoring import bootstrap, score
-from translation.translator import Translator
 
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
 
@@ -32,15 +32,12 @@ class ComparedRun:
     name: str
     run: Run[Config]
     metrics: list[dict[str, Any]]
-    config: Config
-    model: Translator
-    source: Tokenizer
-    target: Tokenizer
+    trained: TrainedTranslator
 
     @property
     def task(self) -> str:
         """The corpus and the direction of translation, in words."""
-        return f"{self.config.corpus} {self.config.languages}"
+        return f"{self.trained.config.corpus} {self.trained.config.languages}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def check_comparable(runs: Sequence[ComparedRun]) -> None:
     for compared, folder in zip(runs, folders, strict=True):
         if folders.count(folder) > 1:
             raise UserError(f"{compared.run.folder} is named twice")
-        if compared.config.data_hash != first.config.data_hash:
+        if compared.trained.config.data_hash != first.trained.config.data_hash:
             raise UserError(
                 f"{first.run.folder} and {compared.run.folder} were trained on different "
                 f"sentences ({first.task}, and {compared.task}); their scores cannot be compared"
@@ -161,13 +158,13 @@ def compare(
     decoders = [
         partial(
             translate,
-            prepare(compared.model),
-            compared.source,
-            compared.target,
+            prepare(model),
+            source,
+            target,
             search=search,
             batch_tokens=batch_tokens,
         )
-        for compared in runs
+        for _, model, source, target in (compared.trained for compared in runs)
     ]
     sources = [pair.source for pair in pairs]
     outputs = [decode(sources) for decode in decoders]
@@ -193,8 +190,8 @@ def compare(
         results.append(
             Result(
                 name=compared.name,
-                model=compared.config.model,
-                parameters=sum(weight.numel() for weight in compared.model.parameters()),
+                model=compared.trained.config.model,
+                parameters=sum(weight.numel() for weight in compared.trained.model.parameters()),
                 minutes=metrics[-1]["minutes"],
                 epochs=metrics[-1]["epoch"],
                 training_speed=statistics.median(row["tokens_per_second"] for row in metrics),
@@ -220,21 +217,14 @@ def attention_along(
         For each run whose model has attention: its name, its attention weights, and the names of
         its cross-attention layers.
     """
-    return [
-        (
-            compared.name,
-            attention_with_teacher_forcing(
-                compared.model,
-                compared.source,
-                compared.target,
-                pair.source,
-                [*compared.target.encode(pair.target)[: compared.model.max_length - 1], EOS],
-            ),
-            compared.model.cross_attentions,
-        )
-        for compared in runs
-        if compared.model.cross_attentions
-    ]
+    records = []
+    for compared in runs:
+        _, model, _, target = compared.trained
+        if model.cross_attentions:
+            ids = [*target.encode(pair.target)[: model.max_length - 1], EOS]
+            record = attention_with_teacher_forcing(compared.trained, pair.source, ids)
+            records.append((compared.name, record, model.cross_attentions))
+    return records
 
 
 def format_results(

@@ -15,6 +15,7 @@ from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
 from transformer_blocks.inspection import Projections, logit_lens, record_projections
+from translation.run import TrainedTranslator
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -158,49 +159,35 @@ class AttentionRecord(NamedTuple):
 
 @torch.inference_mode()
 def translate_with_attention(
-    model: Translator,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    sentence: str,
-    *,
-    search: Search,
+    trained: TrainedTranslator, sentence: str, *, search: Search
 ) -> AttentionRecord:
     """Translate one sentence and record the attention weights of every layer.
 
     Args:
-        model: The model, in evaluation mode.
-        source_tokenizer: Tokenizer of the source language.
-        target_tokenizer: Tokenizer of the target language.
+        trained: The translator.
         sentence: A cleaned source sentence.
         search: The decoding algorithm and its options.
     """
-    decode = decoder_of(model, search, next(model.parameters()).device)
-    ((best, *_),) = decode([_source_ids(model, source_tokenizer, sentence)[:-1]])
+    decode = decoder_of(trained.model, search, next(trained.model.parameters()).device)
+    ((best, *_),) = decode([_source_ids(trained, sentence)[:-1]])
     target = [*best.tokens, EOS] if best.finished else best.tokens
-    return attention_with_teacher_forcing(
-        model, source_tokenizer, target_tokenizer, sentence, target
-    )
+    return attention_with_teacher_forcing(trained, sentence, target)
 
 
 @torch.inference_mode()
 def attention_with_teacher_forcing(
-    model: Translator,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    sentence: str,
-    target: Sequence[int],
+    trained: TrainedTranslator, sentence: str, target: Sequence[int]
 ) -> AttentionRecord:
     """Record the attention weights of one forward pass over a known translation.
 
     Args:
-        model: The model, in evaluation mode.
-        source_tokenizer: Tokenizer of the source language.
-        target_tokenizer: Tokenizer of the target language.
+        trained: The translator.
         sentence: A cleaned source sentence.
         target: The token ids of the translation, usually with the end token.
     """
+    _, model, source_tokenizer, target_tokenizer = trained
     device = next(model.parameters()).device
-    source = _source_ids(model, source_tokenizer, sentence)
+    source = _source_ids(trained, sentence)
     given = [BOS, *target[:-1]]
     maps: dict[str, list[Tensor]] = {}
     projections: dict[str, list[Projections]] = {}
@@ -233,9 +220,9 @@ def _most_probable(probabilities: Tensor, tokenizer: Tokenizer) -> Candidates:
     ]
 
 
-def _source_ids(model: Translator, tokenizer: Tokenizer, sentence: str) -> list[int]:
+def _source_ids(trained: TrainedTranslator, sentence: str) -> list[int]:
     """Return the token ids of a sentence, truncated to the model's length, with the end token."""
-    ids, most = tokenizer.encode(sentence), model.max_length - 1
+    ids, most = trained.source.encode(sentence), trained.model.max_length - 1
     if len(ids) > most:
         log.warning(f"the sentence was truncated to the model's {most} tokens")
     return [*ids[:most], EOS]

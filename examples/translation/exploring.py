@@ -5,31 +5,22 @@ from pathlib import Path
 import torch
 
 from common.searches import Search
-from common.tokenizer import Tokenizer
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import Arithmetic, AttentionMaps, DecodingSteps, Explorer
 from translation.decoding import translate_with_attention
-from translation.translator import Translator
+from translation.run import TrainedTranslator
 
 
-def explore(
-    model: Translator,
-    source: Tokenizer,
-    target: Tokenizer,
-    sentence: str,
-    path: Path,
-    *,
-    search: Search,
-) -> str:
+def explore(trained: TrainedTranslator, sentence: str, path: Path, *, search: Search) -> str:
     """Translate a sentence and write a page with the attention weights of every layer and head.
 
     Returns:
         The title of the page: the sentence and its translation.
     """
-    record = translate_with_attention(model, source, target, sentence, search=search)
+    record = translate_with_attention(trained, sentence, search=search)
     tokens = {"source": record.source, "target": record.target}
     maps = []
-    for attentions in model.attentions:
+    for attentions in trained.model.attentions:
         weights = torch.stack([record.weights[name] for name in attentions.names])
         is_self_attention = attentions.queries == attentions.keys
         of_target = attentions.queries == "target"
@@ -55,5 +46,5 @@ def explore(
         )
     title = f"{sentence} → {record.translation}"
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
-    Explorer(maps, title, decoding, type(model).__name__).save(path)
+    Explorer(maps, title, decoding, type(trained.model).__name__).save(path)
     return title

@@ -57,10 +57,9 @@ def draw_attention(
 
     The figure has a row for each target token, and a column for each source token.
     """
-    _, model, source, target = trained
-    record = translate_with_attention(model, source, target, sentence, search=search)
+    record = translate_with_attention(trained, sentence, search=search)
     figure = plot_heads(
-        record.weights[model.cross_attentions[-1]],
+        record.weights[trained.model.cross_attentions[-1]],
         record.target,
         record.source,
         title=f"{sentence} → {record.translation}",

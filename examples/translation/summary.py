@@ -24,16 +24,6 @@ def example_sentence(corpus: Corpus) -> str:
     return shown_pairs(corpus)[-1].source
 
 
-def file_address(path: Path) -> str:
-    """Return the address under which a browser opens a file.
-
-    Example:
-        >>> file_address(Path("/tmp/my 練習/a.html"))
-        'file:///tmp/my%20%E7%B7%B4%E7%BF%92/a.html'
-    """
-    return path.resolve().as_uri()
-
-
 def translating_command(run: Path, sentence: str) -> str:
     """Return the command that translates a sentence, quoted for a POSIX shell."""
     options = ["translate", "--run", str(run)]

@@ -313,5 +313,5 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))
-        explore(model, source, target, example_sentence(corpus), written[-1], search=search)
+        explore(trained, example_sentence(corpus), written[-1], search=search)
     print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))

@@ -47,7 +47,7 @@ def compared(folders: list[Path]) -> list[ComparedRun]:
             run.folder.name,
             run,
             run.read_metrics(FIGURES),
-            *load_translator(run, torch.device("cpu")),
+            load_translator(run, torch.device("cpu")),
         )
         for run in runs
     ]
@@ -70,7 +70,8 @@ def test_each_run_is_tested_against_the_first(
     monkeypatch.setattr("translation.comparison.TIMED", 1)
     lines = {
         each.name: write(
-            *(each.model, each.source, each.target, [pair.source for pair in corpus.test]),
+            *each.trained[1:],
+            [pair.source for pair in corpus.test],
             search=Greedy(),
         )
         for each in compared
@@ -109,9 +110,10 @@ def test_the_picture_has_a_panel_for_every_layer_and_head(compared: list[Compare
     looks = attention_along(compared, pair)
     assert [name for name, *_ in looks] == ["transformer", "rnn", "rnn-additive"]
     for contestant, (_, look, layers) in zip(compared, looks, strict=False):
-        ids = [*contestant.target.encode(pair.target), EOS]
-        assert look.target == contestant.target.subwords(ids)
-        assert layers == contestant.model.cross_attentions
+        _, model, _, target = contestant.trained
+        ids = [*target.encode(pair.target), EOS]
+        assert look.target == target.subwords(ids)
+        assert layers == model.cross_attentions
         for layer in layers:
             weights = look.weights[layer]
             assert weights.shape[1:] == (len(look.target), len(look.source))
@@ -155,7 +157,8 @@ def test_runs_of_one_name_are_distinguished() -> None:
 
 def test_runs_of_other_sentences_are_not_compared(compared: list[ComparedRun]) -> None:
     other = compared[1]
-    other = replace(other, config=replace(other.config, corpus="toy", data_hash="0"))
+    config = replace(other.trained.config, corpus="toy", data_hash="0")
+    other = replace(other, trained=other.trained._replace(config=config))
     with pytest.raises(UserError, match=r"different sentences \(files from ja to en, and toy from"):
         check_comparable([compared[0], other])
     with pytest.raises(UserError, match=r"is named twice$"):

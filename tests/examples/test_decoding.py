@@ -21,8 +21,15 @@ from translation.decoding import (
     translate_with_attention,
 )
 from translation.exploring import explore
+from translation.run import TrainedTranslator
 from translation.training import TranslationTraining
 from translation.translator import Translator
+
+
+def loaded(trained: TranslationTraining) -> TrainedTranslator:
+    """Return the model of a training as it is loaded from its run."""
+    task = trained.task
+    return TrainedTranslator(task.config, trained.model.eval(), *task.tokenizers)
 
 
 def decode(
@@ -71,7 +78,7 @@ def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
 
     model, tokenizers, sentence = trained.model, trained.task.tokenizers, "犬が走る。" * words
     translate(model, *tokenizers, [sentence], search=record)
-    translate_with_attention(model.eval(), *tokenizers, sentence, search=record)
+    translate_with_attention(loaded(trained), sentence, search=record)
     source = min(len(tokenizers[0].encode(sentence)) + 1, model.max_length)  # the end token too
     assert limits == [min(2 * source + 10, model.max_length)] * 2
 
@@ -168,9 +175,7 @@ def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> N
 def test_recording_attention_of_a_cut_sentence_logs_a_warning(
     trained: TranslationTraining, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = translate_with_attention(
-        trained.model.eval(), *trained.task.tokenizers, "犬" * 500, search=Greedy()
-    )
+    seen = translate_with_attention(loaded(trained), "犬" * 500, search=Greedy())
     assert len(seen.source) == trained.model.max_length
     most = trained.model.max_length - 1
     expected = f"the sentence was truncated to the model's {most} tokens"
@@ -198,9 +203,7 @@ def test_progress_adds_up_to_the_sentences_translated(trained: TranslationTraini
 
 
 def test_an_attention_record_holds_source_and_target_tokens(trained: TranslationTraining) -> None:
-    seen = translate_with_attention(
-        trained.model.eval(), *trained.task.tokenizers, "犬が走る。", search=Greedy()
-    )
+    seen = translate_with_attention(loaded(trained), "犬が走る。", search=Greedy())
     weights = seen.weights[trained.model.cross_attentions[-1]]
     heads, length, key_length = weights.shape
     assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
@@ -222,11 +225,11 @@ def test_an_attention_record_holds_source_and_target_tokens(trained: Translation
 def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
     trained: TranslationTraining, tmp_path: Path
 ) -> None:
-    model, tokenizers = trained.model.eval(), trained.task.tokenizers
-    seen = translate_with_attention(model, *tokenizers, "犬が走る。", search=Greedy())
+    translator = loaded(trained)
+    seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
     assert seen.projections.keys() == seen.weights.keys()
     assert seen.layers is not None
-    assert len(seen.layers) == len(model.decoder_layers) > 0
+    assert len(seen.layers) == len(translator.model.decoder_layers) > 0
     for (found, chances), (expected, others) in zip(
         (zip(*each, strict=True) for each in seen.layers[-1]),
         (zip(*each, strict=True) for each in seen.candidates),
@@ -235,7 +238,7 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
         assert found == expected
         assert chances == pytest.approx(others)
     page = tmp_path / "page.html"
-    explore(model, *tokenizers, "犬が走る。", page, search=Greedy())
+    explore(translator, "犬が走る。", page, search=Greedy())
     data = re.search(r' id="data">(.*?)</script>', page.read_text("utf-8"))
     assert data is not None
     content = json.loads(data[1])

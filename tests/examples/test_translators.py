@@ -137,13 +137,14 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
     assert resumed.resume()
     resumed.fit()
     assert fingerprint(resumed) == fingerprint(whole)
-    _, model, source, target = load_translator(whole.run, torch.device("cpu"))
+    loaded = load_translator(whole.run, torch.device("cpu"))
+    _, model, source, target = loaded
     sentences = [pair.source for pair in whole.task.corpus.train]
     for search in (Greedy(), Beam(3, 1.0)):
         together = translate(model.double(), source, target, sentences, search=search)
         for sentence, translation in zip(sentences, together, strict=True):
             assert translate(model, source, target, [sentence], search=search) == [translation]
-    seen = translate_with_attention(model, source, target, sentences[0], search=Greedy())
+    seen = translate_with_attention(loaded, sentences[0], search=Greedy())
     assert list(seen.weights) == [
         name for attentions in model.attentions for name in attentions.names
     ]
