@@ -541,25 +541,12 @@ add_hugging_face(
 )
 add_hugging_face("AlbertModel", "AlbertConfig", "encoder", embedding_size=8)
 add_hugging_face("GPT2LMHeadModel", "GPT2Config", "causal", **GPT)
-add_hugging_face(
-    "GPTNeoForCausalLM",
-    "GPTNeoConfig",
-    "causal",
-    num_layers=2,
-    num_heads=H,
-    attention_types=[[["global", "local"], 1]],
-    window_size=4,
-)
 add_hugging_face("LlamaForCausalLM", "LlamaConfig", "causal", **LLAMA)
-add_hugging_face("Qwen3ForCausalLM", "Qwen3Config", "causal", **LLAMA)
-add_hugging_face("Gemma2ForCausalLM", "Gemma2Config", "causal", **LLAMA, sliding_window=4)
 add_hugging_face("Gemma3ForCausalLM", "Gemma3TextConfig", "causal", **LLAMA, sliding_window=4)
 add_hugging_face("PhiForCausalLM", "PhiConfig", "causal")
-add_hugging_face("OPTForCausalLM", "OPTConfig", "causal", ffn_dim=32, word_embed_proj_dim=D)
 add_hugging_face("GPT2ForSequenceClassification", "GPT2Config", "sequence to vector", **GPT)
 add_hugging_face("RwkvForCausalLM", "RwkvConfig", "causal", attention_hidden_size=D)
 add_hugging_face("MixtralForCausalLM", "MixtralConfig", "causal", **LLAMA, num_local_experts=2)
-add_hugging_face("GPTNeoXForCausalLM", "GPTNeoXConfig", "causal")
 
 
 def hugging_face_translator(name: str, config: str, **sizes: Any) -> Sound:
@@ -600,11 +587,6 @@ def hf_t5() -> Sound:
 @sound
 def hf_bart() -> Sound:
     return hugging_face_translator("BartForConditionalGeneration", "BartConfig", **BART)
-
-
-@sound
-def hf_marian() -> Sound:
-    return hugging_face_translator("MarianMTModel", "MarianConfig", **BART)
 
 
 @sound

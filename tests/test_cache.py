@@ -20,7 +20,6 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     Residual,
-    SelfAttentionCache,
     build_decoder,
     build_encoder,
     fused_attention,
@@ -339,20 +338,6 @@ def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> Non
             caches[0].reorder(torch.tensor([1, 0]))
         with torch.no_grad():
             assert torch.equal(y, attention(token, token, token, cache=caches[1]))
-
-
-@torch.no_grad()
-def test_a_cache_of_another_stack_or_batch_size_is_refused() -> None:
-    encoder = make_encoder()
-    assert SelfAttentionCache(2).rows == 0
-    with pytest.raises(ValueError, match="of this stack with 2 layers, got one of 3"):
-        encoder(torch.randn(1, 1, 16), cache=SelfAttentionCache(3))
-    cache = encoder.new_cache()
-    encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
-    with pytest.raises(ValueError, match=r"^x must have the cache's batch size 2, got \(3, 1, 16"):
-        encoder(torch.randn(3, 1, 16), causal=True, cache=cache)
-    with torch.enable_grad(), pytest.raises(RuntimeError, match="no_grad"):
-        encoder(torch.randn(2, 1, 16), causal=True, cache=cache)
 
 
 class InterruptedAt(TorchDispatchMode):

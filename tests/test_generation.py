@@ -174,18 +174,6 @@ def test_a_logit_may_be_minus_infinity() -> None:
     assert len(greedy_search(model, torch.tensor([3, 4]), end_id=END, max_length=5)) == 2
 
 
-def test_searches_record_no_gradients() -> None:
-    class WithParameter(PrefixModel):
-        weight = torch.ones(1, requires_grad=True)
-
-        def step(self, tokens: Tensor) -> Tensor:
-            logits = super().step(tokens) * self.weight
-            assert not logits.requires_grad
-            return logits
-
-    greedy_search(WithParameter(1), torch.tensor([3]), end_id=END, max_length=3)
-
-
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
 MEMORY_MASK = padding_mask(torch.tensor([[5, 6, 7], [8, 9, 0], [3, 0, 0]]))
 
@@ -307,24 +295,3 @@ def test_an_incremental_decoder_names_the_argument_that_is_wrong() -> None:
         message = rf"^cache must be an instance of {kind}, got "
         with pytest.raises(TypeError, match=message):
             IncrementalDecoder(stack, caches[other], embed=torch.add, output=torch.relu)
-
-
-@pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam_size=2)])
-@pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize(
-    "part",
-    [
-        *(f"self_attention.{name}_projection" for name in ("query", "key", "value", "output")),
-        *(f"cross_attention.{name}_projection" for name in ("query", "key", "value", "output")),
-        *("feed_forward.up_projection", "feed_forward.down_projection"),
-    ],
-)
-@torch.no_grad()
-def test_no_sequence_is_generated_with_a_weight_that_is_not_finite(
-    search: Any, prepared: bool, part: str
-) -> None:
-    decoder = build_decoder(**SIZES).eval()
-    decoder.get_parameter(f"layers.0.{part}.weight")[0, 0] = torch.nan
-    model = Transformer(prepare(decoder) if prepared else decoder).incremental()
-    with pytest.raises(ValueError, match=r"^logits must be finite, got NaN or infinity at step 1$"):
-        search(model, torch.tensor([1, 2, 3]), end_id=END, max_length=4)

@@ -18,7 +18,6 @@ from transformer_blocks import (
     PreNorm,
     Residual,
     SingleHeadAttention,
-    attention_weights,
     build_decoder,
     build_encoder,
     fused_attention,
@@ -282,21 +281,6 @@ def test_a_sequence_of_padding_alone_makes_no_output_or_gradient_infinite(
         for parameter in model.parameters():
             assert parameter.grad is not None
             assert parameter.grad.isfinite().all()
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 999), st.sampled_from([0.2, 0.5, 0.8]))
-def test_masks_combined_by_or_mask_what_either_masks_and_renormalise_the_rest(
-    seed: int, masked: float
-) -> None:
-    torch.manual_seed(seed)
-    query, key = randn(2, 2, 3, 4), randn(2, 2, 5, 4)
-    one, other = torch.rand(2, 1, 1, 5) < masked, torch.rand(3, 5) < masked
-    both = attention_weights(query, key, mask=one | other)
-    left = attention_weights(query, key, mask=one).masked_fill(other, 0.0)
-    expected = left / left.sum(-1, keepdim=True).clamp(min=1e-300)
-    torch.testing.assert_close(both, expected, rtol=1e-12, atol=1e-12)
-    assert torch.equal(both, attention_weights(query, key, mask=other | one))
 
 
 @both_implementations

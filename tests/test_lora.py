@@ -22,7 +22,7 @@ from transformer_blocks import (
     merge_lora,
     record_attention,
 )
-from transformer_blocks.inference import Int8Linear, PrepackedLinear, prepare
+from transformer_blocks.inference import PrepackedLinear, prepare
 from transformer_blocks.inspection import assert_sound, record_projections
 from transformer_blocks.interop import load_weights, to_torch
 
@@ -322,19 +322,6 @@ def test_a_prepared_model_computes_what_the_adapted_one_does() -> None:
         type(each) for each in prepare(plain).modules()
     ]
     assert any(isinstance(part, LoraLinear) for part in model.modules())  # and is not changed
-
-
-def test_a_lora_layer_alone_is_prepared_too() -> None:
-    layer, x = LoraLinear(nn.Linear(8, 8), rank=2), torch.randn(3, 8)
-    nn.init.normal_(layer.lora_b)
-    with torch.no_grad():
-        torch.testing.assert_close(prepare(layer)(x), layer(x))
-
-
-@pytest.mark.parametrize("kind", [PrepackedLinear, Int8Linear])
-def test_a_prepared_layer_never_ignores_the_adapter(kind: Any) -> None:
-    with pytest.raises(TypeError, match=r"^linear must be an instance of Linear, got LoraLinear"):
-        kind(LoraLinear(nn.Linear(8, 8), rank=2))
 
 
 def test_torch_has_no_equal_part_before_merging() -> None:

@@ -236,41 +236,6 @@ def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path
     opened.context.close()
 
 
-@pytest.mark.slow
-@in_browser
-def test_a_mouse_drags_and_zooms_and_leaves_no_history(browser: Any, tmp_path: Path) -> None:
-    opened = Opened(browser, tmp_path / "page.html", make_long_explorer())
-    opened.go("#v=map&a=0")
-    page, phone = opened.page, Phone(opened)
-    entries = page.evaluate("history.length")
-    x, y = phone.place(50, 30)
-    page.mouse.move(x, y)
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -100)
-    page.keyboard.up("Control")
-    page.wait_for_function("explorerLayout().cell > 2 * explorerLayout().fit")
-    assert phone.place(50, 30) == pytest.approx((x, y), abs=1.5)
-    before = phone.layout()
-    page.mouse.down()
-    page.mouse.move(x - 40, y - 30, steps=4)
-    page.mouse.up()
-    after = phone.layout()
-    assert (after["x"] - before["x"], after["y"] - before["y"]) == pytest.approx((40, 30), abs=1)
-    page.mouse.move(*phone.place(60, 41))
-    page.wait_for_url("**q=60&k=41*")  # what a pointer is over is selected ...
-    assert not page.is_visible("#unlock")
-    assert page.evaluate("history.length") == entries  # ... and is no step that "back" undoes
-    page.mouse.click(*phone.place(61, 42))
-    page.mouse.move(*phone.place(64, 44))
-    page.wait_for_url("**q=61&k=42&*lock=1*")
-    page.go_back()
-    page.wait_for_url("**q=60&k=41*")
-    page.mouse.move(*phone.place(65, 44))
-    page.wait_for_url("**q=65&k=44*")
-    assert "lock=1" not in page.url
-    opened.context.close()
-
-
 @in_browser
 def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme="light")
@@ -282,47 +247,6 @@ def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path
     opened.go()
     assert opened.page.evaluate("window.first") == "dark"
     assert opened.page.get_attribute("#theme", "aria-pressed") == "true"
-    opened.context.close()
-
-
-@pytest.mark.slow
-@in_browser
-def test_long_maps_have_labels_without_overlap_and_links_that_are_in_view(
-    browser: Any, tmp_path: Path
-) -> None:
-    size = {"width": 1180, "height": 860}
-    opened = Opened(browser, tmp_path / "page.html", make_long_explorer(), viewport=size)
-    page, phone = opened.page, Phone(opened)
-    opened.go("#v=map&a=1&q=0&k=0")
-    for width, height in ((1180, 860), (390, 844)):
-        page.set_viewport_size({"width": width, "height": height})
-        for number, zoom in ((0, 1), (0, 6), (1, 1), (1, 30)):
-            place = f"#v=map&a={number}&q=100&k=90&z={zoom}"
-            if zoom > 1:
-                opened.go(place)
-                x, y = phone.place(100, 90)
-                assert 0 < x < width
-                assert 0 < y < height
-            else:
-                opened.show(place)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            layout = phone.layout()
-            labels = layout["labels"]
-            chosen = {each["axis"]: each["index"] for each in labels if each["isSelected"]}
-            assert chosen == {"row": 100, "column": 90}
-            assert len(labels) >= 12
-            boxes = [(b["x"], b["y"], b["x"] + b["width"], b["y"] + b["height"]) for b in labels]
-            for i, (left, top, right, bottom) in enumerate(boxes):
-                assert left >= 0
-                assert top >= 0
-                assert not any(
-                    left < c and right > a and top < d and bottom > b for a, b, c, d in boxes[:i]
-                )
-            if width == 1180 and number == 0:
-                assert page.evaluate("document.documentElement.scrollHeight") <= 2 * height
-            top, right = int(layout["top"]), int(layout["left"] + layout["plotWidth"])
-            corner = opened.picture("map")[top + 3 : top + 27, right - 27 : right - 3]  # masked
-            assert corner.std(axis=(0, 1)).max() > 5
     opened.context.close()
 
 

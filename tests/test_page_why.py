@@ -11,19 +11,6 @@ from tests.page import make_explorer_with_arithmetic as make_explorer
 QUANTUM = 1 / 4095 + 5e-5  # of the page, and of a percentage with two digits
 
 
-CHOOSE_ALL = """() => {
-    const text = id => document.getElementById(id).textContent, found = [];
-    const keys = [...document.querySelectorAll("#why tbody button")].map(each => each.dataset.key);
-    for (const key of keys) {
-        const button = document.querySelector(`#why [data-key="${key}"]`);
-        if (button === null) continue;  // listed only while it was selected
-        button.click();
-        found.push([key, text("why-weight"), text("why-stored")]);
-    }
-    return found;
-}"""
-
-
 @pytest.fixture(scope="module")
 def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     file = tmp_path_factory.mktemp("why") / "page.html"
@@ -55,10 +42,6 @@ def go(page: Opened, number: int, layer: int, head: int, row: int, column: int) 
 
 def number(text: str) -> float:
     return float(text.replace("\u2212", "-").replace("\u00a0", " ").removesuffix(" %"))
-
-
-def result(page: Opened, step: str) -> str:
-    return str(page.page.inner_text(f"#why-{step}-step .result strong"))
 
 
 def weight(page: Opened, selector: str = "#why-weight") -> float:

@@ -224,23 +224,6 @@ def test_padded_prompts_give_the_logits_of_full_passes(
 
 
 @every_model
-@torch.no_grad()
-def test_rows_may_be_reordered_repeated_and_removed(positions: str) -> None:
-    model, lengths = build(positions, dtype=torch.float64), [5, 2, 0, 3]
-    tokens = torch.randint(V, (4, 5))
-    steps = model.steps()
-    steps.prefill(tokens, lengths=lengths)
-    texts = [tokens[row, 5 - length :] for row, length in enumerate(lengths)]
-    for rows in ([2, 0, 3, 1], [0, 0, 1, 3, 3, 2], [5, 1], [0], [0, 0]):
-        steps.reorder(torch.tensor(rows))
-        new = torch.randint(V, (len(rows),))
-        texts = [torch.cat((texts[row], new[i, None])) for i, row in enumerate(rows)]
-        logits = steps.step(new)
-        for row, text in enumerate(texts):
-            torch.testing.assert_close(logits[row], model(text[None])[0, -1], rtol=0, atol=1e-11)
-
-
-@every_model
 @pytest.mark.parametrize("prepared", [False, True])
 @torch.no_grad()
 def test_replaced_prefixes_continue_as_if_alone_and_the_others_as_before(

@@ -161,12 +161,6 @@ def the_causal_mask_is_missing() -> Sound:
     return Sound(OurEncoder(), TOKENS, "causal", {"causal": True, "padding_id": 0})
 
 
-@broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
-def the_causal_mask_is_shifted() -> Sound:
-    model = Wrapped(build_encoder(**SIZES), mask=causal_mask(7)[1:, :6])
-    return Sound(model, torch.randn(2, 6, D), "causal")
-
-
 class Wrapped(nn.Module):
     """A module with fixed options."""
 
@@ -199,7 +193,6 @@ def the_target_has_no_causal_mask() -> Sound:
 
 
 ORDER = "outputs depend on the tokens of {}, and not on their order"
-PAIRS = {"source": SOURCE, "target": TOKENS}
 
 
 @broken("order", ORDER.format("tokens"))
@@ -209,12 +202,6 @@ def an_encoder_has_no_positions() -> Sound:
             return self.stack(self.embedding(tokens), mask=self.hides(real))
 
     return Sound(Model(), MASKED, "encoder")
-
-
-@broken("order", ORDER.format("tokens"))
-def a_decoder_of_one_layer_has_no_positions() -> Sound:
-    model = OurLanguageModel(num_layers=1)  # in two, the causal mask alone orders the tokens
-    return Sound(model, FULL, "causal", {"causal": True})
 
 
 @broken("order", ORDER.format("source"))
@@ -257,16 +244,6 @@ def torch_s_mask_is_inverted_by_the_caller() -> Sound:
     return Sound(model, example, "unknown")
 
 
-@broken("padding", "with its padding (tokens), by")
-def the_mask_made_from_ids_is_inverted() -> Sound:
-    class Model(OurEncoder):
-        def forward(self, tokens: Tensor) -> Tensor:
-            x = self.positions(self.embedding(tokens))
-            return self.encoder(x, mask=~padding_mask(tokens))
-
-    return Sound(Model(), TOKENS, "position-wise", {"padding_id": 0})
-
-
 @broken("padding", "with the content of its padding (tokens), by")
 def the_mask_is_ignored() -> Sound:
     class Model(Masked):
@@ -274,16 +251,6 @@ def the_mask_is_ignored() -> Sound:
             return None
 
     return Sound(Model(), MASKED, "encoder")
-
-
-@broken("padding", "with its padding (tokens), by")
-def the_wrong_id_is_masked() -> Sound:
-    class Model(OurEncoder):
-        def forward(self, tokens: Tensor) -> Tensor:
-            x = self.positions(self.embedding(tokens))
-            return self.encoder(x, mask=padding_mask(tokens, padding_id=1))
-
-    return Sound(Model(), TOKENS, "encoder", {"padding_id": 0})
 
 
 class IgnoresPositions(Masked):

@@ -21,7 +21,7 @@ from tests.examples.tiny_run import SETTINGS
 
 from common import token_files
 from common.errors import UserError
-from common.files import FolderLock, file_hash, write_folder
+from common.files import file_hash, write_folder
 from common.parallel import map_in_order
 from common.run import Run
 from common.text_files import read_lines
@@ -165,21 +165,6 @@ def test_interrupted_writing_leaves_nothing_and_takes_nothing_away(
         assert (contents(folder) if folder.exists() else {}) == before
         assert not [*run.folder.glob(".*")]
         encode(run, config)
-
-
-def test_a_training_that_fails_to_begin_removes_the_folder_it_wrote(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "corpus"
-
-    def begin() -> None:
-        with FolderLock(path.parent) as lock:
-            with lock.write_folder(path) as folder:
-                (folder / "tokens.bin").write_bytes(b"...")
-            assert [file.name for file in path.iterdir()] == ["tokens.bin"]
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        begin()
-    assert not path.parent.exists()
 
 
 KILLED = """

@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import load_file
 from tests.examples.published import (
     Change,
     change_tensors,
@@ -27,10 +26,8 @@ from tests.examples.published import (
 
 from common.errors import UserError
 from pretrained import bert, generate, marian
-from pretrained.bert_model import Bert
 from pretrained.bert_sentences import SentenceEncoder
 from pretrained.loading import find_folder
-from pretrained.pickles import convert
 from pretrained.tokenizer import PublishedTokenizer
 
 TOKENS = (
@@ -112,16 +109,6 @@ def test_the_smaller_maximum_length_is_used(folder: Path, tmp_path: Path) -> Non
         assert len(SentenceEncoder.load(short).tokenizer.encode("the " * 99)) == expected
 
 
-def test_a_converted_pickle_holds_the_same_model(folder: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(folder, tmp_path / "old")
-    tensors = load_file(old / "model.safetensors")
-    (old / "model.safetensors").unlink()
-    torch.save(tensors, old / "pytorch_model.bin")
-    convert(old)
-    expected, found = Bert.load(folder).state_dict(), Bert.load(old).state_dict()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-
-
 def break_link(folder: Path) -> None:
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     (folder / "tokenizer_config.json").symlink_to("lost")
@@ -131,7 +118,6 @@ def only_pickle(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-QUERY = "encoder.layer.1.attention.self.query.weight"
 DAMAGES: list[tuple[Change, str]] = [
     (lose("config.json"), "config.json: No such file"),
     (lose("tokenizer.json"), "tokenizer.json: No such file"),
@@ -297,12 +283,3 @@ def test_every_program_finds_its_packages() -> None:
         cwd=Path(__file__).parent,
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
-
-
-def test_half_precision_weights_are_loaded_as_float32(folder: Path, tmp_path: Path) -> None:
-    half = shutil.copytree(folder, tmp_path / "half")
-    change_tensors(half, lambda tensors: tensors.update({k: v.half() for k, v in tensors.items()}))
-    loaded = Bert.load(half).state_dict()["encoder.layers.1.self_attention.query_projection.weight"]
-    published = load_file(half / "model.safetensors")[QUERY]
-    assert (loaded.dtype, published.dtype) == (torch.float32, torch.float16)
-    assert torch.equal(loaded, published.float())

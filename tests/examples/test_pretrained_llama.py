@@ -25,7 +25,7 @@ from tests.examples.published import (
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
-from common.searches import Beam, Greedy, Sample
+from common.searches import Greedy, Sample
 from pretrained import generate
 from pretrained.generator import TextGenerator
 from pretrained.tokenizer import PublishedTokenizer
@@ -140,19 +140,6 @@ def test_texts_are_encoded_and_decoded_as_by_transformers(folder: Path) -> None:
             before = ours.decode(ids[:cut])
             if "\ufffd" not in before:
                 assert before + ours.decode(ids[cut:], ids[:cut]) == whole
-
-
-def test_the_program_continues_prompts_each_as_if_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompts = ["the cat", "The Transformer reads the text; we've", "東京の犬は", "", "it"]
-    generator = TextGenerator.load(folder)
-    for search in (Greedy(), Sample(2.0, 50, 0.9, 4, n_best=2), Beam(3, 0.5)):
-        alone = [generator.generate([each], length=12, search=search)[0] for each in prompts]
-        assert generator.generate(prompts, length=12, search=search) == alone
-    (((first,), *_)) = [generator.generate([prompts[0]], length=12, search=Greedy())[0]]
-    assert generate.main([str(folder), "the cat", "--length", "12"]) == 0
-    assert capsys.readouterr().out == f"the cat{first}\n"
 
 
 def test_a_text_ends_at_any_of_the_end_tokens(folder: Path, tmp_path: Path) -> None:

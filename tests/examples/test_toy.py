@@ -83,28 +83,6 @@ def test_held_out_combinations_never_occur_in_training() -> None:
             assert not any(one in japanese and other in japanese for one, other in HELD_OUT)
 
 
-@pytest.mark.parametrize(
-    "phrase",
-    [
-        r"white dogs?\b", r"black cats?\b", r"red bicycles?\b", r"blue shirts?\b",
-        r"old cameras?\b", r"small box(es)?\b", r"difficult songs?\b", r"new magazines?\b",
-        r"young doctors?\b", r"sweet oranges?\b",
-        r"three (\w+ )?cats", r"two (\w+ )?magazines", r"four (\w+ )?pictures",
-        r"five (\w+ )?students", r"two (\w+ )?pens\b", r"six (\w+ )?photos",
-        r"two (\w+ )?computers", r"three (\w+ )?pencils", r"six (\w+ )?dogs",
-        r"five (\w+ )?apples",
-        r"\b(read|reads|reading) .*letter", r"\b(drink|drinks|drank|drinking) .*milk",
-        r"\b(buy|buys|bought|buying) .*bread", r"\b(ride|rides|rode|riding) the train",
-        r"\b(wash|washes|washed|washing) .*plate", r"\b(close|closes|closed|closing) .*door",
-        r"\blook(s|ed|ing)? for .*key", r"\b(eat|eats|ate|eating) .*sushi",
-        r"\b(speak|speaks|spoke|speaking) .*French", r"\b(lend|lent|lending) .*umbrella",
-    ],
-)  # fmt: skip
-def test_what_training_never_says_in_japanese_it_never_says_in_english(phrase: str) -> None:
-    assert not any(re.search(phrase, english) for _, english in corpus()["train"])
-    assert any(re.search(phrase, english) for _, english in corpus()["test"])
-
-
 def test_a_third_of_the_test_set_joins_held_out_words() -> None:
     novel = [japanese for japanese, _ in corpus()["test"] if toy.joined(japanese)]
     assert len(novel) == 333

@@ -19,7 +19,6 @@ from translation.batches import make_batches
 from translation.examples import Example
 from translation.run import load_translator
 from translation.training import TranslationTraining
-from translation.transformer import Transformer
 
 
 def fingerprint(training: TranslationTraining) -> str:
@@ -190,15 +189,6 @@ def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path
     for other, _ in others:
         assert all(map(torch.equal, other, weights))
     assert len({tuple(numbers.tolist()) for numbers in (drawn, *(each for _, each in others))}) == 3
-
-
-def test_tied_embeddings_are_still_tied_after_a_resume(
-    tmp_path: Path, trained: TranslationTraining
-) -> None:
-    config, model, _, _ = load_translator(trained.run, torch.device("cpu"))
-    assert config.tie_embeddings
-    assert isinstance(model, Transformer)
-    assert model.output.weight is model.target_embedding.weight
 
 
 def test_processes_that_find_different_checkpoints_are_stopped(
