@@ -372,8 +372,9 @@ def test_a_training_sequence_is_a_piece_of_a_document() -> None:
 
 def test_training_changes_no_learned_encoding_of_a_later_position() -> None:
     positions, attention = extrapolation.learned(8)
+    assert positions is not None
     before = positions.weight.detach().clone()
-    model = extrapolation.LanguageModel(positions, attention, num_layers=1, d_model=8)
+    model = extrapolation.build_model((positions, attention), num_layers=1, d_model=8)
     extrapolation.train(model, updates=2, seed=0)
     changed = (positions.weight != before).any(dim=1)
     assert changed.tolist() == [n < extrapolation.LENGTH for n in range(len(changed))]

@@ -51,6 +51,7 @@ from experiment import Experiment, new_parser, run_single_threaded
 from text.stories import COLOURS, THINGS
 from transformer_blocks import (
     ALiBi,
+    LanguageModel,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
@@ -128,79 +129,61 @@ def ideal_perplexity(documents: Sequence[Sequence[Word]], length: int) -> float:
     return math.exp(mean(losses))
 
 
-class LanguageModel(nn.Module):
-    """A decoder-only Transformer with one kind of positions.
-
-    Args:
-        positions: What is added to the embeddings.
-        attention: Function without arguments that makes the attention of one layer.
-        num_layers: Number of layers.
-        d_model: Size of the hidden vectors.
-    """
-
-    def __init__(
-        self,
-        positions: nn.Module,
-        attention: Callable[[], MultiHeadAttention],
-        *,
-        num_layers: int,
-        d_model: int,
-    ) -> None:
-        super().__init__()
-        self.embedding, self.positions = TokenEmbedding(len(VOCABULARY), d_model), positions
-        self.decoder = build_encoder(
-            num_layers=num_layers,
-            d_model=d_model,
-            d_ff=4 * d_model,
-            dropout=0.0,
-            residual=PreNorm,
-            attention=attention,
-        )
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the logits of every next token: (B, L) to (B, L, V)."""
-        x = self.decoder(self.positions(self.embedding(tokens)), causal=True)
-        return x @ self.embedding.weight.T
+Kind = tuple[nn.Module | None, Callable[[], MultiHeadAttention]]
+"""What is added to the embeddings, and what makes the attention of one layer."""
 
 
-def sinusoidal(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def build_model(kind: Kind, *, num_layers: int, d_model: int) -> LanguageModel:
+    """Build a decoder-only Transformer with one kind of positions."""
+    positions, attention = kind
+    embedding = TokenEmbedding(len(VOCABULARY), d_model)
+    decoder = build_encoder(
+        num_layers=num_layers,
+        d_model=d_model,
+        d_ff=4 * d_model,
+        dropout=0.0,
+        residual=PreNorm,
+        attention=attention,
+    )
+    return LanguageModel(embedding, decoder, positions=positions)
+
+
+def sinusoidal(d_model: int) -> Kind:
     """Add the paper's sinusoids."""
     positions = SinusoidalPositionalEncoding(d_model, max_length=max(LENGTHS))
     return positions, partial(MultiHeadAttention, d_model, HEADS)
 
 
-def learned(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def learned(d_model: int) -> Kind:
     """Add learned vectors; those of later positions stay as they were initialised."""
     positions = LearnedPositionalEncoding(d_model, max_length=max(LENGTHS))
     return positions, partial(MultiHeadAttention, d_model, HEADS)
 
 
-def rotary(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def rotary(d_model: int) -> Kind:
     """Rotate queries and keys."""
     transforms = [RotaryPositionalEncoding(d_model // HEADS)]
-    return nn.Identity(), partial(MultiHeadAttention, d_model, HEADS, transforms=transforms)
+    return None, partial(MultiHeadAttention, d_model, HEADS, transforms=transforms)
 
 
-def alibi(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def alibi(d_model: int) -> Kind:
     """Subtract the distance from the scores."""
-    return nn.Identity(), partial(
-        MultiHeadAttention, d_model, HEADS, attention_function=ALiBi(HEADS)
-    )
+    return None, partial(MultiHeadAttention, d_model, HEADS, attention_function=ALiBi(HEADS))
 
 
-def relative_bias(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def relative_bias(d_model: int) -> Kind:
     """Add a learned bias, whose maximum distance is a quarter of the length, as in T5."""
 
     def attention() -> MultiHeadAttention:
         bias = RelativeBias(HEADS, num_buckets=16, max_distance=LENGTH // 4, bidirectional=False)
         return MultiHeadAttention(d_model, HEADS, attention_function=bias)
 
-    return nn.Identity(), attention
+    return None, attention
 
 
-def no_positions(d_model: int) -> tuple[nn.Module, Callable[[], MultiHeadAttention]]:
+def no_positions(d_model: int) -> Kind:
     """Leave the order of the tokens to the causal mask."""
-    return nn.Identity(), partial(MultiHeadAttention, d_model, HEADS)
+    return None, partial(MultiHeadAttention, d_model, HEADS)
 
 
 KINDS = {
@@ -225,7 +208,7 @@ def make_batch(rng: Random) -> Tensor:
     return to_ids(documents).unfold(1, LENGTH + 1, LENGTH).flatten(0, 1)
 
 
-def train(model: nn.Module, *, updates: int, seed: int) -> float:
+def train(model: LanguageModel, *, updates: int, seed: int) -> float:
     """Train with new text for each update; return the mean loss of the last tenth."""
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE, betas=(0.9, 0.98))
     rng, losses = Random(seed), []
@@ -234,8 +217,7 @@ def train(model: nn.Module, *, updates: int, seed: int) -> float:
         for group in optimizer.param_groups:
             group["lr"] = rate
         tokens = make_batch(rng)
-        logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss = model.loss(tokens)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -244,7 +226,7 @@ def train(model: nn.Module, *, updates: int, seed: int) -> float:
 
 
 @torch.no_grad()
-def perplexity(model: nn.Module, tokens: Tensor, length: int) -> float:
+def perplexity(model: LanguageModel, tokens: Tensor, length: int) -> float:
     """Compute the perplexity of the last tokens of documents, given sequences of ``length``."""
     losses = []
     for part in tokens[:, -length - 1 :].split(32):
@@ -273,9 +255,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = []
         for seed in options.seeds:
             torch.manual_seed(seed)
-            positions, attention = KINDS[name](options.d_model)
             sizes = {"num_layers": options.layers, "d_model": options.d_model}
-            model = LanguageModel(positions, attention, **sizes)
+            model = build_model(KINDS[name](options.d_model), **sizes)
             loss = train(model, updates=options.updates, seed=seed)
             found = [perplexity(model, tokens, length) for length in LENGTHS]
             runs.append({"seed": seed, "training_perplexity": math.exp(loss), "perplexity": found})

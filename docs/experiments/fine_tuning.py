@@ -67,8 +67,7 @@ def train(model: Reverser, pairs: Pairs, *, updates: int, rate: float, seed: int
     for _ in range(updates):
         rows = torch.randint(len(pairs[0]), (BATCH,), generator=generator)
         source, target = (each[rows] for each in pairs)
-        logits = model(source, target[:, :-1]).flatten(0, 1)
-        loss = F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PAD)
+        loss = model.loss(source, target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

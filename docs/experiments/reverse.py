@@ -32,22 +32,20 @@ sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from common.options import Number
 from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import (
-    EncoderDecoder,
+    Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_decoder,
     build_encoder,
     greedy_search,
-    padding_mask,
     record_attention,
 )
-from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import ablate
 
 COMMAND = "python docs/experiments/reverse.py"
 PAD, BOS, EOS, SYMBOLS = 0, 1, 2, 10  # ids 3 to 12 are the symbols
 SHORTEST, LONGEST = 4, 10
-CROSS = "blocks.decoder.layers.0.cross_attention"
+CROSS = "decoder.layers.0.cross_attention"
 
 
 def make_batch(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -62,7 +60,7 @@ def make_batch(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return source, target.scatter(1, lengths + 1, EOS)
 
 
-class Reverser(nn.Module):
+class Reverser(Seq2Seq):
     """An encoder-decoder with one layer on each side, and one head in the cross-attention.
 
     Args:
@@ -71,7 +69,6 @@ class Reverser(nn.Module):
     """
 
     def __init__(self, d_model: int = 64, *, crosses: bool = True) -> None:
-        super().__init__()
         sizes: dict[str, Any] = {
             "num_layers": 1,
             "d_model": d_model,
@@ -79,39 +76,26 @@ class Reverser(nn.Module):
             "d_ff": 2 * d_model,
             "dropout": 0.0,
         }
-        self.crosses = crosses
-        self.embedding = TokenEmbedding(3 + SYMBOLS, d_model)
-        self.positions = SinusoidalPositionalEncoding(d_model)
-        self.blocks = EncoderDecoder(build_encoder(**sizes), build_decoder(**sizes))
-        self.output = nn.Linear(d_model, 3 + SYMBOLS)
-
-    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """Embed tokens and add their positions."""
-        return self.positions(self.embedding(tokens), offset=offset)
-
-    def masks(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the masks of the source for the encoder and for the cross-attention."""
-        mask = padding_mask(source)
-        return mask, mask if self.crosses else torch.ones_like(mask)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Compute the logits with teacher forcing: (B, S) and (B, L) to (B, L, V)."""
-        mask, memory_mask = self.masks(source)
-        hidden = self.blocks(
-            *(self.embed(source), self.embed(target)), source_mask=mask, memory_mask=memory_mask
+        embedding = TokenEmbedding(3 + SYMBOLS, d_model)
+        super().__init__(
+            *(embedding, embedding, build_encoder(**sizes), build_decoder(**sizes)),
+            positions=SinusoidalPositionalEncoding(d_model),
+            output=nn.Linear(d_model, 3 + SYMBOLS),
+            padding_id=PAD,
+            begin_id=BOS,
         )
-        return self.output(hidden)
+        self.crosses = crosses
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode the source; the second tensor is the mask of the cross-attention."""
+        memory, mask = super().encode(source)
+        return memory, mask if self.crosses else torch.ones_like(mask)
 
     @torch.no_grad()
     def decode(self, source: Tensor) -> Tensor:
         """Decode greedily, LONGEST + 1 tokens: (B, S) to (B, LONGEST + 1), padded with PAD."""
-        mask, memory_mask = self.masks(source)
-        memory = self.blocks.encoder(self.embed(source), mask=mask)
-        decoder = self.blocks.decoder
-        cache = decoder.new_cache(memory, memory_mask=memory_mask)
-        model = IncrementalDecoder(decoder, cache, embed=self.embed, output=self.output)
         start = torch.full((len(source),), BOS)
-        found = greedy_search(model, start, end_id=EOS, max_length=LONGEST + 1)
+        found = greedy_search(self.begin(source), start, end_id=EOS, max_length=LONGEST + 1)
         rows = [[*each.tokens, EOS] if each.finished else each.tokens for each in found]
         return torch.tensor([row + [PAD] * (LONGEST + 1 - len(row)) for row in rows])
 
@@ -146,9 +130,7 @@ def train(model: Reverser, *, updates: int, rate: float, seed: int, every: int) 
                 curves[key].append(value)
             print(f"seed {seed}, update {update}: {curves['exact_match'][-1]:.3f}", flush=True)
         source, target = make_batch(64, generator)
-        right = target[:, 1:].flatten()
-        logits = model.train()(source, target[:, :-1]).flatten(0, 1)
-        loss = F.cross_entropy(logits, right, ignore_index=PAD)
+        loss = model.train().loss(source, target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
