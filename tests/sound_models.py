@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     ALiBi,
-    EncoderDecoder,
     GroupedQueryAttention,
+    LanguageModel,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     RotaryPositionalEncoding,
+    Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     build_decoder,
@@ -71,33 +72,24 @@ class OurEncoder(nn.Module):
         return mean_pool(x, mask=mask) if self.pooled else x
 
 
-class OurLanguageModel(nn.Module):
-    """A decoder-only model with positions of any kind."""
-
-    def __init__(self, positions: Any = None, attention: Any = None, **sizes: Any) -> None:
-        super().__init__()
-        self.embedding = TokenEmbedding(VOCABULARY, D)
-        self.positions = positions
-        self.stack = build_encoder(**SIZES | sizes, attention=attention)
-
-    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        x = self.embedding(tokens)
-        return x if self.positions is None else self.positions(x, offset=offset)
-
-    def output(self, x: Tensor) -> Tensor:
-        return x @ self.embedding.weight.T
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.output(self.stack(self.embed(tokens), causal=True))
-
-    def steps(self) -> IncrementalDecoder:
-        cache = self.stack.new_cache()
-        return IncrementalDecoder(self.stack, cache, embed=self.embed, output=self.output)
+def decoder_only(
+    positions: nn.Module | None = None,
+    attention: Any = None,
+    *,
+    kind: type[LanguageModel] = LanguageModel,
+) -> LanguageModel:
+    """Build a language model with positions of any kind."""
+    stack = build_encoder(**SIZES, attention=attention)
+    return kind(TokenEmbedding(VOCABULARY, D), stack, positions=positions)
 
 
-def language_model(model: OurLanguageModel, **options: Any) -> Sound:
+def language_model(model: LanguageModel) -> Sound:
+    def steps() -> IncrementalDecoder:
+        cache = model.decoder.new_cache()
+        return IncrementalDecoder(model.decoder, cache, embed=model.embed, output=model.output)
+
     tokens = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 3, 8, 7, 5, 11]])
-    return Sound(model, tokens, "causal", {"new_step_model": model.steps} | options)
+    return Sound(model, tokens, "causal", {"new_step_model": steps})
 
 
 @sound
@@ -135,12 +127,12 @@ def our_decoder_stack() -> Sound:
 
 @sound
 def our_language_model_sinusoidal() -> Sound:
-    return language_model(OurLanguageModel(SinusoidalPositionalEncoding(D)))
+    return language_model(decoder_only(SinusoidalPositionalEncoding(D)))
 
 
 @sound
 def our_language_model_learned() -> Sound:
-    return language_model(OurLanguageModel(LearnedPositionalEncoding(D, max_length=6)))
+    return language_model(decoder_only(LearnedPositionalEncoding(D, max_length=6)))
 
 
 @sound
@@ -148,7 +140,7 @@ def our_language_model_rotary() -> Sound:
     def attention() -> MultiHeadAttention:
         return MultiHeadAttention(D, H, transforms=[RotaryPositionalEncoding(D // H)])
 
-    return language_model(OurLanguageModel(attention=attention))
+    return language_model(decoder_only(attention=attention))
 
 
 @sound
@@ -156,7 +148,7 @@ def our_language_model_alibi() -> Sound:
     def attention() -> MultiHeadAttention:
         return MultiHeadAttention(D, H, attention_function=ALiBi(H))
 
-    return language_model(OurLanguageModel(attention=attention))
+    return language_model(decoder_only(attention=attention))
 
 
 @sound
@@ -164,43 +156,24 @@ def our_language_model_grouped_query() -> Sound:
     def attention() -> MultiHeadAttention:
         return GroupedQueryAttention(D, H, num_key_value_heads=1)
 
-    model = OurLanguageModel(SinusoidalPositionalEncoding(D), attention=attention)
+    model = decoder_only(SinusoidalPositionalEncoding(D), attention=attention)
     return language_model(model)
 
 
-class OurTranslator(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = TokenEmbedding(VOCABULARY, D)
-        self.positions = SinusoidalPositionalEncoding(D)
-        self.blocks = EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES))
-
-    def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        return self.positions(self.embedding(tokens), offset=offset)
-
-    def output(self, x: Tensor) -> Tensor:
-        return x @ self.embedding.weight.T
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        mask = padding_mask(source)
-        return self.output(self.blocks(self.embed(source), self.embed(target), source_mask=mask))
-
-    def steps(self, source: Tensor) -> IncrementalDecoder:
-        mask = padding_mask(source)
-        with torch.no_grad():
-            memory = self.blocks.encoder(self.embed(source), mask=mask)
-            cache = self.blocks.decoder.new_cache(memory, memory_mask=mask)
-        return IncrementalDecoder(self.blocks.decoder, cache, embed=self.embed, output=self.output)
+def translator(kind: type[Seq2Seq] = Seq2Seq) -> Seq2Seq:
+    embedding = TokenEmbedding(VOCABULARY, D)
+    stacks = build_encoder(**SIZES), build_decoder(**SIZES)
+    return kind(embedding, embedding, *stacks, positions=SinusoidalPositionalEncoding(D))
 
 
 @sound
 def our_encoder_decoder() -> Sound:
-    model = OurTranslator()
+    model = translator()
     return Sound(
         model,
         (SOURCE, TOKENS),
         "encoder-decoder",
-        {"padding_id": 0, "new_step_model": lambda: model.steps(SOURCE)},
+        {"padding_id": 0, "new_step_model": lambda: model.begin(SOURCE)},
     )
 
 

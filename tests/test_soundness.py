@@ -22,22 +22,23 @@ from tests.sound_models import (
     D,
     H,
     OurEncoder,
-    OurLanguageModel,
-    OurTranslator,
     Sound,
+    decoder_only,
     initialised,
+    translator,
 )
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    LanguageModel,
     MultiHeadAttention,
+    Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     beam_search,
     build_encoder,
     causal_mask,
     greedy_search,
-    padding_mask,
 )
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import (
@@ -206,13 +207,12 @@ def an_encoder_has_no_positions() -> Sound:
 
 @broken("order", ORDER.format("source"))
 def the_source_has_no_positions() -> Sound:
-    class Model(OurTranslator):
-        def forward(self, source: Tensor, target: Tensor) -> Tensor:
-            mask, x = padding_mask(source), self.embedding(source)
-            return self.output(self.blocks(x, self.embed(target), source_mask=mask))
+    class Model(Seq2Seq):
+        def embed_source(self, source: Tensor) -> Tensor:
+            return self.source_embedding(source)
 
     example = {"source": SOURCE, "target": TOKENS}
-    return Sound(Model(), example, "encoder-decoder", {"padding_id": 0})
+    return Sound(translator(Model), example, "encoder-decoder", {"padding_id": 0})
 
 
 @pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
@@ -294,16 +294,16 @@ def the_batch_dimension_is_squeezed() -> Sound:
 class Steps(IncrementalDecoder):
     """Decoding steps with a fault."""
 
-    def __init__(self, model: OurLanguageModel, *, offset: int = 0) -> None:
+    def __init__(self, model: LanguageModel, *, offset: int = 0) -> None:
         def embed(tokens: Tensor, position: int) -> Tensor:
             return model.embed(tokens, position + offset)
 
-        super().__init__(model.stack, model.stack.new_cache(), embed=embed, output=model.output)
+        super().__init__(model.decoder, model.decoder.new_cache(), embed=embed, output=model.output)
 
 
 @broken("cache", "step 0 of row 0 differs")
 def cached_positions_are_shifted() -> Sound:
-    model = OurLanguageModel(SinusoidalPositionalEncoding(D))
+    model = decoder_only(SinusoidalPositionalEncoding(D))
     options = {"new_step_model": lambda: Steps(model, offset=1)}
     return Sound(model, FULL, "causal", options)
 
@@ -367,11 +367,11 @@ def positions_are_counted_on_the_cpu() -> Sound:
 
 @broken("causality", "of row 0 changes if its last token is left out, by")
 def outputs_depend_on_the_number_of_tokens() -> Sound:
-    class Model(OurLanguageModel):
-        def output(self, x: Tensor) -> Tensor:
-            return super().output(x) / x.shape[1]
+    class Model(LanguageModel):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) / tokens.shape[1]
 
-    model = Model(SinusoidalPositionalEncoding(D))
+    model = decoder_only(SinusoidalPositionalEncoding(D), kind=Model)
     return Sound(model, FULL, "causal")
 
 
@@ -656,7 +656,7 @@ def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
 # Decoding
 
 
-STEP_MODEL = OurLanguageModel(SinusoidalPositionalEncoding(D)).eval()
+STEP_MODEL = decoder_only(SinusoidalPositionalEncoding(D)).eval()
 
 
 def of_all_but_the_last(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -670,7 +670,7 @@ def with_dropout(tokens: Tensor) -> tuple[Tensor, Tensor]:
 def of_masked_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
     chosen = torch.tensor([False, True, True, False, True, False])
     x = STEP_MODEL.embed(tokens.masked_fill(chosen, 11))
-    return STEP_MODEL.output(STEP_MODEL.stack(x)), tokens.masked_fill(~chosen, -100)
+    return STEP_MODEL.output(STEP_MODEL.decoder(x)), tokens.masked_fill(~chosen, -100)
 
 
 def not_shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -687,7 +687,7 @@ def shifted_twice(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def without_a_causal_mask(tokens: Tensor) -> tuple[Tensor, Tensor]:
     x = STEP_MODEL.embed(tokens[:, :-1])
-    return STEP_MODEL.output(STEP_MODEL.stack(x)), tokens[:, 1:]
+    return STEP_MODEL.output(STEP_MODEL.decoder(x)), tokens[:, 1:]
 
 
 def of_other_labels(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -774,5 +774,5 @@ def test_equivalence_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_translator_without_steps_is_not_tried() -> None:
-    soundness = check_soundness(OurTranslator(), (SOURCE, TOKENS), padding_id=0)
+    soundness = check_soundness(translator(), (SOURCE, TOKENS), padding_id=0)
     assert soundness.not_tried == ("mask polarity", "padding side", "cache")
