@@ -149,7 +149,7 @@ def test_a_text_ends_at_any_of_the_end_tokens(folder: Path, tmp_path: Path) -> N
 
     def search(*given: Any, end_id: object, **options: Any) -> Any:
         asked.append(end_id)
-        return Greedy()(*given, end_id=end_id, **options)  # type: ignore[arg-type]
+        return Greedy()(*given, end_id=end_id, **options)
 
     TextGenerator.load(copy).generate(["the cat"], length=9, search=search)
     assert asked == [(2, 300)]
