@@ -219,29 +219,26 @@ print(f"{correct} of {len(held_out)} are translated correctly")
 #
 # ## The same, by the library
 #
-# The loop above computes all earlier tokens again for each new one. The
-# library's {func}`~transformer_blocks.greedy_search` keeps their keys and values
-# in a *cache* ([chapter 13](13_choose_words.py)). The tokens are the same.
+# {class}`~transformer_blocks.Seq2Seq` is this model as a class of the library,
+# made of the same parts. The loop above computes all earlier tokens again for each
+# new one. `generate` keeps their keys and values in a *cache*
+# ([chapter 13](13_choose_words.py)). The tokens are the same.
 
 # %% tags=["proof"]
-from transformer_blocks import greedy_search
-from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks import Seq2Seq, greedy_search
 
+library = Seq2Seq(
+    *(model.source_embedding, model.target_embedding),
+    *(model.blocks.encoder, model.blocks.decoder),
+    positions=model.positions,
+    output=model.output,
+    padding_id=len(source_words),  # of no word: nothing is padded
+    begin_id=BOS,
+).eval()
 sources, _ = to_ids(held_out)
-with torch.no_grad():
-    embedded = model.positions(model.source_embedding(sources))
-    memory = model.blocks.encoder(embedded)
-    decoder = model.blocks.decoder
-    steps = IncrementalDecoder(
-        decoder,
-        decoder.new_cache(memory=memory),
-        embed=lambda tokens, offset: model.positions(
-            model.target_embedding(tokens), offset=offset
-        ),
-        output=model.output,
-    )
-    first = torch.full((len(sources),), BOS)
-    found = greedy_search(steps, first, end_id=EOS, max_length=9)
+found = library.generate(
+    sources.tolist(), greedy_search, end_id=EOS, max_length=9
+)
 for ids, generation in zip(sources, found):
     ours_alone = translate(model, ids[None])
     assert ours_alone[1:-1] == list(generation.tokens)
