@@ -18,9 +18,7 @@ from transformer_blocks import (
     MultiHeadAttention,
     PreNorm,
     RelativeBias,
-    build_encoder,
 )
-from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import check_causal
 from transformer_blocks.interop import load_weights
 
@@ -192,28 +190,6 @@ def test_a_shared_table_is_loaded_copied_and_stays_shared(assign: bool) -> None:
     for each in models:
         assert len({id(layer.self_attention.attention_function) for layer in each.layers}) == 1
         assert torch.equal(each(x), stack(x))
-
-
-@torch.no_grad()
-def test_cached_steps_of_a_shared_table_equal_one_full_pass() -> None:
-    stack = stack_with_one_table(with_large_biases(4, **SIZES, bidirectional=False))
-    x = torch.randn(2, 12, 16, dtype=torch.float64)
-    expected = stack(x, causal=True)
-    for model in (stack, prepare(stack)):
-        cache = model.new_cache()
-        steps = [model(part, causal=True, cache=cache) for part in x.split([3, 1, 1, 7], dim=1)]
-        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
-
-
-def test_a_builder_refuses_a_shared_table() -> None:
-    table = RelativeBias(2)
-    with pytest.raises(ValueError, match="factories must make a new module at each call"):
-        build_encoder(
-            num_layers=2,
-            d_model=8,
-            d_ff=12,
-            attention=lambda: MultiHeadAttention(8, 2, attention_function=table),
-        )
 
 
 def test_sizes_without_a_bucket_for_every_distance_are_refused() -> None:

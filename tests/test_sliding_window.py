@@ -143,12 +143,5 @@ def test_compiled_code_of_any_length_computes_the_same() -> None:
             torch.testing.assert_close(compiled(x, keys, keys), attention(x, keys, keys))
 
 
-@pytest.mark.slow
-def test_compiled_code_computes_the_same() -> None:
-    attention, x = SlidingWindowAttention(5), torch.randn(1, 2, 300, 8)
-    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, x, x, causal=True), attention(x, x, x, causal=True))
-
-
 def test_it_shows_its_window() -> None:
     assert repr(SlidingWindowAttention(5)) == "SlidingWindowAttention(window=5)"

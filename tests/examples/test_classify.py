@@ -17,7 +17,7 @@ import classify
 from classification import commands as classify_commands
 from classification import reviews as reviews_module
 from classification.data import Data, best_of_counts, load_data, read_reviews
-from classification.learning import Classification, Config, confusion, predict
+from classification.learning import Classification, Config, predict
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review, family, toy_reviews
 from common.errors import UserError
@@ -131,15 +131,6 @@ def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
     assert sorted(read[0]) == sorted(read[1]) == list(range(30))
     assert read[0] != read[1]
     assert task.batches(0) == epochs[0]  # whatever was read in between
-
-
-def test_the_confusion_table_counts_every_text_once() -> None:
-    right, guessed = torch.randint(3, (50,)), torch.randint(3, (50,))
-    counts = confusion(right, guessed, 3)
-    for row in range(3):
-        for column in range(3):
-            wanted = ((right == row) & (guessed == column)).sum()
-            assert counts[row, column] == wanted
 
 
 @pytest.mark.usefixtures("pictures")

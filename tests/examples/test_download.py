@@ -1,6 +1,5 @@
 import gc
 import hashlib
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -125,16 +124,6 @@ def test_a_missing_page_says_what_to_do(server: Server, tmp_path: Path) -> None:
     )
 
 
-def test_a_refused_connection_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(UserError, match=r"Connection refused; run again,.* --data-dir"):
-        fetch(SHA256, tmp_path, base_url=f"http://127.0.0.1:{port}")
-
-
 def test_a_silent_server_is_left_after_a_while(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,11 +192,4 @@ def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -
 def test_verify_names_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "train.ja").mkdir()
     with pytest.raises(UserError, match=r"train\.ja is missing; .* must hold train\.ja, train\.en"):
-        verify(SHA256, tmp_path)
-
-
-def test_verify_names_a_wrong_file_and_both_checksums(tmp_path: Path) -> None:
-    (tmp_path / "train.ja").write_bytes(FILES["train.en"])
-    wrong, right = SHA256["train.en"], SHA256["train.ja"]
-    with pytest.raises(UserError, match=rf"train\.ja has SHA-256 {wrong}, expected {right}"):
         verify(SHA256, tmp_path)

@@ -1,12 +1,10 @@
 """An update is the same, however its batch is cut."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.examples.tiny_run import SETTINGS
 from torch import Tensor
 
@@ -15,7 +13,7 @@ from common.learner import Learner, learning_rate
 from common.tokenizer import PAD
 from translation.batches import Batch, collate
 from translation.examples import Example
-from translation.presets import BASE, SMALL, Config
+from translation.presets import BASE, Config
 from translation.training import TranslationLoss, compute_hidden
 
 SENTENCES = [
@@ -25,20 +23,6 @@ SENTENCES = [
     Example([4, 5], [4, 5, 6]),
     Example([8], []),
 ]
-
-
-def test_the_loss_of_real_tokens_equals_that_of_the_whole_batch_without_padding() -> None:
-    model = SETTINGS.build(20, 20).eval()
-    batch = collate(SENTENCES)
-    expected = F.cross_entropy(
-        model(batch.source, batch.target).flatten(0, 1),
-        batch.next_token.flatten(),
-        ignore_index=PAD,
-        label_smoothing=0.1,
-        reduction="sum",
-    )
-    assert len(batch.real) == 15
-    torch.testing.assert_close(TranslationLoss(0.1).loss(model, *batch), expected)
 
 
 def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
@@ -78,22 +62,6 @@ def test_the_mean_over_processes_is_the_gradient_of_one(count: int) -> None:
         torch.testing.assert_close(torch.stack(found).mean(0), expected, rtol=0, atol=1e-12)
 
 
-def test_the_gradient_is_that_of_the_mean_loss_per_token() -> None:
-    torch.manual_seed(0)
-    settings = replace(SETTINGS, dropout=0.0)
-    model = settings.build(20, 20).double()
-    batch = collate(SENTENCES)
-    logits = model(batch.source, batch.target).flatten(0, 1)
-    right = batch.next_token.flatten()
-    F.cross_entropy(logits, right, ignore_index=PAD, label_smoothing=0.1).backward()
-    for parameter, found in zip(
-        model.parameters(), gradients([SENTENCES], Processes()), strict=True
-    ):
-        assert parameter.grad is not None
-        # Torch spreads the label over padding's share as well: equal, since that is left out here.
-        torch.testing.assert_close(found, parameter.grad, rtol=0, atol=1e-12)
-
-
 @pytest.mark.slow
 def test_compiled_code_gives_the_same_loss() -> None:
     model = replace(SETTINGS, dropout=0.0).build(20, 20).eval()
@@ -111,28 +79,6 @@ def rate(config: Config, step: int, done: float) -> float:
     return learning_rate(step, done, peak_rate=config.peak_rate, **rates)
 
 
-def test_the_rate_rises_to_its_peak_and_falls_to_zero() -> None:
-    assert rate(SMALL, 1, 0.0) == pytest.approx(1.2e-3 / 600)
-    assert rate(SMALL, 600, 0.0) == pytest.approx(1.2e-3)
-    assert rate(SMALL, 6000, 0.5) == pytest.approx(0.6e-3)
-    assert rate(SMALL, 12000, 1.0) == 0.0
-
-
 def test_the_base_preset_follows_the_paper() -> None:
     assert rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
     assert rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
-
-
-def test_the_average_is_young_at_first_and_long_later() -> None:
-    settings = replace(SETTINGS, average=0.9, dropout=0.0)
-    learner = Learner(settings.build(20, 20), TranslationLoss(0.1), average=0.9)
-    weights = [learner.model.output.weight.detach().clone()]
-    for _ in range(3):
-        learner.update([SENTENCES], 1e-2)
-        weights.append(learner.model.output.weight.detach().clone())
-    expected = weights[1]  # the first update begins the average
-    for count, weight in enumerate(weights[2:], start=1):
-        keep = min(0.9, (1 + count) / (10 + count))
-        expected = keep * expected + (1 - keep) * weight
-    torch.testing.assert_close(learner.average.output.weight, expected)
-    assert math.isfinite(float(expected.sum()))

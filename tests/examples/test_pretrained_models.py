@@ -560,27 +560,14 @@ UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
 MESSAGES: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"num_hidden_layers": 1}, "holds tensor 'encoder.layer.1.*', which the model does"),
     ("bert", {"num_hidden_layers": 3}, "lacks tensor 'encoder.layer.2."),
-    ("bert", {"is_decoder": True}, "is_decoder must be False for this program, got True"),
     ("bert", {"num_hidden_layers": 0}, "must be a whole number from 1 to 1024, got 0"),
-    ("bert", {"num_attention_heads": 5}, "must divide the hidden size 12, got 5"),
     ("bert", {"hidden_act": "mish"}, "must be one of relu, .* for this program, got 'mish'"),
     ("bert", {"layer_norm_eps": "0"}, "must be a number from 1e-30 to 1e30, got '0'"),
     ("bert", {"model_type": "gpt2"}, "model_type must be 'bert' for this program, got 'gpt2'"),
-    ("gpt2", {"n_embd": 2**28, "n_inner": None}, "n_inner must be .* got 1073741824"),
-    ("distilbert", {"n_layers": 2}, "lacks tensor 'transformer.layer.1"),
-    ("roberta", {"max_position_embeddings": 2}, "exceed pad_token_id by more than 1, got 2 and 1"),
-    ("marian", {"decoder_layers": 2}, "lacks tensor 'model.decoder.layers.1."),
     ("marian", {"scale_embedding": "LOST"}, "scale_embedding must be True .* got False"),
     ("llama", {"num_key_value_heads": 3}, "must divide num_attention_heads, got 3 and 2"),
-    ("llama", {"head_dim": 7}, "head_dim must be even, got 7"),
-    ("llama", {"mlp_bias": "no"}, "mlp_bias must be true or false, got 'no'"),
     ("llama", {"attention_bias": True}, "lacks tensor '.*bias'"),
     ("llama", {"tie_word_embeddings": True}, "must be equal, but differ"),
-    (
-        "llama",
-        {"hidden_size": 2**28, "num_attention_heads": 2**28, "head_dim": 2**28},
-        "head_dim must be a whole number from 1 to 1, got 268435456",
-    ),
     ("llama", {"layer_types": ["sliding_attention"] * 2}, "'full_attention' for each of the 2"),
     ("llama", {"rope_scaling": LINEAR}, "rope_parameters and rope_scaling must not both be given"),
     (
@@ -593,14 +580,8 @@ MESSAGES: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "default"}},
         "rope_parameters: full_attention must be an object, got None",
     ),
-    ("gemma3_text", {"layer_types": ["x"] * 7}, "'sliding_attention' or 'full_attention' for each"),
     ("t5", {"relative_attention_max_distance": 16}, "less than twice .*_distance, got 32 and 16"),
     ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": "LOST"}, "DenseReluDense.wi"),
-    (
-        "t5",
-        {"d_model": 2**28, "num_heads": 2**28, "d_kv": 2**28},
-        "d_kv must be a whole number from 1 to 1, got 268435456",
-    ),
 ]
 
 

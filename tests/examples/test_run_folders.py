@@ -4,7 +4,6 @@ import errno
 import io
 import json
 import os
-import random
 import re
 import shutil
 import sys
@@ -17,7 +16,7 @@ from typing import Any, TextIO
 
 import pytest
 import torch
-from tests.examples.test_checkpoint import assert_same, snapshot
+from tests.examples.test_checkpoint import snapshot
 from tests.examples.test_classify import order_matters
 from tests.examples.test_translate import one_error_line
 from tests.examples.tiny_run import SETTINGS, begin, make_corpus
@@ -38,7 +37,6 @@ from translation import commands as translate_commands
 from translation import training as translate_training
 from translation.presets import Config
 from translation.run import load_translator
-from translation.training import TranslationTraining
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
 PLANS = {
@@ -352,59 +350,6 @@ def test_every_edited_field_of_a_configuration_is_named(
     load()
 
 
-def state_in_use(run: Run[Config]) -> tuple[object, ...]:
-    config, model, *tokenizers = load_translator(run, torch.device("cpu"))
-    words = [tokenizer.encode("犬が眠る。 The dog runs.") for tokenizer in tokenizers]
-    return config.definition, dict(model.state_dict()), words
-
-
-def state_to_resume(run: Run[Config]) -> tuple[object, ...]:
-    config = run.read_config()
-    training = TranslationTraining(run, config, make_corpus(), device=torch.device("cpu"))
-    assert training.resume()
-    learner = training.learner
-    progress = asdict(training.progress)
-    return (
-        *(asdict(config), dict(learner.model.state_dict()), dict(learner.average.state_dict())),
-        *(learner.optimizer.state_dict(), int(learner.moving.n_averaged)),
-        *(progress, training.metrics, training.random_state),
-    )
-
-
-def flip_bits(run: Run[Config], flips: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Flip single bits of a run's files, each alone; loading must refuse it or not be moved."""
-    files = [path for path in sorted(run.folder.rglob("*")) if path.is_file()]
-    newest, hidden = max(run.checkpoints.iterdir()), run.folder.parent / "newest"
-    clean = {state: state(run) for state in (state_in_use, state_to_resume)}
-    metrics = run.metrics.read_bytes()
-    newest.rename(hidden)
-    before_newest = state_to_resume(run)
-    hidden.rename(newest)
-    run.metrics.write_bytes(metrics)  # which resuming writes anew
-    rng, errors = random.Random(0), list[str]()
-    for number in range(flips):
-        file = files[number % len(files)]
-        content = file.read_bytes()
-        changed = bytearray(content)
-        bit = rng.randrange(8 * len(content))
-        changed[bit // 8] ^= 1 << bit % 8
-        for state, expected in clean.items():
-            file.write_bytes(changed)
-            caplog.clear()
-            try:
-                found = state(run)
-            except UserError as error:
-                errors.append(str(error))
-            else:
-                if "taking the older" in caplog.text:
-                    expected = before_newest
-                assert_same(found, expected)
-            file.write_bytes(content)
-            run.metrics.write_bytes(metrics)
-    assert len(errors) > flips / 2
-    assert all(str(run.folder) in error for error in errors)
-
-
 @pytest.fixture(scope="module")
 def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
@@ -417,12 +362,6 @@ def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny(tmp_path: Path, two_epochs: Path) -> Run[Config]:
     return Run(copy(two_epochs, tmp_path / "run"), Config)
-
-
-def test_a_flipped_bit_is_refused_or_without_effect(
-    tiny: Run[Config], caplog: pytest.LogCaptureFixture
-) -> None:
-    flip_bits(tiny, 25, caplog)
 
 
 @pytest.mark.parametrize(

@@ -116,13 +116,6 @@ def test_the_splits_have_every_image_once_in_the_order_of_the_file() -> None:
     assert set(labels[TEST].tolist()) == set(range(10))
 
 
-def test_neighbours_in_the_file_are_similar_so_that_it_must_not_be_shuffled() -> None:
-    pixels = load_images()[0].flatten(1)
-    distances = torch.cdist(pixels, pixels).fill_diagonal_(torch.inf)
-    gaps = (distances.argmin(1) - torch.arange(len(pixels))).abs()
-    assert (gaps <= 130).float().mean() > 0.5  # of random images, a seventh
-
-
 def test_only_the_vision_transformer_gets_shifted_images() -> None:
     changes = {name: change for name, (_, change, _) in make_models().items()}
     assert changes == {
