@@ -188,23 +188,21 @@ class _Table:
             max(len(name), 6 if name in (place, "train", "valid", "BLEU") else 0) for name in names
         ]
         self.widths[0] = 6 if place == "step" else 5
-        self.header = self._join(names)
+        self.header = "  ".join(self._align(names)).rstrip()
 
     def format(self, row: Mapping[str, Any], *, is_best: bool) -> str:
         """Format a row; the scores of the best one so far are coloured."""
         cells = [f"{row[self.place]:d}", f"{row['train_loss']:.3f}"]
         cells += [_number(name, row[name]) for name in self.figures]
         cells += [f"{row['minutes']:.1f}", "*" if is_best else ""]
-        aligned = [cell.rjust(size) for cell, size in zip(cells, self.widths, strict=True)]
+        aligned = self._align(cells)
         for number, name in enumerate(self.figures, start=2):
             if is_best and name != "validation_loss":
                 aligned[number] = colour(aligned[number], "green", sys.stdout)
         return "  ".join(aligned).rstrip()
 
-    def _join(self, cells: Sequence[str]) -> str:
-        return "  ".join(
-            cell.rjust(size) for cell, size in zip(cells, self.widths, strict=True)
-        ).rstrip()
+    def _align(self, cells: Sequence[str]) -> list[str]:
+        return [cell.rjust(size) for cell, size in zip(cells, self.widths, strict=True)]
 
 
 def cut(text: str, columns: int) -> str:
