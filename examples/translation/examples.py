@@ -7,7 +7,6 @@ Next: ``batches.py`` groups examples of similar length.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, overload
 
@@ -151,22 +150,14 @@ def check_lengths(count: int, pairs: int, max_length: int) -> None:
         log.warning(f"left out {pairs - count:,} of {pairs:,} pairs: {max_length} tokens or longer")
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Encodes the pairs of some lines, in a process of its own."""
+def encode_for_files(
+    source: Tokenizer, target: Tokenizer, max_length: int, dtype: np.dtype[Any], pairs: list[Pair]
+) -> tuple[Tokens, Offsets, bytes]:
+    """Encode the pairs of some lines, in a process of its own.
 
-    source: Tokenizer
-    target: Tokenizer
-    max_length: int
-    dtype: np.dtype[Any]
-
-    def __call__(self, pairs: list[Pair]) -> tuple[Tokens, Offsets, bytes]:
-        """Encode the pairs.
-
-        Returns:
-            The token ids of source, target, source, target ..., the length of each, and the text of
-            which the fingerprint is computed, also of pairs that are too long.
-        """
-        examples = Examples.of(encode_part(pairs, self.source, self.target, self.max_length))
-        tokens = examples.tokens.astype(self.dtype)
-        return tokens, examples.lengths.ravel(), hashed_text(pairs)
+    Returns:
+        The token ids of source, target, source, target ..., the length of each, and the text of
+        which the fingerprint is computed, also of pairs that are too long.
+    """
+    examples = Examples.of(encode_part(pairs, source, target, max_length))
+    return examples.tokens.astype(dtype), examples.lengths.ravel(), hashed_text(pairs)

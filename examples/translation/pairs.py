@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Generic, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from common.errors import UserError
 from common.parallel import cpu_count, map_in_order
@@ -232,8 +233,30 @@ class FilePairs(Collection[Pair]):
         Raises:
             UserError: If a file cannot be read or is not UTF-8, or the files differ in length.
         """
-        reader = _Reader(self.files, self.languages, self.left_out, function)
-        return map_in_order(reader, read_aligned(self.files), workers=workers or cpu_count())
+        parts = read_aligned(self.files)
+        return map_in_order(partial(self._read, function), parts, workers=workers or cpu_count())
+
+    def _read(
+        self, function: Callable[[list[Pair]], Result], lines: Lines
+    ) -> tuple[Result, Counts]:
+        """Decode and clean the lines of a part, and apply a function to the pairs.
+
+        A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out.
+        """
+        pairs, counts = [], Counter(lines=len(lines.sources))
+        both = zip(lines.sources, lines.targets, strict=True)
+        for number, sides in enumerate(both, start=lines.first):
+            source, target = (
+                decode_line(line, where=f"{path}:{number}")
+                for line, path in zip(sides, self.files, strict=True)
+            )
+            if max(len(source), len(target)) > MAX_CHARACTERS:
+                counts["long"] += 1
+            elif not (normalize(source) and normalize(target)):
+                counts["blank"] += 1
+            else:
+                pairs.append(self.languages.clean(source, target))
+        return function([each for each in pairs if each.source not in self.left_out]), counts
 
     def load(self) -> list[Pair]:
         """Read all pairs into memory, and log how many were left out.
@@ -251,35 +274,6 @@ class FilePairs(Collection[Pair]):
     def sample(self, most: int) -> list[Pair]:
         """Return all pairs, or every n-th if there are more than ``most``."""
         return list(islice(self, 0, None, max(1, math.ceil(self.pairs / most))))
-
-
-@dataclass(frozen=True)
-class _Reader(Generic[Result]):
-    """Decodes and cleans the lines of a part, and applies a function to the pairs.
-
-    A pair with a blank side, or a side beyond ``MAX_CHARACTERS``, is left out.
-    """
-
-    files: Files
-    languages: Languages
-    left_out: frozenset[str]
-    function: Callable[[list[Pair]], Result]
-
-    def __call__(self, lines: Lines) -> tuple[Result, Counts]:
-        pairs, counts = [], Counter(lines=len(lines.sources))
-        both = zip(lines.sources, lines.targets, strict=True)
-        for number, sides in enumerate(both, start=lines.first):
-            source, target = (
-                decode_line(line, where=f"{path}:{number}")
-                for line, path in zip(sides, self.files, strict=True)
-            )
-            if max(len(source), len(target)) > MAX_CHARACTERS:
-                counts["long"] += 1
-            elif not (normalize(source) and normalize(target)):
-                counts["blank"] += 1
-            else:
-                pairs.append(self.languages.clean(source, target))
-        return self.function([each for each in pairs if each.source not in self.left_out]), counts
 
 
 def is_tokenised(corpus: str, language: str) -> bool:

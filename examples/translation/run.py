@@ -19,6 +19,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from common.terminal import counted
 from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, load_corpus
-from translation.examples import Encoder, Examples, check_lengths, encode_pairs
+from translation.examples import Examples, check_lengths, encode_for_files, encode_pairs
 from translation.pairs import FilePairs, Files, Languages, Pair
 from translation.presets import Config
 from translation.translator import Translator
@@ -125,8 +126,8 @@ def encode_files(
         TokenWriter(folder, dtype) as written,
         tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
     ):
-        encoder = Encoder(source, target, config.max_length, dtype)
-        for (tokens, lengths, text), counts in train.map(encoder, workers=workers):
+        encode = partial(encode_for_files, source, target, config.max_length, dtype)
+        for (tokens, lengths, text), counts in train.map(encode, workers=workers):
             written.append(tokens, lengths)
             digest.update(text)
             bar.update(counts["lines"])
