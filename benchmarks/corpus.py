@@ -193,7 +193,7 @@ def in_memory(examples: Any) -> Any:
 
 def read(folder: Path, results: Path, *, from_memory: bool) -> None:
     """Make and collate the batches of an epoch."""
-    from translation.batches import collate, make_batches
+    from translation.batches import Batches, collate
 
     training = make_training(folder)
     examples = training.task.train_set
@@ -201,7 +201,7 @@ def read(folder: Path, results: Path, *, from_memory: bool) -> None:
         examples = in_memory(examples)
     started = clock()
     with peak_memory() as peak:
-        batches = make_batches(examples, batch_tokens=BATCH_TOKENS, seed=0, epoch=0)
+        batches = Batches(examples, batch_tokens=BATCH_TOKENS, seed=0, epoch=0)
         first = time.perf_counter() - started[0]
         tokens = sum(
             int(collate(batch).source.ne(0).sum()) + training.task.count(batch) for batch in batches

@@ -35,7 +35,7 @@ from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import MultiHeadAttention
-from translation.batches import Batch, batches_of, collate, make_batches
+from translation.batches import Batch, Batches, batches_of, collate
 from translation.corpus import Corpus, load_corpus
 from translation.decoding import translate
 from translation.examples import Examples, encode_pairs
@@ -211,7 +211,7 @@ class Trial:
     def batches(self, examples: Examples) -> Iterator[tuple[int, Batch]]:
         """Yield batches of about 40 sentences without end, each with the number of its epoch."""
         for epoch in count(1):
-            for batch in make_batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):
+            for batch in Batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):
                 yield epoch, collate(batch)
 
 

@@ -5,7 +5,7 @@ sentences are sorted by the lengths of both sides and divided into batches of ab
 of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
 
 A corpus may be larger than the memory: :class:`~translation.examples.Examples` may be
-memory-mapped, and :func:`make_batches` sorts and shuffles one block of about 262,000 pairs at a
+memory-mapped, and :class:`Batches` sorts and shuffles one block of about 262,000 pairs at a
 time. A block consists of chunks of 1,024 consecutive pairs, which are drawn at random from the
 whole corpus in each epoch; so each page of the disk is read once an epoch, and not once a sentence.
 """
@@ -53,10 +53,13 @@ class Batch(NamedTuple):
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-def make_batches(
-    examples: Iterable[Example], *, batch_tokens: int, seed: int, epoch: int
-) -> "Batches":
-    """Divide examples into batches; the same seed and epoch give the same batches.
+class Batches(Sequence[Examples]):
+    """The batches of an epoch, in random order; together they contain every example once.
+
+    The same seed and epoch give the same batches, which are made one block at a time. The chunks
+    are shuffled, and each ``BLOCK_CHUNKS`` of them are a block, whose examples are sorted and
+    divided into batches, which are shuffled. If there is only one block, its chunks keep their
+    order. In memory are the numbers of all chunks, and the order of one block.
 
     Args:
         examples: The sentences of an epoch.
@@ -64,25 +67,14 @@ def make_batches(
             longer sentence is a batch of its own.
         seed: Seed of the training.
         epoch: Number of the epoch.
-
-    Returns:
-        The batches, in random order; together they contain every example once.
-    """
-    return Batches(Examples.of(examples), batch_tokens=batch_tokens, seed=seed, epoch=epoch)
-
-
-class Batches(Sequence[Examples]):
-    """The batches of an epoch, made one block at a time; see :func:`make_batches`.
-
-    The chunks are shuffled, and each ``BLOCK_CHUNKS`` of them are a block, whose examples are
-    sorted and divided into batches, which are shuffled. If there is only one block, its chunks keep
-    their order. In memory are the numbers of all chunks, and the order of one block.
     """
 
-    def __init__(self, examples: Examples, *, batch_tokens: int, seed: int, epoch: int) -> None:
-        self.examples, self.batch_tokens = examples, batch_tokens
+    def __init__(
+        self, examples: Iterable[Example], *, batch_tokens: int, seed: int, epoch: int
+    ) -> None:
+        self.examples, self.batch_tokens = Examples.of(examples), batch_tokens
         self._name = f"batches {seed} {epoch}"
-        chunks = list(range(-(-len(examples) // CHUNK_PAIRS)))
+        chunks = list(range(-(-len(self.examples) // CHUNK_PAIRS)))
         if len(chunks) > BLOCK_CHUNKS:
             random.Random(f"{self._name} chunks").shuffle(chunks)
         self._blocks = [chunks[i : i + BLOCK_CHUNKS] for i in range(0, len(chunks), BLOCK_CHUNKS)]
@@ -189,5 +181,5 @@ def _pad(tokens: Tokens, starts: Offsets, lengths: Offsets) -> Offsets:
 
 def batches_of(examples: Iterable[Example], batch_tokens: int) -> Iterator[Batch]:
     """Yield the collated batches of an evaluation, the same each time."""
-    for batch in make_batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0):
+    for batch in Batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0):
         yield collate(batch)

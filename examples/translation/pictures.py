@@ -1,6 +1,5 @@
 """Figures: learning curves, cross-attention, and the comparison of runs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,6 @@ from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES
 from translation.decoding import AttentionRecord, translate_with_attention
 from translation.run import TrainedTranslator
-
-
-def plot_loss(metrics: Path, path: Path) -> None:
-    """Draw the losses and the validation BLEU of a run over its epochs.
-
-    Args:
-        metrics: The file ``metrics.jsonl``, with a line for each epoch.
-        path: The PNG file to write.
-    """
-    lines = metrics.read_text(encoding="utf-8").split("\n")
-    save(loss_figure([json.loads(line) for line in lines if line]), path)
 
 
 def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:

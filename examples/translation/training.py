@@ -28,6 +28,7 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import chosen_fields
+from common.plots import save
 from common.run import Run
 from common.searches import Beam, Greedy
 from common.terminal import fit
@@ -35,13 +36,13 @@ from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.batches import Batch, Batches, batches_of, collate, make_batches
+from translation.batches import Batch, Batches, batches_of, collate
 from translation.corpus import Corpus
 from translation.decoding import translate
 from translation.examples import Example, Examples, encode_pairs
 from translation.exploring import explore
 from translation.pairs import FilePairs
-from translation.pictures import draw_attention, plot_loss
+from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
 from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
@@ -73,9 +74,7 @@ class TranslationLoss:
         """Count the target tokens, ends included."""
         return len(batch) + int(Examples.of(batch).lengths[:, 1].sum())
 
-    def collate(self, batch: Sequence[Example]) -> Batch:
-        """Pad the sentences of a batch to one length."""
-        return collate(batch)
+    collate = staticmethod(collate)
 
     def loss(self, model: Translator, *tensors: Tensor) -> Tensor:
         """Sum the loss of all real target tokens.
@@ -132,7 +131,7 @@ class TranslationTask(TranslationLoss):
 
     def batches(self, epoch: int) -> Batches:
         """Return the batches of an epoch: sentences of similar length together, in random order."""
-        return make_batches(
+        return Batches(
             self.train_set,
             batch_tokens=self.config.batch_tokens,
             seed=self.config.seed,
@@ -218,7 +217,7 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
             config,
             lambda: config.build(source.vocab_size, target.vocab_size),
             task,
-            on_report=lambda: plot_loss(run.metrics, run.folder / "loss.png"),
+            on_report=lambda: save(loss_figure(self.metrics), run.folder / "loss.png"),
             sample=task.sample,
             **options,
         )

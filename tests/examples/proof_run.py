@@ -173,7 +173,7 @@ def train(folder: Path, data: Path, settings: Config, seed: int) -> ProofRun:
     printed, handlers = io.StringIO(), list(logging.getLogger().handlers)
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
         patch.setitem(presets.PRESETS, "tiny", settings)
-        patch.setattr(training_module, "plot_loss", lambda *_: None)
+        patch.setattr(training_module, "save", lambda *_: None)
         patch.setattr(training_module, "draw_attention", lambda *_, **__: None)
         with redirect_stdout(printed):
             status = translate.main([*command, "--run", str(folder), "--seed", str(seed)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from common.batching import group_by_length
 from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
-from translation.batches import collate, make_batches
+from translation.batches import Batches, collate
 from translation.examples import Example, encode_pairs
 from translation.pairs import Pair
 from translation.training import TranslationTraining
@@ -36,22 +36,22 @@ def test_sequences_of_similar_length_fill_batches_up_to_the_budget(
 
 def test_batches_depend_on_seed_and_epoch_alone() -> None:
     examples = [Example([5] * (i % 7), [6] * (i % 5)) for i in range(100)]
-    first = make_batches(examples, batch_tokens=30, seed=1, epoch=1)
-    assert [*first] == [*make_batches(examples, batch_tokens=30, seed=1, epoch=1)]
-    assert [*first] != [*make_batches(examples, batch_tokens=30, seed=1, epoch=2)]
-    assert [*first] != [*make_batches(examples, batch_tokens=30, seed=2, epoch=1)]
+    first = Batches(examples, batch_tokens=30, seed=1, epoch=1)
+    assert [*first] == [*Batches(examples, batch_tokens=30, seed=1, epoch=1)]
+    assert [*first] != [*Batches(examples, batch_tokens=30, seed=1, epoch=2)]
+    assert [*first] != [*Batches(examples, batch_tokens=30, seed=2, epoch=1)]
 
 
 def test_a_long_sentence_takes_no_room_in_later_batches() -> None:
     examples = [Example([5] * 8, [6]), *[Example([5], [6, 6])] * 4]
-    batches = make_batches(examples, batch_tokens=12, seed=0, epoch=1)
+    batches = Batches(examples, batch_tokens=12, seed=0, epoch=1)
     assert sorted(len(batch) for batch in batches) == [1, 4]
 
 
 def test_sorting_leaves_little_padding() -> None:
     lengths = torch.randint(3, 20, (2000,)).tolist()
     examples = [Example([5] * length, [6] * length) for length in lengths]
-    batches = [collate(b) for b in make_batches(examples, batch_tokens=200, seed=0, epoch=1)]
+    batches = [collate(b) for b in Batches(examples, batch_tokens=200, seed=0, epoch=1)]
     cells = sum(batch.target.numel() for batch in batches)
     padding = sum(int((batch.target == PAD).sum()) for batch in batches)
     assert padding / cells < 0.02
@@ -60,7 +60,7 @@ def test_sorting_leaves_little_padding() -> None:
 def test_also_the_source_has_little_padding_where_its_length_is_another() -> None:
     lengths = torch.randint(3, 12, (4000, 2)).tolist()
     examples = [Example([5] * source, [6] * target) for source, target in lengths]
-    batches = [collate(b) for b in make_batches(examples, batch_tokens=400, seed=0, epoch=1)]
+    batches = [collate(b) for b in Batches(examples, batch_tokens=400, seed=0, epoch=1)]
     cells = sum(batch.source.numel() for batch in batches)
     padding = sum(int((batch.source == PAD).sum()) for batch in batches)
     assert padding / cells < 0.06

@@ -27,7 +27,7 @@ from common.run import Run
 from common.text_files import read_lines
 from common.tokenizer import Tokenizer
 from translation import batches, corpus, pairs
-from translation.batches import collate, make_batches
+from translation.batches import Batches, collate
 from translation.corpus import Corpus, load_corpus
 from translation.examples import Example, Examples, encode_pairs
 from translation.pairs import Pair
@@ -278,7 +278,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
             continue
         _, examples = opened(run, config)
         with pytest.raises(UserError, match=f"{name} is damaged: chunk 0 fails its checksum"):
-            make_batches(examples, batch_tokens=30, seed=0, epoch=0)[0]
+            Batches(examples, batch_tokens=30, seed=0, epoch=0)[0]
 
 
 @pytest.mark.parametrize("sequences", [4, 5])
@@ -325,7 +325,7 @@ def test_an_epoch_of_many_blocks_has_every_pair_once_within_the_bound(
     examples: list[Example], budget: int, epoch: int
 ) -> None:
     with small_blocks():
-        made = make_batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
+        made = Batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
         assert len(made) == len([*made])
         assert Counter(map(str, examples)) == Counter(str(each) for batch in made for each in batch)
         for batch in made:
@@ -339,11 +339,11 @@ def test_any_part_of_an_epoch_of_many_blocks_is_the_same_wherever_one_begins() -
     rng = random.Random(0)
     examples = [Example([rng.randrange(4, 9)] * rng.randrange(9), [i + 4]) for i in range(100)]
     with small_blocks():
-        whole = [*make_batches(examples, batch_tokens=12, seed=1, epoch=2)]
+        whole = [*Batches(examples, batch_tokens=12, seed=1, epoch=2)]
         for first in range(0, len(whole), 7):
-            made = make_batches(examples, batch_tokens=12, seed=1, epoch=2)
+            made = Batches(examples, batch_tokens=12, seed=1, epoch=2)
             assert made[first : first + 4] == whole[first : first + 4]
-        other = make_batches(examples, batch_tokens=12, seed=1, epoch=3)
+        other = Batches(examples, batch_tokens=12, seed=1, epoch=3)
         assert [*other] != whole
         read = [each.target[0] for batch in whole[: len(whole) // 4] for each in batch]
         assert min(read) < 30 < 75 < max(read)  # from the whole corpus
@@ -357,7 +357,7 @@ def test_the_batches_of_the_disk_are_those_of_memory(tmp_path: Path) -> None:
     with small_blocks():
         for epoch in (0, 1):
             found, expected = (
-                make_batches(each, batch_tokens=40, seed=0, epoch=epoch)
+                Batches(each, batch_tokens=40, seed=0, epoch=epoch)
                 for each in (Examples(examples.tokens, examples.bounds), copy)
             )
             assert [*found] == [*expected]

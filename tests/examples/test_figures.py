@@ -1,4 +1,3 @@
-import json
 import logging
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from common.plots import save
 from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES
-from translation.pictures import plot_loss
+from translation.pictures import loss_figure
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -66,8 +65,7 @@ def test_half_of_the_cells_have_the_colour_of_the_largest_weight(tmp_path: Path)
 
 def test_the_loss_picture_needs_one_epoch_only(tmp_path: Path) -> None:
     row = {"minutes": 1.0, "train_loss": 2.0, "validation_loss": 3.0, "validation_bleu": 4.0}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    plot_loss(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    save(loss_figure([row]), tmp_path / "loss.png")
     assert imread(tmp_path / "loss.png").ndim == 3
 
 

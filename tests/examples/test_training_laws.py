@@ -17,7 +17,7 @@ from torch import Tensor
 import common.training
 from common.checkpoint import load_checkpoint
 from translation import training as training_module
-from translation.batches import Batch, collate, make_batches
+from translation.batches import Batch, Batches, collate
 from translation.examples import Example, Examples
 from translation.training import TranslationTask, TranslationTraining
 
@@ -32,7 +32,7 @@ def run(request: pytest.FixtureRequest, proof: Proof) -> ProofRun:
 def epoch_groups(run: ProofRun, epoch: int) -> tuple[int, list[list[Example]]]:
     """Make the batches of an epoch; return their number, and the examples of each update."""
     settings = run.settings
-    batches = make_batches(
+    batches = Batches(
         run.encode("train"), batch_tokens=settings.batch_tokens, seed=run.seed, epoch=epoch
     )
     together = settings.accumulate
