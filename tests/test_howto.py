@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ NEEDED = {
     "export_to_onnx": ("onnxruntime", "onnxscript"),
     "see_attention_weights": ("matplotlib", "transformers"),
 }
-SLOW = ("export_to_onnx",)
+SLOW = ("export_to_onnx", "train_a_model")
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,9 +57,10 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{page.name} needs {package}")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": page.stem}
+    module = ModuleType(page.stem)
+    monkeypatch.setitem(sys.modules, page.stem, module)  # a compiler imports it
     for code in blocks(page, "python"):
-        run(code, names, page)
+        run(code, vars(module), page)
 
 
 def test_a_wrong_output_is_reported() -> None:
