@@ -70,3 +70,9 @@ def _hides(mask: Array | None, b: int, h: int, i: int, j: int) -> bool:
         return False
     index = (i, j) if mask.ndim == 2 else (b, h, i, j)
     return bool(mask[tuple(0 if n == 1 else p for p, n in zip(index, mask.shape, strict=True))])
+
+
+def with_position(x: Tensor, start: int) -> Tensor:
+    """Append its position to each vector, of shape (B, H, L, d_k), as one more element."""
+    positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
+    return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)

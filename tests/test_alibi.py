@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.reference import Array, attention_loop, to_numpy
-from torch import Tensor
+from tests.reference import Array, attention_loop, to_numpy, with_position
 
 from transformer_blocks import ALiBi, alibi_slopes
 
@@ -34,10 +33,6 @@ def test_it_equals_the_loop(length: int, causal: bool) -> None:
     mask = torch.rand(2, 1, length, 7) < 0.3
     output, weights = ALiBi(3)(query, key, value, mask=mask, causal=causal)
     slopes = alibi_slopes(3).tolist()
-
-    def with_position(x: Tensor, start: int) -> Tensor:  # as one more element of each vector
-        positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
-        return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)
 
     def score(query: Array, key: Array, head: int) -> float:
         return float(query[:-1] @ key[:-1]) / 2.0 - slopes[head] * abs(query[-1] - key[-1])

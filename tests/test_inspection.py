@@ -147,15 +147,6 @@ def test_a_single_layer_is_recorded_with_positional_and_keyword_arguments(kind: 
     assert [torch.equal(weights, expected) for weights in maps[""]] == [True] * 3
 
 
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_recorded_weights_have_no_gradient_in_any_mode(mode: Any) -> None:
-    encoder = build_encoder(**SIZES)
-    with mode(), record_attention(encoder) as maps:
-        encoder(torch.randn(1, 3, 8, requires_grad=True))
-    assert [len(calls) for calls in maps.values()] == [1, 1]
-    assert not any(weights.requires_grad for calls in maps.values() for weights in calls)
-
-
 def test_recording_ends_with_the_block_also_after_an_error() -> None:
     encoder = build_encoder(**SIZES)
     x = torch.randn(1, 3, 8)

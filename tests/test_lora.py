@@ -133,7 +133,7 @@ def test_modules_are_chosen_by_their_names_or_the_ends_of_these(modules: Any, co
 def test_a_merged_model_is_the_plain_one_and_computes_the_same(
     dtype: torch.dtype, limit: float
 ) -> None:
-    model, plain = adapted(dtype, modules=ALL), encoder(dtype)
+    model, plain = adapted(dtype, modules=ALL, alpha=3), encoder(dtype)
     x = torch.randn(2, 5, 16, dtype=dtype)
     expected = model(x)
     merged = merge_lora(model)
@@ -183,18 +183,6 @@ def test_a_and_b_and_the_trained_model_are_all_that_another_one_needs(tmp_path: 
     assert not loaded.unexpected_keys
     assert not any(".lora_" in name for name in loaded.missing_keys)
     assert torch.equal(trained(x), model(x))
-
-
-def test_a_whole_state_and_a_copy_compute_the_same() -> None:
-    model, x = adapted(alpha=5), torch.randn(2, 5, 16)
-    again = encoder()
-    add_lora(again, rank=2, alpha=5)
-    again.load_state_dict(model.state_dict())
-    for other in (again, copy.deepcopy(model)):
-        assert torch.equal(other(x), model(x))
-        assert [each.requires_grad for each in other.parameters()] == [
-            each.requires_grad for each in model.parameters()
-        ]
 
 
 class Shared(nn.Module):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from tests.pairs import every_pair
-from tests.reference import Array, attention_loop, to_numpy
-from torch import Tensor, nn
+from tests.reference import Array, attention_loop, to_numpy, with_position
+from torch import nn
 
 from transformer_blocks import (
     Encoder,
@@ -50,10 +50,6 @@ def test_it_equals_the_loop(length: int, bidirectional: bool, causal: bool) -> N
     attention_function = with_large_biases(3, **SIZES, bidirectional=bidirectional)
     output, weights = attention_function(query, key, value, mask=mask, causal=causal)
     biases = to_numpy(attention_function.weight)
-
-    def with_position(x: Tensor, start: int) -> Tensor:  # as one more element of each vector
-        positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
-        return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)
 
     def score(query: Array, key: Array, head: int) -> float:
         distance = round(key[-1] - query[-1])

@@ -302,16 +302,6 @@ def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None
     assert changed.fingerprint != before
 
 
-def test_the_toy_corpus_is_disjoint_and_clean() -> None:
-    source, target = "en", "ja"
-    corpus = load_corpus("toy", source_language=source, target_language=target)
-    check_disjoint(corpus)
-    for pair in corpus.test:
-        assert pair.source == clean(pair.source, source, corpus="toy")
-        assert pair.target == clean(pair.target, target, corpus="toy")
-        assert pair.source.isascii()
-
-
 TINY = {
     "train.ja": "猫 が い る 。\n犬 が い る 。\n鳥 が い る 。\n",
     "train.en": "there is a cat .\nthere is a dog .\nthere is a bird .\n",

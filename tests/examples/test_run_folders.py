@@ -499,32 +499,6 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     assert theirs.read_bytes() == b"of the comparison before"
 
 
-@pytest.mark.parametrize("output", [".", "", "..", "folder", "link", "dangling", "/"])
-def test_an_output_that_is_no_file_is_refused_before_the_work(
-    output: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def work(*_: object, **__: object) -> None:
-        raise AssertionError("it should be refused before")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(translate_commands, "load_translator", work)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    (tmp_path / "runs" / "one").mkdir(parents=True)
-    (tmp_path / "runs" / "one" / "config.json").touch()
-    (tmp_path / "link").symlink_to("file")
-    (tmp_path / "dangling").symlink_to("nothing")
-    for command in (
-        ["evaluate", "--output"],
-        ["explore", "--sentence", "犬", "--output"],
-    ):
-        assert translate.main([*command, output]) == 2
-        assert f"cannot write {Path(output)}: it is a " in one_error_line(capsys)
-
-
 @PROGRAMS
 def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing_behind(
     program: ModuleType,

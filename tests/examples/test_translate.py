@@ -153,16 +153,6 @@ def test_a_page_shows_all_attention_of_a_model(
         text = html.partition('id="data">')[2].partition("</script>")[0]
         content = json.loads(text)
         assert len(content["maps"]) == blocks
-        last = content["maps"][-1]
-        assert last["queries"] == content["decoding"]["tokens"]
-        assert "".join(last["keys"]).replace("▁", "").startswith("犬が走る。")
-        for token, candidates in zip(
-            last["queries"], content["decoding"]["candidates"], strict=True
-        ):
-            chances = [chance for _, chance, _ in candidates]
-            assert len(candidates) == 5
-            assert chances == sorted(chances, reverse=True)
-            assert token
     run = ["explore", "--run", str(small_run("rnn"))]
     assert translate.main([*run, "--sentence", " "]) == 2
     assert "--sentence must not be blank" in one_error_line(capsys)
