@@ -12,11 +12,7 @@ from torch import Tensor
 
 from transformer_blocks import (
     AdditiveAttention,
-    KeyValueCache,
-    MultiHeadAttention,
-    record_attention,
 )
-from transformer_blocks.inference import prepare
 
 
 def options_of(case: Case) -> dict[str, Any]:
@@ -69,38 +65,6 @@ def test_gradients_are_exact_and_fully_masked_queries_give_zeros() -> None:
     )
 
 
-def make_layer() -> MultiHeadAttention:
-    return MultiHeadAttention(16, 4, attention_function=AdditiveAttention(4, 4)).double().eval()
-
-
-def test_as_a_layer_it_obeys_masks_and_its_weights_can_be_recorded() -> None:
-    layer = make_layer()
-    query, memory = torch.randn(2, 3, 16).double(), torch.randn(2, 5, 16).double()
-    mask = torch.tensor([False, False, True, False, True]).expand(2, 1, 1, 5)
-    with record_attention(layer) as maps:
-        before = layer(query, memory, memory, mask=mask)
-    memory[:, 2] += 1.0
-    assert torch.equal(layer(query, memory, memory, mask=mask), before)
-    (weights,) = maps[""]
-    queries = layer.query_projection(query).unflatten(-1, (4, 4)).transpose(1, 2)
-    attention_function: Any = layer.attention_function
-    output, expected = attention_function(queries, *layer.project(memory, memory), mask=mask)
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(
-        layer.output_projection(output.transpose(1, 2).flatten(2)), before, rtol=0, atol=1e-12
-    )
-
-
-@torch.no_grad()
-def test_as_a_layer_it_decodes_with_a_cache_and_can_be_prepared() -> None:
-    layer, cache = make_layer(), KeyValueCache()
-    x = torch.randn(2, 6, 16).double()
-    expected = layer(x, x, x, causal=True)
-    steps = [layer(part, part, part, causal=True, cache=cache) for part in x.split(1, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(prepare(layer)(x, x, x, causal=True), expected, rtol=0, atol=1e-12)
-
-
 def test_the_returned_weights_are_those_before_dropout() -> None:
     attention = AdditiveAttention(8)
     query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
@@ -121,9 +85,3 @@ def test_another_number_or_size_of_heads_is_refused(shape: tuple[int, ...], mess
     x = torch.randn(shape)
     with pytest.raises(ValueError, match=message):
         AdditiveAttention(8, 2)(x, x, x)
-
-
-@pytest.mark.parametrize("sizes", [{"d_k": 0}, {"d_k": 4, "num_heads": -1}])
-def test_sizes_must_be_positive(sizes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be positive, got"):
-        AdditiveAttention(**sizes)
