@@ -33,12 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks import (
-    LearnedPositionalEncoding,
-    PreNorm,
-    build_encoder,
-    record_attention,
-)
+from transformer_blocks import LearnedPositionalEncoding, PreNorm, build_encoder, record_attention
 from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.plots import new_figure

@@ -20,19 +20,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from common.checkpoint import (
-    Checkpoint,
-    average_last,
-    latest_checkpoint,
-    load_weights,
-)
-from common.configuration import (
-    content_hash,
-    difference,
-    is_row,
-    load_json,
-    short,
-)
+from common.checkpoint import Checkpoint, average_last, latest_checkpoint, load_weights
+from common.configuration import content_hash, difference, is_row, load_json, short
 from common.errors import UserError
 from common.files import FolderLock, disk_errors, file_hash, write_atomically
 from common.terminal import fit

@@ -24,12 +24,7 @@ from typing import Any, Generic
 
 import torch
 
-from common.checkpoint import (
-    Checkpoint,
-    DamagedCheckpointError,
-    latest_checkpoint,
-    save_checkpoint,
-)
+from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpoint, save_checkpoint
 from common.display import Display, Sample, Status
 from common.distributed import Processes, join_processes
 from common.errors import UserError
