@@ -128,7 +128,6 @@ class Display:
         row: Mapping[str, Any],
         figures: Mapping[str, float],
         *,
-        speed: float,
         is_best: bool,
         sample: Sample | None = None,
     ) -> None:
@@ -137,7 +136,6 @@ class Display:
         Args:
             row: The line of ``metrics.jsonl``.
             figures: The metrics that the task computed.
-            speed: Number of targets per second.
             is_best: Whether the validation loss is the lowest so far.
             sample: What the model generates; only its output is printed again and again.
         """
@@ -146,11 +144,11 @@ class Display:
                 self._print_row(row, figures, is_best=is_best)
                 self._print_sample(sample or ())
         else:
-            named = "  ".join(f"{name.replace('_', ' ')} {x:.3f}" for name, x in figures.items())
+            named = "  ".join(f"{_words(name)} {x:.3f}" for name, x in figures.items())
             print(
                 f"{self.title}{'  ' if self.title else ''}epoch {row['epoch']:3d}  "
                 f"step {row['step']:6d}  training loss {row['train_loss']:.3f}  "
-                f"{named.replace('bleu', 'BLEU')}  {speed:6.0f} {self.unit}/s  "
+                f"{named}  {row[f'{self.unit}_per_second']:6.0f} {self.unit}/s  "
                 f"{row['minutes']:5.1f} min{'  *' if is_best else ''}",
                 flush=True,
             )

@@ -282,7 +282,6 @@ class Training(Generic[Model, Batch]):
             self.display.report(
                 self.metrics[-1],
                 figures,
-                speed=speed,
                 is_best=is_best,
                 sample=self._compute_sample(average),
             )

@@ -156,7 +156,7 @@ def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool)
     row = {"epoch": 12, "step": 123456, "train_loss": 10.5, "minutes": 1234.5, **figures}
     with terminal(80) as screen, Display("bag of words", "texts", by_steps=by_steps) as display:
         display.begin(lambda: Status(0.5, "step 123,456 of 250,000"))
-        display.report(row, figures, speed=1.0, is_best=True)
+        display.report(row, figures, is_best=True)
     title, header, line = screen.lines[1:4]
     assert title == "bag of words"
     assert ends_of_columns(line) <= ends_of_columns(header)
@@ -180,7 +180,7 @@ def test_each_text_of_a_sample_takes_one_line_of_the_terminal() -> None:
         (OUTPUT, "cat " * 99),
     ]
     with terminal(60) as screen, Display("", "tokens", by_steps=True) as display:
-        display.report(row, figures, speed=1.0, is_best=False, sample=sample)
+        display.report(row, figures, is_best=False, sample=sample)
     texts = screen.lines[3:-1]
     assert [line.split()[0] for line in texts] == ["source", "prompt", "output"]
     assert all(line.endswith("...") for line in texts)
