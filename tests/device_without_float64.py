@@ -23,7 +23,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import transformer_blocks as blocks
 from common import plots
-from transformer_blocks import explorer, generation, inference, inspection, interop
+from transformer_blocks import explorer, inference, inspection, interop
 
 NAME = "singles"
 DEVICE_STRING = f"{NAME}:0"
@@ -139,43 +139,20 @@ def case(function: Callable[[str], Any]) -> Callable[[str], Any]:
     return function
 
 
-class Translator(nn.Module):
-    """An encoder-decoder model that can be decoded with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = blocks.TokenEmbedding(12, 16)
-        self.positions = blocks.SinusoidalPositionalEncoding(16)
-        self.encoder, self.decoder = blocks.build_encoder(**SIZES), blocks.build_decoder(**SIZES)
-        self.output = nn.Linear(16, 12)
-
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
-        return self.positions(self.embedding(tokens), offset=offset)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        mask = blocks.padding_mask(source)
-        memory = self.encoder(self.embed(source, 0), mask=mask)
-        return self.decoder(self.embed(target, 0), memory, memory_mask=mask)
-
-    def begin(self, source: Tensor) -> generation.IncrementalDecoder:
-        mask = blocks.padding_mask(source)
-        cache = self.decoder.new_cache(
-            self.encoder(self.embed(source, 0), mask=mask), memory_mask=mask
-        )
-        return generation.IncrementalDecoder(
-            self.decoder, cache, embed=self.embed, output=self.output
-        )
-
-
-def translator(device: str) -> Translator:
+def translator(device: str) -> Any:
     torch.manual_seed(0)
-    return Translator().eval().to(device)
+    embedding = blocks.TokenEmbedding(12, 16)
+    stacks = blocks.build_encoder(**SIZES), blocks.build_decoder(**SIZES)
+    positions = blocks.SinusoidalPositionalEncoding(16)
+    output = nn.Linear(16, 12)
+    model = blocks.Seq2Seq(embedding, embedding, *stacks, positions=positions, output=output)
+    return model.eval().to(device)
 
 
 @case
 def forward_and_backward(device: str) -> Any:
     model, tokens = translator(device).train(), TOKENS.to(device)
-    hidden = model(tokens, tokens).flatten(0, 1)
+    hidden = model.hidden(tokens, tokens).flatten(0, 1)
     loss = blocks.linear_cross_entropy(
         hidden, model.output.weight, tokens.flatten(), label_smoothing=0.1
     )
