@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_blocks import (
     ALiBi,
     GroupedQueryAttention,
+    LanguageModel,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
@@ -36,13 +37,11 @@ MAX_LENGTH = 40
 DTYPES = torch.float32, torch.float64
 
 
-class LanguageModel(nn.Module):
+class Prompted(LanguageModel):
     """A decoder-only model with large weights, so that its logits are far apart."""
 
     def __init__(self, positions: nn.Module | None, attention: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.embedding, self.positions = TokenEmbedding(V, D), positions
-        self.stack: Any = build_encoder(
+        stack: Any = build_encoder(
             num_layers=2,
             d_model=D,
             num_heads=H,
@@ -50,53 +49,34 @@ class LanguageModel(nn.Module):
             residual=PreNorm,
             attention=attention,  # type: ignore[arg-type]
         )
+        super().__init__(TokenEmbedding(V, D), stack, positions=positions)
+        nn.init.constant_(stack.norm.weight, 2.0)
         for name, weight in self.named_parameters():
             if "projection.weight" in name:
                 nn.init.normal_(weight, std=0.6)
         if isinstance(positions, LearnedPositionalEncoding):
             nn.init.normal_(positions.weight, std=0.7)
 
-    def embed(self, tokens: Tensor, offset: int | Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        return x if self.positions is None else self.positions(x, offset=offset)
-
-    def output(self, hidden: Tensor) -> Tensor:
-        return 2.0 * hidden @ self.embedding.weight.T
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.output(self.stack(self.embed(tokens, 0), causal=True))
-
     def steps(self) -> IncrementalDecoder:
-        return IncrementalDecoder(
-            self.stack, self.stack.new_cache(), embed=self.embed, output=self.output
-        )
-
-    def after(self, prompts: Sequence[Sequence[int]]) -> tuple[IncrementalDecoder, Tensor]:
-        """Return a step model that holds all prompts but their last tokens, and these."""
-        steps = self.steps()
-        tokens, lengths = left_pad([prompt[:-1] for prompt in prompts])
-        steps.prefill(tokens, lengths=lengths)
-        start = torch.tensor([prompt[-1] for prompt in prompts], dtype=torch.int64)
-        return steps, start
+        cache = self.decoder.new_cache()
+        return IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
 
 
-POSITIONS: dict[str, Callable[[], LanguageModel]] = {
-    "sinusoidal": lambda: LanguageModel(
+POSITIONS: dict[str, Callable[[], Prompted]] = {
+    "sinusoidal": lambda: Prompted(
         SinusoidalPositionalEncoding(D, max_length=MAX_LENGTH), lambda: MultiHeadAttention(D, H)
     ),
-    "learned": lambda: LanguageModel(
+    "learned": lambda: Prompted(
         LearnedPositionalEncoding(D, max_length=MAX_LENGTH), lambda: GroupedQueryAttention(D, H, 1)
     ),
-    "rotary": lambda: LanguageModel(
+    "rotary": lambda: Prompted(
         None,
         lambda: MultiHeadAttention(
             D, H, transforms=[QueryKeyNorm(D // H), RotaryPositionalEncoding(D // H)]
         ),
     ),
-    "ALiBi": lambda: LanguageModel(
-        None, lambda: MultiHeadAttention(D, H, attention_function=ALiBi(H))
-    ),
-    "relative bias": lambda: LanguageModel(
+    "ALiBi": lambda: Prompted(None, lambda: MultiHeadAttention(D, H, attention_function=ALiBi(H))),
+    "relative bias": lambda: Prompted(
         None,
         lambda: MultiHeadAttention(
             D, H, attention_function=RelativeBias(H, num_buckets=6, max_distance=8)
@@ -120,7 +100,7 @@ def seeded(seeds: Sequence[int]) -> list[torch.Generator]:
 
 def generate(model: Any, prompts: list[list[int]], case: dict[str, Any]) -> list[list[Generation]]:
     """Generate with the search of a case, as lists of hypotheses."""
-    steps, start = model.after(prompts)
+    steps, start = model.start(prompts)
     options = {"end_id": case["end_id"], "max_length": case["max_length"]}
     if case["search"] == "beam":
         return beam_search(
@@ -307,7 +287,7 @@ def test_an_embedding_that_is_not_finite_is_not_read_as_padding(positions: str) 
     model = copy.deepcopy(build(positions))
     with torch.no_grad():
         model.embedding.weight[0] = torch.nan  # the id of padding
-    steps, start = model.after([[1, 2, 3, 4], [5]])
+    steps, start = model.start([[1, 2, 3, 4], [5]])
     with torch.no_grad():
         logits = steps.step(start)
     assert logits[:, 0].isnan().all()  # the output layer shares the weight
@@ -334,7 +314,7 @@ def test_equal_lengths_need_no_mask_and_no_tensor_of_positions(positions: str) -
         return model.embed(tokens, offset)
 
     steps.embed = embed
-    hook = model.stack.register_forward_pre_hook(
+    hook = model.decoder.register_forward_pre_hook(
         lambda _, args, options: masks.append(options.get("mask")), with_kwargs=True
     )
     with torch.no_grad():
@@ -366,17 +346,17 @@ def test_padding_at_the_left_that_all_rows_share_is_left_out() -> None:
 def test_positions_are_limited_for_each_row_alone(positions: str) -> None:
     model = build(positions)
     prompts = [[1] * 30, [2] * 3]
-    (first, second) = greedy_search(*model.after(prompts), end_id=None, max_length=[5, 37])
+    (first, second) = greedy_search(*model.start(prompts), end_id=None, max_length=[5, 37])
     assert (len(first.tokens), len(second.tokens)) == (5, 37)  # in columns up to 30 + 37
     with pytest.raises(ValueError, match=r"^positions must stay below max_length, got offset=40"):
-        greedy_search(*model.after(prompts), end_id=None, max_length=[5, 39])
+        greedy_search(*model.start(prompts), end_id=None, max_length=[5, 39])
 
 
 def test_no_prompts_give_no_texts() -> None:
     model = build("sinusoidal")
-    steps, start = model.after([])
+    steps, start = model.start([])
     assert greedy_search(steps, start, end_id=None, max_length=5) == []
-    steps, start = model.after([])
+    steps, start = model.start([])
     assert sample(steps, start, end_id=None, max_length=5, generator=[]) == []
     steps.prefill(torch.zeros(0, 4, dtype=torch.int64), lengths=[])
 
@@ -406,7 +386,7 @@ def test_a_decoder_with_a_memory_also_accepts_prompts_of_unequal_length() -> Non
 def test_a_prefill_that_raises_leaves_the_decoder_as_it_was() -> None:
     model = copy.deepcopy(build("sinusoidal"))
     steps, tokens = model.steps(), torch.randint(V, (2, 4))
-    handle = model.stack.layers[1].register_forward_pre_hook(lambda *_: 1 / 0)
+    handle = model.decoder.layers[1].register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         steps.prefill(tokens, lengths=[4, 1])
     assert steps.cache.length == steps.position == 0
@@ -456,27 +436,27 @@ def test_a_generator_for_each_sequence_draws_what_it_draws_alone() -> None:
     model = build("rotary")
     prompts, limits = [[1, 2], [3], [3], [4, 5, 6]], [6, 9, 9, 2]
     draw = partial(sample, end_id=END, temperature=5.0)
-    together = draw(*model.after(prompts), max_length=limits, generator=seeded(range(4)))
+    together = draw(*model.start(prompts), max_length=limits, generator=seeded(range(4)))
     assert together[1].tokens != together[2].tokens  # other random numbers for the same prompt
     for row, found in enumerate(together):
         for generator in (seeded([row]), seeded([row])[0]):
             (alone,) = draw(
-                *model.after([prompts[row]]), max_length=limits[row], generator=generator
+                *model.start([prompts[row]]), max_length=limits[row], generator=generator
             )
             assert alone.tokens == found.tokens
 
 
 def test_the_state_of_a_generator_afterwards_does_not_depend_on_the_batch() -> None:
     model, generators = build("rotary"), seeded([1, 2])
-    sample(*model.after([[1], [2]]), end_id=None, max_length=[2, 7], generator=generators)
+    sample(*model.start([[1], [2]]), end_id=None, max_length=[2, 7], generator=generators)
     for generator, (seed, limit) in zip(generators, ((1, 2), (2, 7)), strict=True):
         (expected,) = seeded([seed])
-        sample(*model.after([[1]]), end_id=None, max_length=limit, generator=expected)
+        sample(*model.start([[1]]), end_id=None, max_length=limit, generator=expected)
         assert torch.equal(generator.get_state(), expected.get_state())
 
 
 def test_one_generator_cannot_serve_two_sequences_of_a_list() -> None:
-    steps, start = build("rotary").after([[1], [2]])
+    steps, start = build("rotary").start([[1], [2]])
     (one, other) = seeded([1, 2])
     for wrong in ([one], [one, one], [one, other, one], []):
         with pytest.raises(ValueError, match=r"^generator must be one, or a different one for ea"):
