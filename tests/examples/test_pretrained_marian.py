@@ -140,7 +140,7 @@ def generate_theirs(theirs: Any, source: Tensor) -> list[list[int]]:
 @pytest.mark.parametrize("prepared", [False, True])
 def test_beam_search_generates_the_tokens_of_transformers(tmp_path: Path, prepared: bool) -> None:
     size, lengths = 37, set()
-    for seed in range(3 if prepared else 4):
+    for seed in range(2):
         theirs, source = save_marian(tmp_path, size, seed=seed), ragged(size, 12)
         for beams, penalty, rule in (
             *((1, 1.0, None), (2, 1.0, True), (4, 0.0, False)),
@@ -161,7 +161,7 @@ def test_beam_search_generates_the_tokens_of_transformers(tmp_path: Path, prepar
 )
 def test_the_published_stopping_rule_is_obeyed(tmp_path: Path, penalty: float) -> None:
     differing = torch.zeros(2, dtype=torch.int64)
-    for seed in range(3):
+    for seed in range(2):
         theirs, source = save_marian(tmp_path, 37, seed=seed), ragged(37, 48)
         found = []
         for rule in STOPPING:
