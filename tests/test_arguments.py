@@ -313,6 +313,7 @@ BUILT = {
     **dict.fromkeys(("attention", "cross_attention"), OF_LAYER),
     "feed_forward": Argument(None, (nn.Identity(), "gated", 1, dict, lambda: None)),
 }
+NO_PADDING = Argument(None, (1.5, "0", True, -1))
 OF_MODELS = {
     **dict.fromkeys(("embedding", "source_embedding", "target_embedding"), EMBEDDING),
     **dict.fromkeys(("positions", "output"), NORM),
@@ -383,7 +384,8 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     **{f"{name}.forward": STEPS for name in ("EncoderLayer", "DecoderLayer")},
     "Encoder.forward": STEPS | {"cache": made(SelfAttentionCache(1), SelfAttentionCache).or_none()},
     "Decoder.forward": STEPS | {"cache": made(decoder_cache(), DecoderCache).or_none()},
-    **{name: {"residual": BUILT_RESIDUAL} for name in ("build_language_model", "build_seq2seq")},
+    "build_language_model": {"residual": BUILT_RESIDUAL, "padding_id": NO_PADDING},
+    "build_seq2seq": {"residual": BUILT_RESIDUAL, "padding_id": OF_MODELS["padding_id"]},
     **{
         f"{name}_pool": {
             "x": vectors(B, L, D, width=False, weights=False),
@@ -463,7 +465,7 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     "LanguageModel": OF_MODELS
     | {
         "decoder": made(encoder(), Encoder),
-        "padding_id": Argument(None, (1.5, "0", True, -1)),
+        "padding_id": NO_PADDING,
     },
     **{
         f"Seq2Seq.{method}": {"source": ids(B, S), "target": ids(B, L)}
@@ -590,7 +592,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "reproduces",
     ),
     *("Exhibit", "Examination", "examine", "exhibits"),
-    *("LanguageModel.start", "Seq2Seq.start"),  # tested in test_models
+    *("LanguageModel.start", "Seq2Seq.start", "Seq2Seq.begin"),  # tested in test_models
     # Parts of the forward pass of a model.
     *("LanguageModel.embed", "LanguageModel.hidden"),
     *("Seq2Seq.embed", "Seq2Seq.embed_source", "Seq2Seq.hidden", "Seq2Seq.encode"),

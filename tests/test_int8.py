@@ -232,9 +232,17 @@ def test_a_program_without_the_prepacked_product_still_multiplies_integers(
                 patch.setattr(int8, "_is_exact", lambda _: True)
             has_compiled_product.cache_clear()
             layer = Int8Linear(nn.Linear(16, 24))
-        graph = str(torch.export.export(layer, (torch.randn(3, 16),)).graph)
+        graph = str(torch.export.export(layer, (torch.randn(9, 16),)).graph)
         assert ("_int_mm" in graph) == is_missing
         assert ("qlinear_pointwise" in graph) != is_missing
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_exported_products_of_few_rows_are_exact(rows: int) -> None:
+    layer, x = Int8Linear(nn.Linear(16, 24)), torch.randn(rows, 16)
+    exported = torch.export.export(layer, (x,))
+    assert "qlinear" not in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x), layer(x), rtol=0, atol=1e-6)
     has_compiled_product.cache_clear()
 
 

@@ -172,7 +172,7 @@ def test_the_loss_is_the_mean_over_all_tokens_but_the_first(label_smoothing: flo
 
 @every_model
 def test_the_loss_with_padding_is_one_graph(new_model: Callable[[], Any]) -> None:
-    model, tokens = new_model(), torch.tensor([[3, 4, 5, 6], [1, 6, 0, 0]])
+    model, tokens = new_model(), torch.tensor([[1, 4, 5, 6], [1, 6, 0, 0]])
     inputs = [tokens] if isinstance(model, LanguageModel) else [tokens, tokens]
     compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*inputs), model.loss(*inputs))
@@ -183,14 +183,13 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
     model = new_model()
     embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
     assert model.output.weight is embedding.weight
-    model.loss(*(torch.tensor([[3, 4, 5]]),) * (1 if isinstance(model, LanguageModel) else 2))
     other = nn.Linear(16, 20)
     assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
 
 
 @every_model
 def test_every_parameter_has_a_gradient(new_model: Callable[[], Any]) -> None:
-    model, tokens = new_model(), torch.tensor([[3, 4, 5], [1, 6, 7]])
+    model, tokens = new_model(), torch.tensor([[1, 4, 5], [1, 6, 7]])
     loss = model.loss(tokens) if isinstance(model, LanguageModel) else model.loss(tokens, tokens)
     loss.backward()
     for name, parameter in model.named_parameters():
@@ -229,8 +228,44 @@ def test_a_prompt_without_tokens_is_refused() -> None:
 
 
 @every_model
+def test_prompts_may_be_tensors(new_model: Callable[[], Any]) -> None:
+    model, options = new_model(), {"max_length": 3, "end_id": None}
+    for prompts in (torch.tensor([[3, 4], [5, 6]]), [torch.tensor([3, 4]), torch.tensor([5])]):
+        expected = model.generate([each.tolist() for each in prompts], greedy_search, **options)
+        assert model.generate(prompts, greedy_search, **options) == expected
+
+
+def test_padding_in_a_tensor_of_sources_changes_nothing() -> None:
+    model, options = translator(), dict[str, Any](max_length=3, end_id=None)
+    ((padded, *_), (alone,)) = (
+        model.generate(each, greedy_search, **options)
+        for each in (torch.tensor([[3, 4, 0], [5, 6, 7]]), [[3, 4]])
+    )
+    assert padded.tokens == alone.tokens
+
+
+def test_a_target_without_its_begin_token_and_a_loss_of_nothing_are_refused() -> None:
+    tokens = torch.tensor([[1, 5, 6], [5, 6, 2]])
+    with pytest.raises(ValueError, match="target must begin with begin_id=1 in every row"):
+        translator().loss(tokens, tokens)
+    for model, inputs in ((sinusoidal_model(), 1), (translator(), 2)):
+        function: Any = model.loss
+        with pytest.raises(ValueError, match="a loss needs at least two tokens"):
+            function(*[tokens[:1, :1]] * inputs)
+
+
+def test_a_search_is_a_function_and_a_model_is_no_step_model() -> None:
+    model, search = sinusoidal_model(), "greedy"
+    with pytest.raises(TypeError, match="search must be a function such as greedy_search, beam_se"):
+        model.generate([[3]], search, max_length=3)  # type: ignore[arg-type]
+    step_model: Any = model
+    with pytest.raises(TypeError, match="call its method generate instead"):
+        greedy_search(step_model, torch.tensor([3]), max_length=3, end_id=None)
+
+
+@every_model
 def test_prompts_are_lists_of_ids(new_model: Callable[[], Any]) -> None:
-    for prompts in ("text", ["text"], [3, 4], [[0.5]]):
+    for prompts in ("text", ["text"], [3, 4], [[0.5]], torch.ones(2, 3)):
         with pytest.raises(TypeError, match="prompts"):
             new_model().generate(prompts, greedy_search, max_length=3, end_id=None)
 

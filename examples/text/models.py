@@ -34,6 +34,7 @@ from transformer_blocks import (
     build_encoder,
 )
 from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.generation.prompts import Prompts
 
 
 class TextModel(LanguageModel):
@@ -69,7 +70,7 @@ class TextModel(LanguageModel):
         super().__init__(embedding, decoder, positions=positions, dropout=dropout)
         self.context = context
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple["TextSteps", Tensor]:
+    def start(self, prompts: Prompts) -> tuple["TextSteps", Tensor]:
         """Read prompts, and return the first two arguments of a search."""
         tokens, lengths = left_pad(prompts)
         tokens = tokens.to(self.embedding.weight.device)

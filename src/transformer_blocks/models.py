@@ -24,7 +24,7 @@ The classes receive their parts as arguments, so that any part can be replaced.
 Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -47,14 +47,15 @@ from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbe
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.generation.prompts import Prompts, to_lists
 from transformer_blocks.masks import padding_mask
 from transformer_blocks.residual import PostNorm, Residual
 
 Options = ParamSpec("Options")
 Found = TypeVar("Found")
-Prompts = Sequence[Sequence[int]]
 Source = Annotated[Tensor, Ids("B S")]
 Target = Annotated[Tensor, Ids("B L")]
+Begun = Annotated[Tensor, Ids("B L", first="begin_id")]
 
 
 class TokenModel(nn.Module):
@@ -91,8 +92,9 @@ class TokenModel(nn.Module):
         """Generate what follows each prompt; the prompts of a batch do not affect each other.
 
         Args:
-            prompts: Token ids of each prompt, of any lengths: the beginning of a text, at least one
-                token; or for a :class:`Seq2Seq` the source.
+            prompts: Token ids of each prompt, of any lengths, as lists or tensors: the beginning of
+                a text, at least one token; or for a :class:`Seq2Seq` the source, in a tensor with
+                or without padding.
             search: :func:`~transformer_blocks.greedy_search`, :func:`~transformer_blocks.sample` or
                 :func:`~transformer_blocks.beam_search`, or a function that is called as they are.
             args: Further arguments of the search.
@@ -104,9 +106,12 @@ class TokenModel(nn.Module):
             them.
 
         Raises:
-            TypeError: If ``prompts`` are not lists of ids.
+            TypeError: If ``prompts`` are not lists of ids, or ``search`` cannot be called.
             ValueError: If a prompt of a :class:`LanguageModel` is empty.
         """
+        if not callable(search):
+            known = "greedy_search, beam_search or sample"
+            raise TypeError(f"search must be a function such as {known}, got {search!r}")
         with torch.no_grad():
             return search(*self.start(prompts), *args, **options)
 
@@ -197,6 +202,9 @@ class LanguageModel(TokenModel):
 
         Returns:
             The loss, a scalar.
+
+        Raises:
+            ValueError: If L is 1, so that there is nothing to predict.
         """
         return _loss(self(tokens[:, :-1]), tokens[:, 1:], self.padding_id, label_smoothing)
 
@@ -302,7 +310,7 @@ class Seq2Seq(TokenModel):
         return self.output(self.hidden(source, target))
 
     @checked
-    def loss(self, source: Source, target: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
+    def loss(self, source: Source, target: Begun, *, label_smoothing: Probability = 0.0) -> Tensor:
         """Compute the mean cross-entropy of each target token after those before it.
 
         Args:
@@ -314,13 +322,18 @@ class Seq2Seq(TokenModel):
 
         Returns:
             The loss, a scalar, to which padding does not contribute.
+
+        Raises:
+            ValueError: If a target does not begin with the begin token (this is not checked in
+                compiled code), or has no other token.
         """
         logits = self(source, target[:, :-1])
         return _loss(logits, target[:, 1:], self.padding_id, label_smoothing)
 
+    @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
-        _, lengths = left_pad(prompts)
-        longest = max(lengths, default=0)
+        prompts = to_lists(prompts)
+        longest = max(map(len, prompts), default=0)
         rows = [[*ids, *[self.padding_id] * (longest - len(ids))] for ids in prompts]
         source = torch.tensor(rows, dtype=torch.int64, device=next(self.parameters()).device)
         model = self.begin(source.view(len(rows), longest))
@@ -344,6 +357,7 @@ def build_language_model(
     d_ff: Size = 2048,
     dropout: DropoutProbability = 0.1,
     residual: Factory[Callable[..., Residual]] = PostNorm,
+    padding_id: Count | None = None,
 ) -> LanguageModel:
     """Build a decoder-only model with the paper's parts.
 
@@ -354,10 +368,12 @@ def build_language_model(
         num_heads: Number of attention heads of each layer.
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of the embeddings and of the output of each sublayer.
+            Small models learn faster without it.
         residual: As in :func:`build_encoder`.
+        padding_id: As in :class:`LanguageModel`.
 
     Returns:
-        The model, which has no padding.
+        The model. For other parts, build the class from them.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -376,6 +392,7 @@ def build_language_model(
         build_encoder(**sizes, dropout=dropout, residual=residual),
         positions=SinusoidalPositionalEncoding(d_model),
         dropout=dropout,
+        padding_id=padding_id,
     )
 
 
@@ -390,6 +407,8 @@ def build_seq2seq(
     d_ff: Size = 2048,
     dropout: DropoutProbability = 0.1,
     residual: Factory[Callable[..., Residual]] = PostNorm,
+    padding_id: Count = 0,
+    begin_id: Count = 1,
 ) -> Seq2Seq:
     """Build the model of figure 1 with the paper's parts, and its base sizes as defaults.
 
@@ -401,10 +420,13 @@ def build_seq2seq(
         num_heads: Number of attention heads of each layer.
         d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of the embeddings and of the output of each sublayer.
+            Small models learn faster without it.
         residual: As in :func:`build_encoder`.
+        padding_id: As in :class:`Seq2Seq`.
+        begin_id: As in :class:`Seq2Seq`.
 
     Returns:
-        The model. Id 0 is padding, and id 1 begins each target.
+        The model. For other parts, build the class from them.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -425,6 +447,8 @@ def build_seq2seq(
         build_decoder(**sizes, dropout=dropout, residual=residual),
         positions=SinusoidalPositionalEncoding(d_model),
         dropout=dropout,
+        padding_id=padding_id,
+        begin_id=begin_id,
     )
 
 
@@ -438,6 +462,8 @@ def _tied(embedding: Any) -> nn.Linear:
 
 def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
     """Compute the mean cross-entropy of labels, of shape (B, L), except for padding."""
+    if not labels.numel():
+        raise ValueError("a loss needs at least two tokens: the first is not predicted")
     ignored = -100 if padding_id is None else padding_id  # no token has the id -100
     return F.cross_entropy(
         *(logits.flatten(0, 1), labels.flatten()),

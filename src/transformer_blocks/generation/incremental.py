@@ -80,7 +80,9 @@ class IncrementalDecoder:
     ) -> None:
         check(DecoderCache if isinstance(stack, Decoder) else SelfAttentionCache, cache=cache)
         if any(_drops(part) for part in stack.modules()):
-            warnings.warn("stack drops values at random, as in training; call eval()", stacklevel=3)
+            warnings.warn(
+                "the model drops values at random, as in training; call eval()", stacklevel=3
+            )
         self.stack, self.cache = stack, cache
         self.embed, self.output = embed, output
         self._padding: Tensor | None = None  # of each row, on the CPU, (N,); None if no row has any

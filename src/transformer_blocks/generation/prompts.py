@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Rule, check, checked, raise_type_error
+from transformer_blocks._contracts import Ids, Rule, check, checked, raise_type_error
 
 
 def _test_integers(name: str, numbers: Any) -> None:
@@ -33,17 +33,23 @@ def _test_integers(name: str, numbers: Any) -> None:
 
 
 def _test_prompts(name: str, prompts: Any) -> None:
-    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
+    if not isinstance(prompts, Sequence | Tensor) or isinstance(prompts, str):
         raise_type_error(name, "a list of lists of token ids", prompts)
     for row, prompt in enumerate(prompts):
-        _test_integers(f"{name}[{row}]", prompt)
+        if isinstance(prompt, Tensor):
+            check(TokenIds, **{f"{name}[{row}]": prompt})
+        else:
+            _test_integers(f"{name}[{row}]", prompt)
 
 
 def _test_lengths(name: str, lengths: Any) -> None:
     _test_integers(name, lengths.tolist() if isinstance(lengths, Tensor) else lengths)
 
 
-Prompts = Annotated[Sequence[Sequence[int]], Rule("lists of token ids", _test_prompts)]
+Prompts = Annotated[
+    Sequence[Sequence[int] | Tensor] | Tensor, Rule("lists of token ids", _test_prompts)
+]
+TokenIds = Annotated[Tensor, Ids("L")]
 Lengths = Annotated[Sequence[int] | Tensor, Rule("a list of ints", _test_lengths)]
 
 
@@ -71,11 +77,17 @@ def left_pad(prompts: Prompts) -> tuple[Tensor, list[int]]:
         >>> lengths
         [3, 1]
     """
-    lengths = [len(prompt) for prompt in prompts]
-    tokens = torch.zeros(len(prompts), max(lengths, default=0), dtype=torch.int64, device="cpu")
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[len(row) - len(prompt) :] = torch.tensor(prompt, dtype=torch.int64, device="cpu")
+    rows = to_lists(prompts)
+    lengths = [len(row) for row in rows]
+    tokens = torch.zeros(len(rows), max(lengths, default=0), dtype=torch.int64, device="cpu")
+    for row, ids in zip(tokens, rows, strict=True):
+        row[len(row) - len(ids) :] = torch.tensor(ids, dtype=torch.int64, device="cpu")
     return tokens, lengths
+
+
+def to_lists(prompts: Sequence[Sequence[int] | Tensor] | Tensor) -> list[list[int]]:
+    """Return the token ids of each prompt as a list."""
+    return [list(each.tolist() if isinstance(each, Tensor) else each) for each in prompts]
 
 
 def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:

@@ -23,7 +23,9 @@ from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsEr
 def _test_model(name: str, model: Any) -> None:
     for method in ("step", "reorder"):
         if isinstance(model, type) or not callable(getattr(model, method, None)):
-            raise_type_error(name, f"an object with a method {method}", model)
+            has_generate = callable(getattr(model, "generate", None))
+            hint = "; call its method generate instead" if has_generate else ""
+            raise_type_error(name, f"an object with a method {method}", model, hint)
 
 
 def _one_or_more(number: Any, collection: type) -> Rule:

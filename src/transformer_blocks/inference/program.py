@@ -35,7 +35,7 @@ from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
 from transformer_blocks.generation import Generation
 from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams
-from transformer_blocks.generation.prompts import Prompts
+from transformer_blocks.generation.prompts import Prompts, to_lists
 from transformer_blocks.generation.stepping import (
     EndId,
     MaxLength,
@@ -241,6 +241,7 @@ class Program:
             ValueError: If an argument is out of range, a sequence reaches the end of the positional
                 encodings, or logits are NaN or infinite.
         """
+        prompts = to_lists(prompts)
         self._check(prompts, n_best)
         limits, _ = limits_and_ends(prompts, max_length, None)
         searches = [BeamSearch(self.beam_size, length_penalty, lookahead, each) for each in limits]
@@ -279,7 +280,7 @@ class Program:
                 state = _select(state, torch.tensor((kept * 2)[: len(rows)], device="cpu"))
         return [search.results()[:n_best] for search in searches]
 
-    def _check(self, prompts: Prompts, n_best: int) -> None:
+    def _check(self, prompts: list[list[int]], n_best: int) -> None:
         """Raise if the arguments are out of range: the compiled functions would not notice it."""
         if n_best > self.beam_size:
             raise ValueError(
@@ -301,7 +302,7 @@ class Program:
         if count > positions:
             raise ValueError(f"the model has positions for {positions:.0f} tokens only")
 
-    def _begin(self, prompts: Prompts, steps: int) -> tuple[str, int, int, State]:
+    def _begin(self, prompts: list[list[int]], steps: int) -> tuple[str, int, int, State]:
         """Compute the keys and values of what precedes the first step.
 
         Returns:
