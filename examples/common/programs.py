@@ -34,12 +34,5 @@ class CompiledModel:
     def generate(
         self, prompts: Sequence[Sequence[int]], _: object, *, max_length: list[int], **__: Any
     ) -> list[list[Generation]]:
-        """Continue prompts greedily; the other arguments are those of the model's ``generate``.
-
-        Raises:
-            UserError: If a text is longer than the model's positions.
-        """
-        try:
-            return self.program.generate(prompts, max_length=max_length)
-        except ValueError as error:
-            raise UserError(f"--program: {error}") from error
+        """Continue prompts greedily; the other arguments are those of the model's ``generate``."""
+        return self.program.generate(prompts, max_length=max_length)

@@ -465,8 +465,5 @@ def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothin
     if not labels.numel():
         raise ValueError("a loss needs at least two tokens: the first is not predicted")
     ignored = -100 if padding_id is None else padding_id  # no token has the id -100
-    return F.cross_entropy(
-        *(logits.flatten(0, 1), labels.flatten()),
-        ignore_index=ignored,
-        label_smoothing=label_smoothing,
-    )
+    logits, labels = logits.flatten(0, 1), labels.flatten()
+    return F.cross_entropy(logits, labels, ignore_index=ignored, label_smoothing=label_smoothing)
