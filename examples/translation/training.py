@@ -26,7 +26,7 @@ from torch import Tensor
 from common.display import OUTPUT, Sample
 from common.distributed import choose_device
 from common.errors import UserError
-from common.files import FolderLock
+from common.files import FolderLock, write_folder
 from common.options import chosen_fields
 from common.plots import save
 from common.run import Run
@@ -278,7 +278,7 @@ def prepare_run(
     trained = run.begin_or_resume(
         chosen, lambda: begin(run, config, chosen, lock), resume=resume, lock=lock
     )
-    return trained, corpus_of(run, trained, write=lock.write_folder)
+    return trained, corpus_of(run, trained, write=write_folder)
 
 
 def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:

@@ -270,6 +270,29 @@ def test_a_plan_is_changed_once_it_is_accepted_and_carried_out(
     assert done == ([1, 2, 3, 4, 5, 6] if program is translate else [4, 6])
 
 
+def test_a_corpus_that_is_encoded_again_stays_when_the_training_fails(
+    tmp_path: Path, data: dict[ModuleType, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    _, source, _, target = data[translate]
+    own = shutil.copy(source, tmp_path)  # other tests read that one
+    files = ["--source-file", own, "--target-file", target]
+    command = ["train", "--run", str(folder), *files, *PLANS[translate]]
+    assert translate.main(command) == 0
+    names = set(snapshot(folder))
+    os.utime(own, (0, 0))  # so that the encoded corpus is stale
+
+    def fail(*_: object) -> None:
+        raise UserError("it fails")
+
+    monkeypatch.setattr(translate_training, "train", fail)
+    manifest = folder / "corpus" / "manifest.json"
+    before = manifest.read_bytes()
+    assert translate.main([*command, "--resume"]) == 2
+    assert manifest.read_bytes() != before
+    assert set(snapshot(folder)) == names
+
+
 # Nothing that has changed is accepted
 
 
@@ -278,20 +301,18 @@ def test_data_that_have_changed_are_refused(
     program: ModuleType,
     tmp_path: Path,
     data: dict[ModuleType, list[str]],
-    runs: dict[ModuleType, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = copy(runs[program], tmp_path / "run")
-    contents = {path: path.read_bytes() for path in map(Path, data[program]) if path.is_file()}
-    try:
-        for path, content in contents.items():
-            path.write_bytes(content + f"after\tone more for {path.name}\n".encode())
-        for command in (["evaluate"], ["train", "--resume", PLANS_OF[program], "99"]):
-            assert program.main([*command, "--run", str(folder)]) == 2
-            assert "changed since the run began" in one_error_line(capsys)
-    finally:
-        for path, content in contents.items():
-            path.write_bytes(content)
+    folder, files = tmp_path / "run", [Path(word) for word in data[program][1::2]]
+    own = [Path(shutil.copy(file, tmp_path)) for file in files]  # other tests read those
+    named = [word for pair in zip(data[program][::2], map(str, own), strict=True) for word in pair]
+    assert program.main(["train", "--run", str(folder), *named, *PLANS[program]]) == 0
+    for path in own:
+        path.write_bytes(path.read_bytes() + f"after\tone more for {path.name}\n".encode())
+    capsys.readouterr()
+    for command in (["evaluate"], ["train", "--resume", PLANS_OF[program], "99"]):
+        assert program.main([*command, "--run", str(folder)]) == 2
+        assert "changed since the run began" in one_error_line(capsys)
 
 
 def other(value: object, name: str) -> object:
