@@ -1,5 +1,6 @@
 """A prepared copy computes what the model computes, and the model does not change."""
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,6 @@ from transformer_blocks import (
     PreNorm,
     QueryKeyNorm,
     RotaryPositionalEncoding,
-    SelfAttentionCache,
     build_decoder,
     build_encoder,
     causal_mask,
@@ -32,7 +32,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
 from transformer_blocks.inference.layers import FusedQKVAttention
-from transformer_blocks.inference.linear import PrepackedFeedForward
+from transformer_blocks.inference.prepare import relu
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -54,10 +54,14 @@ def test_a_prepared_stack_computes_the_same_outputs(
     torch.testing.assert_close(prepare(decoder)(y, x), decoder(y, x), **tolerance)
 
 
-@pytest.mark.parametrize("part", [FusedQKVAttention, PrepackedFeedForward])
-def test_every_layer_of_a_standard_decoder_gets_every_faster_part(part: type[nn.Module]) -> None:
-    types = [type(module) for module in prepare(build_decoder(**SIZES)).modules()]
-    assert types.count(part) == SIZES["num_layers"]
+def test_every_layer_of_a_standard_decoder_gets_every_faster_part() -> None:
+    parts: list[Any] = [*prepare(build_decoder(**SIZES)).modules()]
+    assert [type(part) for part in parts].count(FusedQKVAttention) == SIZES["num_layers"]
+    networks = [part for part in parts if isinstance(part, FeedForward)]
+    assert len(networks) == SIZES["num_layers"]
+    for network in networks:
+        assert network.activation is relu
+        assert isinstance(network.up_projection, PrepackedLinear)
 
 
 @torch.no_grad()
@@ -105,29 +109,27 @@ def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int,
 
 
 @pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @torch.no_grad()
-def test_a_prepacked_linear_layer_applies_relu(relu: bool, dtype: torch.dtype) -> None:
+def test_a_prepacked_linear_layer_has_any_dtype(dtype: torch.dtype) -> None:
     linear = nn.Linear(16, 24, dtype=dtype)
-    prepared = PrepackedLinear(linear, relu=relu)
+    prepared = PrepackedLinear(linear)
     for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
         x = torch.randn(*shape, 16, dtype=dtype)
-        output = linear(x).relu() if relu else linear(x)
         tolerance: dict[str, Any] = {"rtol": 0, "atol": TOLERANCES[dtype]}
-        torch.testing.assert_close(prepared(x), output, **tolerance)
+        torch.testing.assert_close(prepared(x), linear(x), **tolerance)
 
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @torch.no_grad()
-def test_the_relu_of_a_prepacked_layer_preserves_values_that_are_not_finite(value: float) -> None:
+def test_prepacked_products_and_the_relu_preserve_values_that_are_not_finite(value: float) -> None:
     linear, x = nn.Linear(16, 24), torch.randn(3, 16)
     linear.weight[5, 7], linear.weight[6, 7] = value, -value  # one of two infinities becomes 0
     for rows in (x[:1], x, torch.full_like(x, value)):
         is_finite = linear(rows).relu().isfinite()
         assert not is_finite.all()
-        assert torch.equal(PrepackedLinear(linear, relu=True)(rows).isfinite(), is_finite)
+        assert torch.equal(relu(PrepackedLinear(linear)(rows)).isfinite(), is_finite)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -432,12 +434,11 @@ PADDED_MASKS = {
     {
         "residual": [PreNorm, PostNorm],
         "causal": [False, True],
-        "cached": [False, True],
         "padding": PADDED_MASKS.values(),
     }
 )
 def test_a_prepared_encoder_computes_every_token_and_no_padding(
-    residual: Any, causal: bool, cached: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
+    residual: Any, causal: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = build_encoder(**SIZES, residual=residual)
     encoder.eval()
@@ -452,40 +453,11 @@ def test_a_prepared_encoder_computes_every_token_and_no_padding(
         return forward(x)
 
     monkeypatch.setattr(feed_forward, "forward", count_positions)
-    caches = [stack.new_cache() if cached else None for stack in (encoder, prepared)]
-    output = prepared(x, mask=mask, causal=causal, cache=caches[1])
+    expected = encoder(x, mask=mask, causal=causal).masked_fill(padding[..., None], 0.0)
+    x[padding] = math.nan
+    output = prepared(x, mask=mask, causal=causal)
     assert positions == [int((~padding).sum())]
-    expected = encoder(x, mask=mask, causal=causal, cache=caches[0])
-    torch.testing.assert_close(output, expected.masked_fill(padding[..., None], 0.0), **TOLERANCE)
-    for length in (10, 11, 12) if cached else ():
-        token, after = torch.randn(4, 1, 16), torch.zeros(4, length - 9, dtype=torch.bool)
-        mask = torch.cat((padding, after), dim=1)[:, None, None]
-        output, expected = (
-            stack(token, mask=mask, causal=causal, cache=cache)
-            for stack, cache in zip((prepared, encoder), caches[::-1], strict=True)
-        )
-        torch.testing.assert_close(output, expected, **TOLERANCE)
-
-
-@torch.no_grad()
-def test_a_prefill_without_padding_that_raises_leaves_the_cache_empty() -> None:
-    prepared: Any = prepare(build_encoder(**SIZES).eval())
-    x, mask = torch.randn(4, 9, 16), PADDED_MASKS["at the end"][:, None, None]
-    cache, network = prepared.new_cache(), prepared.layers[1].feed_forward
-    network.forward, forward = lambda *_: 1 / 0, network.forward
-    with pytest.raises(ZeroDivisionError):
-        prepared(x, mask=mask, causal=True, cache=cache)
-    assert (cache.length, cache.rows) == (0, 0)
-    network.forward = forward
-    output = prepared(x, mask=mask, causal=True, cache=cache)
-    assert torch.equal(output, prepared(x, mask=mask, causal=True, cache=prepared.new_cache()))
-    with pytest.raises(TypeError, match=r"^cache must be"):
-        prepared(x, mask=mask, causal=True, cache=cache.layers[0])
-    with pytest.raises(ValueError, match=r"^cache must be of this stack with 2 layers"):
-        prepared(x, mask=mask, causal=True, cache=SelfAttentionCache(1))
-    for wrong in (mask, torch.zeros_like(mask)):
-        with pytest.raises(ValueError, match=r"^mask must have shape"):
-            prepared(x, mask=wrong, causal=True, cache=cache)  # which has 9 positions already
+    torch.testing.assert_close(output, expected, **TOLERANCE)
 
 
 @torch.no_grad()

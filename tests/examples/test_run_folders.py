@@ -275,7 +275,7 @@ def test_a_corpus_that_is_encoded_again_stays_when_the_training_fails(
 ) -> None:
     folder = tmp_path / "run"
     _, source, _, target = data[translate]
-    own = shutil.copy(source, tmp_path)  # other tests read that one
+    own = str(shutil.copy(source, tmp_path))  # other tests read that one
     files = ["--source-file", own, "--target-file", target]
     command = ["train", "--run", str(folder), *files, *PLANS[translate]]
     assert translate.main(command) == 0

@@ -15,11 +15,10 @@ plain computation, up to rounding:
   training, the weights change at each update and would have to be reordered each time; those of a
   trained model are reordered once.
 - **Fused projections.** The query, key and value projections of a self-attention are one matrix
-  product with their concatenated weights. A feed-forward network applies its ReLU to the output of
-  the first product in place.
-- **No computation for padding.** An :class:`~transformer_blocks.Encoder` applies everything except
-  attention only to the positions that are not padding. Its output at these positions is that of the
-  plain encoder; at padding positions it is zero.
+  product with their concatenated weights.
+- **No computation for padding.** An :class:`~transformer_blocks.Encoder` computes the tokens of a
+  padded batch as one packed sequence. Its output at these positions is that of the plain encoder;
+  at padding positions it is zero.
 
 One replacement is an approximation:
 

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.module import InferenceModule, without_gradients
 
 INPUT = Vectors("... in_features")
@@ -62,10 +61,9 @@ class PrepackedLinear(InferenceModule):
 
     Args:
         linear: Trained layer whose weight and bias are copied; it is not changed.
-        relu: Whether to apply a ReLU to the output.
 
     Raises:
-        TypeError: If ``linear`` is not an ``nn.Linear``, or ``relu`` is not a boolean.
+        TypeError: If ``linear`` is not an ``nn.Linear``.
 
     Example:
         >>> import torch
@@ -81,12 +79,10 @@ class PrepackedLinear(InferenceModule):
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, *, relu: bool = False) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         check(nn.Linear, linear=linear)
-        check(bool, relu=relu)
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.relu = relu
         weight = linear.weight.detach()
         prepacked_weight: Tensor | None = None
         is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
@@ -119,60 +115,27 @@ class PrepackedLinear(InferenceModule):
     def _forward(self, x: Tensor) -> Tensor:
         is_compiling = torch.compiler.is_compiling()  # the compiler prepacks weights by itself
         if (
-            self.prepacked_weight is None
-            or is_compiling
-            or self._is_small(x)
-            or x.dtype != torch.float32
-            or not x.is_cpu
-            or torch.is_autocast_enabled("cpu")
-            or not x.shape
-            or x.shape[-1] != self.in_features  # F.linear raises the error
+            self.prepacked_weight is not None
+            and not is_compiling
+            and x.dtype == torch.float32
+            and x.is_cpu
+            and x.shape[-1:] == (self.in_features,)  # otherwise F.linear raises the error
+            and not self._is_small(x)
+            and not torch.is_autocast_enabled("cpu")
         ):
-            # The compiler fuses a sum with what follows it; a product with a bias would be one call
-            # that copies the bias into each row first.
-            bias = None if is_compiling else self.bias
-            try:
-                y = F.linear(x, self.weight, bias)
-            except RuntimeError:
-                INPUT("x", x, self, {})  # raises a clearer error
-                check_match("x", x, self.weight, self)
-                raise
-            if is_compiling and self.bias is not None:
-                y = y + self.bias
-        else:
             linear = torch.ops.mkldnn._linear_pointwise
-            y = linear(x, self.prepacked_weight, self.bias, "none", [], "")
-        # Not a ReLU: oneDNN's, which the compiler would use too, turns NaN into zero.
-        return y.clamp_min(0.0) if self.relu else y
+            return linear(x, self.prepacked_weight, self.bias, "none", [], "")
+        # The compiler fuses a sum with what follows it; a product with a bias would be one call
+        # that copies the bias into each row first.
+        try:
+            y = F.linear(x, self.weight, None if is_compiling else self.bias)
+        except RuntimeError:
+            INPUT("x", x, self, {})  # raises a clearer error
+            check_match("x", x, self.weight, self)
+            raise
+        return y + self.bias if is_compiling and self.bias is not None else y
 
     def _is_small(self, x: Tensor) -> bool:
         """Return whether ``F.linear`` is faster, as measured with one thread and with two."""
         count = x.numel()  # rows times in_features
         return count <= self.in_features or count * self.out_features < SMALL_PRODUCT
-
-
-class PrepackedFeedForward(InferenceModule):
-    """Compute a feed-forward network with ReLU from two prepacked linear layers.
-
-    The output is that of :class:`~transformer_blocks.FeedForward` in evaluation mode, up to
-    rounding.
-
-    Args:
-        feed_forward: Trained network with a ReLU activation; its weights are copied.
-    """
-
-    def __init__(self, feed_forward: FeedForward) -> None:
-        super().__init__()
-        self.up_projection = PrepackedLinear(feed_forward.up_projection, relu=True)
-        self.down_projection = PrepackedLinear(feed_forward.down_projection)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the network to every position.
-
-        Args:
-            x: Input vectors, of shape (..., d_model).
-
-        Returns:
-            Output vectors, of shape (..., d_model).
-        """
-        return self.down_projection(self.up_projection(x))

@@ -6,21 +6,17 @@ from typing import Any, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from transformer_blocks._contracts import Factory, alteration, check
-from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
 from transformer_blocks.inference.int8 import Int8Linear
-from transformer_blocks.inference.layers import (
-    FusedQKVAttention,
-    UnpaddedEncoder,
-)
-from transformer_blocks.inference.linear import PrepackedFeedForward, PrepackedLinear
+from transformer_blocks.inference.layers import FusedQKVAttention, UnpaddedEncoder
+from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inference.module import InferenceModule, as_inference_module
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
@@ -30,9 +26,6 @@ from transformer_blocks.variants.lora import LoraLinear, merge_lora
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
-
-CONTENT_BASED_ATTENTION = (fused_attention, scaled_dot_product_attention)
-"""Attention functions whose weights depend on queries and keys only, not on their positions."""
 
 POSITION_WISE = {
     *(FeedForward, GatedFeedForward, PreNorm, PostNorm, SandwichNorm, Dropout),
@@ -51,10 +44,10 @@ def prepare(
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
     In the copy, linear layers have prepacked weights; each self-attention projects queries, keys
-    and values in one matrix product; ReLU activations are applied in place; dropout is removed,
-    since it does nothing in evaluation mode; and an encoder of standard layers computes nothing for
-    padding positions, where its output is zero. :mod:`transformer_blocks.inference` describes each
-    of them. LoRA layers are merged first, as :func:`~transformer_blocks.merge_lora` does.
+    and values in one matrix product; dropout is removed, since it does nothing in evaluation mode;
+    and an encoder of standard layers computes nothing for padding positions, where its output is
+    zero. :mod:`transformer_blocks.inference` describes each of them. LoRA layers are merged first,
+    as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
     differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
@@ -116,8 +109,8 @@ def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) 
     # Both are determined before any part is replaced.
     any_altered = any(map(alteration, module.modules()))
     can_remove_padding = _is_encoder_of_standard_layers(module)
-    if linear is PrepackedLinear and _is_relu_feed_forward(module) and not any_altered:
-        return PrepackedFeedForward(module)
+    if type(module) is FeedForward and module.activation in (F.relu, torch.relu):
+        module.activation = relu
     for name, part in list(module._modules.items()):
         if part is None:
             continue
@@ -131,18 +124,13 @@ def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) 
     return module
 
 
-def _is_relu_feed_forward(module: nn.Module) -> TypeGuard[FeedForward]:
-    """Return whether :class:`PrepackedFeedForward` computes the same as a module."""
-    return (
-        type(module) is FeedForward
-        and module.activation in (F.relu, torch.relu)
-        and type(module.up_projection) is type(module.down_projection) is nn.Linear
-        and type(module.dropout) in (Dropout, nn.Dropout)
-    )
+def relu(x: Tensor) -> Tensor:
+    """Apply ReLU. Fused with a product by the compiler, torch's own would turn NaN into zero."""
+    return x.clamp_min(0.0)
 
 
 def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
-    """Return whether all parts of an encoder except content-based attention are position-wise.
+    """Return whether all parts of an encoder except fused attention are position-wise.
 
     Transforms of queries and keys are parts too, and are not position-wise.
     """
@@ -155,7 +143,7 @@ def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
         attention = layer.self_attention
         if (
             type(attention) is not MultiHeadAttention
-            or attention.attention_function not in CONTENT_BASED_ATTENTION
+            or attention.attention_function is not fused_attention
         ):
             return False
         containers = layer, attention, attention.transforms
