@@ -191,7 +191,6 @@ REJECTED: dict[str, tuple[str, Callable[[Any], object]]] = {
     ),
     "deepcopy": ("copied or pickled", copy.deepcopy),
     "pickle": ("copied or pickled", pickle.dumps),
-    "backward": ("differentiated", lambda model: model(torch.tensor([[1, 2]])).sum().backward()),
 }
 
 
@@ -246,13 +245,13 @@ def test_a_prepared_model_gives_gradients_neither_of_its_weights_nor_of_its_inpu
     case: Case,
 ) -> None:
     prepared, memory = prepare(case.build(0.1)), torch.randn(2, 7, 16)
-    for x in (torch.randn(2, 5, 16), torch.randn(2, 5, 16, requires_grad=True)):
-        y = case.call(prepared, x, memory)
-        with torch.no_grad():
-            assert torch.equal(case.call(prepared, x, memory), y)
-        with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
-            y.sum().backward()
-        assert x.grad is None
+    x = torch.randn(2, 5, 16)
+    y = case.call(prepared, x, memory)
+    assert not y.requires_grad
+    with torch.no_grad():
+        assert torch.equal(case.call(prepared, x.clone().requires_grad_(), memory), y)
+    with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
+        case.call(prepared, x.requires_grad_(), memory)
 
 
 def test_a_prepacked_layer_can_be_vectorised_while_gradients_are_recorded() -> None:
@@ -287,7 +286,7 @@ def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it()
         prepared = prepare(encoder)
     torch.testing.assert_close(prepared(x), encoder.eval()(x))
     with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
-        torch.func.jvp(prepared, (x,), (x,))
+        torch.func.grad(lambda x: prepared(x).sum())(x)
 
 
 def test_a_prepared_stack_rejects_what_the_stack_rejects() -> None:

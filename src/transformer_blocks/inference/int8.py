@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-from transformer_blocks.inference.module import InferenceModule, without_gradients
+from transformer_blocks.inference.module import InferenceModule, check_no_gradient
 
 INPUT = Vectors("... in_features")
 
@@ -136,14 +136,13 @@ class Int8Linear(InferenceModule):
         Raises:
             TypeError: If ``x`` is not a tensor, or not float32.
             ValueError: If the last dimension of ``x`` is not in_features.
+            RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
         check_tensor("x", x)
         if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
             INPUT("x", x, self, {})
             check_match("x", x, self.weight_scale, self)  # autocast may pass another dtype
-        return without_gradients(self._forward, x)
-
-    def _forward(self, x: Tensor) -> Tensor:
+        check_no_gradient(x)
         quantised, scale = quantise_rows(x.float())
         y = self._multiply(quantised) * scale
         return y if self.bias is None else y + self.bias

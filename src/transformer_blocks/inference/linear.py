@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-from transformer_blocks.inference.module import InferenceModule, without_gradients
+from transformer_blocks.inference.module import InferenceModule, check_no_gradient
 
 INPUT = Vectors("... in_features")
 
@@ -108,11 +108,10 @@ class PrepackedLinear(InferenceModule):
         Raises:
             TypeError: If ``x`` is not a tensor, or differs from the weight in dtype.
             ValueError: If the last dimension of ``x`` is not in_features.
+            RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
         check_tensor("x", x)
-        return without_gradients(self._forward, x)
-
-    def _forward(self, x: Tensor) -> Tensor:
+        check_no_gradient(x)
         is_compiling = torch.compiler.is_compiling()  # the compiler prepacks weights by itself
         if (
             self.prepacked_weight is not None

@@ -90,43 +90,7 @@ def unsupported_operation(participle: str) -> RuntimeError:
     )
 
 
-class _NonDifferentiable(torch.autograd.Function):
-    """Call a function whose output raises a readable error when gradients are computed from it."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(_: Tensor, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-        return function(*inputs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> NoReturn:
+def check_no_gradient(x: Tensor) -> None:
+    """Raise if the gradient of an input is recorded."""
+    if x.requires_grad and torch.is_grad_enabled():
         raise unsupported_operation("differentiated")
-
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> NoReturn:
-        raise unsupported_operation("differentiated")
-
-
-def without_gradients(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """Call a function and make its output raise an error if it is differentiated.
-
-    Where no gradients are recorded, the function is called directly.
-
-    Args:
-        function: Function that returns a new tensor.
-        *inputs: Positional arguments of ``function``.
-
-    Returns:
-        What the function returns.
-    """
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        # autograd records the call only if an input requires a gradient
-        requires_grad = torch.empty(0, requires_grad=True, device="cpu")
-        apply: Any = _NonDifferentiable.apply
-        return cast(Tensor, apply(requires_grad, function, *inputs))
-    return function(*inputs)

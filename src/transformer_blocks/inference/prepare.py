@@ -27,12 +27,13 @@ from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
 
-POSITION_WISE = {
+STANDARD_PARTS = {
+    *(Encoder, EncoderLayer, MultiHeadAttention, nn.ModuleList),
     *(FeedForward, GatedFeedForward, PreNorm, PostNorm, SandwichNorm, Dropout),
     *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity),
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
 }
-"""Modules whose output at each position depends on their input at that position alone."""
+"""Parts of an encoder that relate no positions to each other, except for attention."""
 
 
 def prepare(
@@ -50,7 +51,7 @@ def prepare(
     as :func:`~transformer_blocks.merge_lora` does.
 
     The copy is in evaluation mode and takes twice the memory of the model. It cannot be trained,
-    differentiated, moved, converted, given other weights, copied or pickled: each of these raises a
+    moved, converted, given other weights, copied or pickled: each of these raises a
     ``RuntimeError``. Keep the trained model, apply the operation to it, and prepare it again.
 
     Args:
@@ -96,19 +97,17 @@ def prepare(
         trained: nn.Module = copy.deepcopy(model).eval()
         if any(isinstance(part, LoraLinear) for part in trained.modules()):
             trained = merge_lora(trained)
-        prepared: Any = _replace_parts(trained, linear).eval()
+        prepared: Any = _replace_parts(trained, linear).eval().requires_grad_(False)
     return as_inference_module(prepared)
 
 
-def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) -> Any:
+def _replace_parts(module: Any, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Return the faster equivalent of a module, or the module itself with faster parts."""
     if type(module) is nn.Linear and not alteration(module):
         return linear(module)
     if type(module) in (Dropout, nn.Dropout) and not alteration(module):
         return nn.Identity()
-    # Both are determined before any part is replaced.
-    any_altered = any(map(alteration, module.modules()))
-    can_remove_padding = _is_encoder_of_standard_layers(module)
+    is_standard_encoder = _is_standard_encoder(module)  # before any part is replaced
     if type(module) is FeedForward and module.activation in (F.relu, torch.relu):
         module.activation = relu
     for name, part in list(module._modules.items()):
@@ -119,9 +118,7 @@ def _replace_parts(module: nn.Module, linear: Callable[[nn.Linear], nn.Module]) 
             setattr(module, name, FusedQKVAttention(part, linear=linear))
         else:
             setattr(module, name, _replace_parts(part, linear))
-    if type(module) is Encoder and can_remove_padding and not any_altered:
-        return UnpaddedEncoder(module)
-    return module
+    return UnpaddedEncoder(module) if is_standard_encoder else module
 
 
 def relu(x: Tensor) -> Tensor:
@@ -129,33 +126,20 @@ def relu(x: Tensor) -> Tensor:
     return x.clamp_min(0.0)
 
 
-def _is_encoder_of_standard_layers(module: nn.Module) -> bool:
-    """Return whether all parts of an encoder except fused attention are position-wise.
-
-    Transforms of queries and keys are parts too, and are not position-wise.
-    """
-    if type(module) is not Encoder or not len(module.layers):
-        return False
-    parts: list[nn.Module] = [] if module.norm is None else [module.norm]
-    for layer in module.layers:
-        if type(layer) is not EncoderLayer:
-            return False
-        attention = layer.self_attention
-        if (
-            type(attention) is not MultiHeadAttention
-            or attention.attention_function is not fused_attention
-        ):
-            return False
-        containers = layer, attention, attention.transforms
-        parts += (part for part in layer.modules() if part not in containers)
-    return all(map(_is_position_wise, parts))
-
-
-def _is_position_wise(part: nn.Module) -> bool:
-    """Return whether a part's output at each position depends on that position alone."""
-    if isinstance(part, nn.LayerNorm | nn.RMSNorm) and len(part.normalized_shape) > 1:
-        return False
-    return type(part) in POSITION_WISE
+def _is_standard_encoder(module: nn.Module) -> bool:
+    """Return whether nothing in an encoder but its attention relates positions to each other."""
+    parts = [*module.modules()]
+    return (
+        type(module) is Encoder
+        and [type(part) for part in parts].count(MultiHeadAttention) == len(module.layers) > 0
+        and all(
+            type(part) in STANDARD_PARTS
+            and not alteration(part)
+            and getattr(part, "attention_function", fused_attention) is fused_attention
+            and len(getattr(part, "normalized_shape", ())) <= 1
+            for part in parts
+        )
+    )
 
 
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
