@@ -23,7 +23,8 @@
 # | blue (0, 1) | red (1, 0) | (0.5, 0.5) |
 #
 # The two cases need opposite answers but have the same output. Whatever comes
-# after attention cannot separate them. Two attentions can: one attends to the
+# after attention cannot separate them. (Unequal weights are a subject of their own,
+# below.) Two attentions can: one attends to the
 # first friend, the other to the second, and the outputs are *concatenated*, not
 # added.
 #
@@ -67,7 +68,8 @@ print("merged:", merged[0].tolist())
 # Section 3.2.2 of the paper gives each head projections of its own,
 # $W_i^Q$, $W_i^K$ and $W_i^V$, from $d$ to $d_k$ features. We multiply by one
 # $d \times d$ matrix instead, and split the result: the matrices of the heads
-# are its groups of $d_k$ columns. The output projection $W^O$ reads the
+# are its groups of $d_k$ columns. (The paper counts heads from 1. This book counts them
+# from 0, as Python does.) The output projection $W^O$ reads the
 # concatenated heads, so each of its outputs can use all of them.
 
 # %% [markdown] tags=["formula"]
@@ -318,7 +320,42 @@ for heads in [1, 2, 4]:
 # $w \ge 1 - w$, the third condition then says that $D(\text{blue})$ is larger than
 # $-D(\text{red})$, and the fourth that it is smaller. They contradict each other.
 # (If the second friend has the larger weight, the same holds for the first answer.)
-# One weighted sum with fixed weights can never give both answers in all cases.
+# So *linear* logits of one weighted sum with fixed weights can never give both answers
+# in all cases.
+#
+# Is the information lost, then? With the weights 0.52 and 0.44, (red, blue) becomes
+# (0.52, 0.44) and (blue, red) becomes (0.44, 0.52). These are different vectors. A
+# nonlinear function can map each to its own pair of answers. Such a function stands
+# after attention in every layer of a Transformer, the feed-forward network of
+# [chapter 8](08_layer.py): two linear layers with a nonlinearity between them. Predict
+# what one head reaches with it.
+
+# %%
+from transformer_blocks import FeedForward
+
+
+class HeadAndNetwork(nn.Module):
+    """One head, followed by a feed-forward network."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = MultiHeadAttention(D_MODEL, 1)
+        self.network = FeedForward(D_MODEL, d_ff=D_MODEL)
+
+    def forward(self, query, key, value):
+        return self.network(self.head(query, key, value))
+
+
+for seed in range(3):
+    torch.manual_seed(seed)
+    first, second = accuracies(train(HeadAndNetwork()))
+    print(f"seed {seed}: first {first:.3f}, second {second:.3f}")
+
+# %% [markdown]
+# The network separates what the head has put into one sum. That is what it is for:
+# attention moves information, and the network computes with it. Several heads are still
+# useful, since here the network must tell 16 close vectors from each other. With two
+# heads, each colour is in features of its own, and a linear layer reads it.
 #
 # ## Broken on purpose
 #
