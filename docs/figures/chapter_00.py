@@ -51,9 +51,9 @@ def map() -> Figure:
     left, right = 0.4, 5.7
     for x, name in ((left, "encoder"), (right, "decoder")):
         bottom = 5.55
-        top = 3.15 if x == left else 1.75
+        top = 3.0 if x == left else 1.75
         box(axes, x - 0.25, top, 3.9, bottom - top, color=PANEL, alpha=0.4)
-        note(axes, x + 3.52, top + 0.25, name, size=9.5, ha="right")
+        note(axes, x, top + 0.25, name, size=9.5, ha="left")
     part(left, 7.6, "猫は魚を食べます。", "", GREEN)
     part(right, 7.6, "the cat", "", GREEN)
     for x in (left, right):
@@ -63,24 +63,25 @@ def map() -> Figure:
         arrow(axes, (x + 1.7, 6.75), (x + 1.7, 6.58))
         arrow(axes, (x + 1.7, 5.9), (x + 1.7, 5.37))
     part(left, 4.7, "self-attention", "1–4, 6", ORANGE)
-    part(left, 3.85, "feed-forward network", "8", SKY)
-    arrow(axes, (left + 1.7, 4.7), (left + 1.7, 4.53))
+    part(left, 3.5, "feed-forward network", "8", SKY)
     part(right, 4.7, "causal self-attention", "5", ORANGE)
     part(right, 3.5, "cross-attention", "10", ORANGE)
     part(right, 2.3, "feed-forward network", "8", SKY)
-    arrow(axes, (right + 1.7, 4.7), (right + 1.7, 4.18))
-    arrow(axes, (right + 1.7, 3.5), (right + 1.7, 2.98))
+    for x, y in ((left, 4.7), (left, 3.5), (right, 4.7), (right, 3.5), (right, 2.3)):
+        note(axes, x + 3.26, y - 0.27, "add, norm  8", ha="right")
+        if (x, y) != (left, 3.5):
+            arrow(axes, (x + 1.7, y), (x + 1.7, y - 0.52))
     # The memory: from the top of the encoder to the cross-attention.
     axes.plot(
         [left + 1.7, left + 1.7, 4.9, 4.9],
-        [3.85, 2.8, 2.8, 3.83],
+        [3.5, 2.75, 2.75, 3.83],
         color="#020202",
         lw=1.2,
         marker="",
     )
     arrow(axes, (4.9, 3.83), (right - 0.02, 3.83))
-    note(axes, 3.6, 3.02, "memory")
-    arrow(axes, (right + 1.7, 2.3), (right + 1.7, 1.48))
+    note(axes, 4.4, 2.53, "memory")
+    arrow(axes, (right + 1.7, 1.78), (right + 1.7, 1.48))
     part(right, 0.8, "choose the next token", "13", BLUE)
     arrow(axes, (right + 1.7, 0.8), (right + 1.7, 0.5))
     note(axes, right + 1.7, 0.28, "eats", color=INK, size=11)

@@ -35,9 +35,11 @@
 # | 3 | the cat | eats | 0.5 |
 # | 4 | the cat eats | fish | 0.9 |
 # | 5 | the cat eats fish | . | 1.0 |
+# | 6 | the cat eats fish . | (end) | 1.0 |
 #
-# The probability of the sentence is 0.9 · 0.8 · 0.5 · 0.9 · 1.0 = 0.324. Training
-# raises this number for the sentences of a corpus. To translate, the model
+# The end of the sentence is a token, too. The probability of the sentence is
+# 0.9 · 0.8 · 0.5 · 0.9 · 1.0 · 1.0 = 0.324. Training raises this number for the
+# sentences of a corpus. To translate, the model
 # begins with nothing, appends its most probable token, and repeats. This is
 # called *greedy decoding*:
 
@@ -67,7 +69,7 @@ def translate(model, source, *, max_length=10):
 #
 # ## The map
 #
-# ![The parts of a translator from the source at the bottom left to the next target token at the top right, each with the number of the chapter that explains it: tokens 11, embeddings and positions 7, masks 5, self-attention 2 to 4 in 6 heads, layers 8, encoder and decoder with cross-attention 10, training 12, choosing the next token 13, looking inside 14.](figures/map.svg)
+# ![The parts of a translator from the source at the bottom left to the next target token at the top right, each with the number of its chapter: tokens 11, embeddings and positions 7, masks 5, self-attention 2 to 4 in 6 heads, feed-forward networks, additions and norms 8, encoder and decoder with cross-attention 10, training 12, choosing the next token 13, looking inside 14.](figures/map.svg)
 #
 # Attention is the part that moves information between words. The encoder's
 # *self-attention* lets the words of the source exchange information. The
@@ -213,7 +215,7 @@ for words, translation in held_out:
 print(f"{correct} of {len(held_out)} are translated correctly")
 
 # %% [markdown]
-# The model has learnt words and word order, and combines them anew. The demo of
+# The model has learned words and word order, and combines them anew. The demo of
 # this project does the same with a larger grammar, 26,000 sentences and subword
 # tokens. `make demo` trains it in three minutes.
 #
@@ -251,18 +253,21 @@ print(len(found), "translations are equal")
 # {func}`~transformer_blocks.record_attention` collects the attention weights of
 # all attention modules in a forward pass.
 #
-# ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word: cat reads 猫, eats reads 食べ, fish reads 魚.](figures/first_attention.svg)
+# ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word. The largest weights: cat has 0.50 at 猫 and 0.44 at は, eats has 0.64 at 食べ and 0.30 at は, fish has 0.49 at 魚 and 0.35 at the full stop.](figures/first_attention.svg)
 #
 # The rows are the target words that the model is about to write, and the columns
-# are the words of the source. The data do not say that *eats* corresponds to
-# 食べ. The model has found it, because that lowers the loss. The rows of *the* and of the
-# full stop need no particular word, since they are the same in all sentences.
+# are the words of the source. In the rows of *cat*, *eats* and *fish*, the word to
+# be translated has the largest weight. The data do not say that *eats* corresponds
+# to 食べ. The model has found it, because that lowers the loss. But は and the full
+# stop have large weights as well. What these mean is a question of
+# [chapter 14](14_look_inside.py). The rows of *the* and of the full stop need no
+# particular word, since they are the same in all sentences.
 #
 # ## Broken on purpose
 #
 # If cross-attention carries the meaning of the source into the translation, then
-# a model without it cannot know what to translate. Predict what it writes for
-# two different sentences. {func}`~transformer_blocks.inspection.ablate` removes
+# a model without it cannot know what to translate. What does such a model write
+# for different sentences? Predict it. {func}`~transformer_blocks.inspection.ablate` removes
 # parts of a trained model as long as the block lasts.
 
 # %% tags=["broken"]
