@@ -22,10 +22,11 @@
 # | eats | 0.5 | 0.693 |
 # | fish | 0.9 | 0.105 |
 # | . | 1.0 | 0.000 |
+# | (end) | 1.0 | 0.000 |
 #
 # The sum is 1.127, the negative logarithm of the product 0.324. The mean over the
-# five tokens is 0.225. Its exponential is the **perplexity**, $e^{0.225} = 1.25$:
-# the model is as uncertain as if it had to guess among 1.25 equally probable tokens
+# six tokens is 0.188. Its exponential is the **perplexity**, $e^{0.188} = 1.21$:
+# the model is as uncertain as if it had to guess among 1.21 equally probable tokens
 # at each position. A model that knows nothing has the perplexity $V$, the size of the
 # vocabulary, and the loss $\ln V$.
 #
@@ -33,7 +34,8 @@
 #
 # The loss of a token is zero only if its probability is 1. The softmax never reaches
 # 1, so the logit of the correct token is increased without end. *Label smoothing*
-# (section 5.4 of the paper) sets another goal. It takes a share $\varepsilon$ of the
+# ([Szegedy et al. 2015](https://arxiv.org/abs/1512.00567); section 5.4 of the paper)
+# sets another goal. It takes a share $\varepsilon$ of the
 # target's probability, and spreads it evenly over all $V$ tokens.
 #
 # By hand, for the token *eats*, with $\varepsilon = 0.1$ and a vocabulary of five
@@ -53,9 +55,9 @@
 # ![Loss against the probability of the correct token, if the other four share the rest equally. Without smoothing the loss falls to zero at the probability 1. With smoothing of 0.1 it has its minimum of 0.39 at the probability 0.92, and rises steeply towards 1.](figures/smoothing.svg)
 #
 # The minimum is where the prediction equals the goal, at 0.92. The loss there is not
-# zero but 0.39, the entropy of the goal. So a smoothed loss must not be compared with
-# one that is not smoothed, nor its exponential be called perplexity. The paper reports
-# that smoothing makes the perplexity worse and BLEU better.
+# zero but 0.39, the entropy of the goal. A smoothed loss must therefore not be compared
+# with one that is not smoothed, and its exponential must not be called perplexity. The
+# paper reports that smoothing makes the perplexity worse and BLEU better.
 
 # %% [markdown] tags=["formula"]
 # $$t_v = (1 - \varepsilon)\,[v = y] + \frac{\varepsilon}{V}$$
@@ -152,7 +154,8 @@ print(f"with ignore_index: {ignoring.item():.3f}")
 #
 # ## The optimiser
 #
-# The paper uses Adam with a warm-up ([chapter 8](08_layer.py)). Equation 3 gives the
+# The paper uses Adam ([Kingma and Ba 2014](https://arxiv.org/abs/1412.6980)) with a
+# warm-up ([chapter 8](08_layer.py)). Equation 3 gives the
 # learning rate of the update $s$, for $w$ updates of warm-up:
 #
 # $$\mathrm{rate}(s) = d_{\text{model}}^{-0.5} \cdot \min(s^{-0.5},\; s \cdot w^{-1.5})$$
@@ -282,7 +285,7 @@ for (update, *first), (_, *second) in zip(many, few):
 
 # %% [markdown]
 # With 36 sentences, the validation loss follows the training loss below 0.01.
-# Those sentences show each word in many combinations, and the model has learnt
+# Those sentences show each word in many combinations, and the model has learned
 # the rule. With 8 sentences, the training loss falls just as far. The validation loss
 # is lowest at the first measurement, about 0.67, and then *rises* by about 30 %.
 #
@@ -293,10 +296,11 @@ for (update, *first), (_, *second) in zip(many, few):
 # wrong, it becomes ever more certain, and the loss of a certain mistake is large: with
 # a probability of 1 % for the correct token it is 4.6, with 0.01 % it is 9.2.
 #
-# A Japanese course on attention trains an LSTM translator with attention, as in
+# A Japanese course on attention trains a recurrent translator with attention, as in
 # [chapter 9](09_before_transformers.py), on 8,000 sentence pairs for 200 epochs (passes
-# over the training set), and prints its losses every 20 epochs. The first, third, fifth
-# and tenth of its ten reports are:
+# over the training set), and prints its losses every 20 epochs. Its encoder is a plain
+# RNN (`nn.RNN`), its decoder an LSTM. The first, third, fifth and tenth of its ten
+# reports are:
 #
 # | report | 1 | 3 | 5 | 10 |
 # | --- | --- | --- | --- | --- |
@@ -307,9 +311,9 @@ for (update, *first), (_, *second) in zip(many, few):
 # its answer to 猫はかわいいね。 (*The cat is cute, isn't it*) has something to do with
 # magic. The course calls the result so-so, and does not name the reason.
 #
-# We reproduce it with 2,000 sentence pairs of another corpus, the same kind of model,
-# no dropout and a constant learning rate (seed 0; this and the cures below took 34
-# minutes of one CPU core):
+# Is that an accident of this program? We try 2,000 sentence pairs of another corpus, a
+# similar model (its encoder is an LSTM, too), no dropout and a constant learning rate
+# (seed 0; this and the cures below took 34 minutes of one CPU core):
 #
 # ```
 # python docs/experiments/overfitting.py --corpus small_parallel_enja
@@ -321,12 +325,12 @@ for (update, *first), (_, *second) in zip(many, few):
 # of its training set exactly. The validation loss was lowest after 12 epochs, 4.28, and
 # has risen to 5.80. Of its translations of the test set, 7 % are sentences of the
 # training set, word for word. Its answer to 猫はかわいいね。 is *she didn 't have a
-# little .* The article's result is no bad luck and no mistake of its code. It has a
-# name.
+# little .* What the course saw happens to another program, too, with other data and
+# another encoder. It has a name.
 #
-# Four times as many updates (188 epochs, almost as many as in the article) bring the
+# Four times as many updates (188 epochs, almost as many as in the course) bring the
 # training loss to 0.004, and the validation loss to 6.63. It does not reach the 11 of
-# the article, whose model, data and batches are others.
+# the course, whose model, data and batches are others.
 #
 # ## Cures
 #
@@ -388,12 +392,12 @@ for name, runs in results.items():
 # dropout alone, added to all pairs, raises the loss to 2.77. Each of these cures limits
 # the model. That helps a model that overfits, and harms one that does not.
 #
-# Early stopping gives a surprise. Without it, the validation loss is higher, and yet
-# BLEU is higher, too: 2.6 against 0.5. The loss depends on how certain the model is, and
-# BLEU only on which words it chooses. Stopped after 12 epochs, the model hardly knows
-# any words. Both values are useless, where the translators of
-# [chapter 9](09_before_transformers.py) have 30. Early stopping prevents harm, and makes
-# no translator out of too few data.
+# The result of early stopping is a surprise. Without it, the validation loss is higher,
+# and yet BLEU is higher, too: 2.6 against 0.5. The loss depends on how certain the model
+# is, and BLEU only on which words it chooses. After 12 epochs, when it is stopped, the
+# model hardly knows any words. Both translators are useless: those of
+# [chapter 9](09_before_transformers.py) have 28.4 to 39.4. Early stopping limits the
+# harm of too few data, and cannot replace the missing ones.
 #
 # ## Two mistakes in measuring
 #
@@ -459,7 +463,7 @@ print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
 
 # %% [markdown]
 # The validation loss is even a little lower than that of the correct program. The
-# model has learnt to copy its input. Decoding
+# model has learned to copy its input. Decoding
 # starts with `<bos>`, copies it, and so on. `check_causal` finds nothing, and it is
 # right: no output depends on a later *input*. The mistake is in the targets.
 #
