@@ -25,9 +25,9 @@
 # *the cat* has 0.4 · 0.9 = 0.36. The best first step does not lead to the best
 # sequence, as a pleasant garden path may lead away from the house.
 #
-# To be certain, one would have to compute all sequences: with 37,000 tokens and
-# ten steps that are $37000^{10}$. **Beam search** is the compromise: it keeps the
-# $K$ best prefixes, called *hypotheses*, and extends all of them. With $K = 2$:
+# To be certain of the best sequence, one would have to compute the probabilities of
+# all: with 37,000 tokens and ten steps, there are $37000^{10}$. **Beam search** is a
+# compromise: it keeps the $K$ best prefixes, called *hypotheses*, and extends all of them. With $K = 2$:
 #
 # | step | candidates | kept |
 # | --- | --- | --- |
@@ -173,8 +173,9 @@ print("20 searches are equal")
 #
 # - *temperature* $T$: the logits are divided by $T$ before the softmax. Below 1
 #   the probable tokens become more probable; near 0 sampling becomes greedy.
-# - *top-k*: draw from the $k$ most probable tokens only.
-# - *top-p* (nucleus): draw from the smallest set of most probable tokens whose
+# - *top-k* ([Fan et al. 2018](https://arxiv.org/abs/1805.04833)): draw from the $k$ most
+#   probable tokens only.
+# - *top-p* (nucleus, [Holtzman et al. 2019](https://arxiv.org/abs/1904.09751)): draw from the smallest set of most probable tokens whose
 #   probabilities sum to at least $p$. The set is small where the model is
 #   certain, and large where it is not.
 #
@@ -218,25 +219,29 @@ def text_of(generation):
     return " ".join(words[token] for token in generation.tokens)
 
 
-start = torch.tensor([0, 0])
+start = torch.zeros(1000, dtype=torch.int64)
 options = {"end_id": 0, "max_length": 12}
-print("greedy:", text_of(greedy_search(bigrams, start, **options)[0]))
+(greedy,) = greedy_search(bigrams, start[:1], **options)
+print("greedy:", text_of(greedy))
 for temperature in (0.3, 1.0, 2.0):
-    generator = torch.Generator().manual_seed(1)
-    print("temperature", temperature)
-    for each in sample(
+    samples = sample(
         bigrams,
         start,
         temperature=temperature,
-        generator=generator,
+        generator=torch.Generator().manual_seed(1),
         **options,
-    ):
-        print("  " + text_of(each)[:46])
+    )
+    sentences = [text_of(each) for each in samples]
+    print(f"temperature {temperature}:", len(set(sentences)), "of 1000")
+    for sentence in sentences[:3]:
+        print("  " + sentence[:46])
 
 # %% [markdown]
-# The greedy sentence is the same every time. At a low temperature the samples
-# resemble it. At a high one they are varied and make less sense. A bigram model
-# forgets everything but the last word, so even its best sentences drift.
+# The number after the temperature is that of the *different* sentences in 1,000
+# samples. The greedy sentence is the same every time. At the temperature 0.3, more than
+# half of the samples repeat another one, and many resemble the greedy sentence. At 1 and
+# 2, almost every sample is a sentence of its own. Few of them make sense, at any
+# temperature: a bigram model forgets everything but the last word.
 #
 # ## Fast: keys and values are computed once
 #
@@ -297,9 +302,8 @@ print(f"largest difference: {(steps - expected).abs().max():.0e}")
 # ## Broken on purpose
 #
 # A cached step receives a single token. If the positional encoding is not told
-# how many tokens precede it, every token gets position 0. The model still
-# writes fluent text for a few tokens, and no shape is wrong. Predict at which
-# step {func}`~transformer_blocks.inspection.check_cache` finds the first
+# how many tokens precede it, every token gets position 0. No shape is wrong, and no
+# error is raised. Predict at which step {func}`~transformer_blocks.inspection.check_cache` finds the first
 # difference from the full pass.
 
 # %% tags=["broken"]
