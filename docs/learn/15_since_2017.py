@@ -6,8 +6,8 @@
 # The paper's model translates. Most of today's models continue a text: they
 # consist of a decoder alone and are much larger. The paper's base model has 65
 # million parameters, [LLaMA](https://arxiv.org/abs/2302.13971) has up to 65
-# billion. Compared with that, little has changed in the layer itself. Attention, a feed-forward network, residual
-# connections and normalisation are all still there. Almost every part has been
+# billion. The layer itself has changed much less than its size: attention, a
+# feed-forward network, residual connections and normalisation are all still there. Almost every part has been
 # replaced by a close relative, each for a reason that one can compute.
 #
 # ![Two layers side by side. Left, 2017: causal self-attention with 8 heads, add, LayerNorm, feed-forward network with ReLU, add, LayerNorm, on embeddings plus sinusoids. Right, today: RMSNorm, grouped-query attention whose queries and keys are normalised and rotated, add, RMSNorm, SwiGLU, add, and a last RMSNorm above the stack.](figures/side_by_side.svg)
@@ -15,18 +15,19 @@
 # | part | 2017 | today | reason |
 # | --- | --- | --- | --- |
 # | stack | encoder and decoder | decoder only | one task: the next token |
-# | place of the norm | after the sublayer | before it | trains without warm-up |
+# | place of the norm | after the sublayer | before it | deep stacks train stably |
 # | norm | LayerNorm | RMSNorm | cheaper, as good |
 # | positions | added sinusoids | rotary | scores depend on the offset |
 # | keys and values | one head per query head | shared by a group | smaller cache |
 # | queries, keys | as projected | normalised | bounded scores |
 # | feed-forward | ReLU | gated, SwiGLU | lower loss at equal size |
-# | biases | in feed-forward networks | none | stable training |
+# | biases | in feed-forward networks and norms | few or none | stable training |
 #
 # A decoder-only model has no source and therefore no cross-attention. What remains
 # of a decoder layer is an encoder layer with a causal mask. In this library it is
 # an encoder that is called with `causal=True`. Pre-norm was the subject of
-# [chapter 8](08_layer.py). We now take the other parts one by one.
+# [chapter 8](08_layer.py). It can be trained without a warm-up, but large models keep
+# one: LLaMA's has 2,000 updates. We now take the other parts one by one.
 #
 # ## RMSNorm
 #
@@ -40,7 +41,7 @@
 # | divide by | standard deviation 0.5 | √((9 + 16) / 2) = 3.536 |
 # | result | (-1, 1) | (0.849, 1.131) |
 #
-# Both have a learnt gain $g$ for each feature. LayerNorm has a bias in addition.
+# Both have a learned gain $g$ for each feature. LayerNorm has a bias in addition.
 
 # %% [markdown] tags=["formula"]
 # $$\mathrm{rms}(x) = \sqrt{\frac{1}{d} \sum_{i=1}^{d} x_i^2 + \epsilon}$$
@@ -163,8 +164,9 @@ for m, n in ((5, 3), (105, 103), (3, 5), (4, 4)):
 # change the *scores* instead. *ALiBi* ([Press et al.
 # 2021](https://arxiv.org/abs/2108.12409)) subtracts the distance of query and key,
 # times a slope that differs between heads. The *relative position bias* of T5
-# ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)) is a learned number for
-# each distance, and far distances share one.
+# ([Raffel et al. 2020](https://arxiv.org/abs/1910.10683)) is a learned number for each
+# *bucket* of distances. Short distances have a bucket each. Longer ones share buckets
+# whose size grows logarithmically, and all distances from 128 on share the last.
 #
 # The title of ALiBi's paper is its claim: *train short, test long*. We train small
 # language models on sequences of 64 tokens, with six ways to encode positions, and
@@ -289,13 +291,14 @@ for groups in (8, 2):
 #
 # ## No biases, normalised queries and keys
 #
-# The biases of linear layers add little in wide layers. PaLM
-# ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311)) left them out and
-# found training of large models more stable. *Query-key normalisation*
-# ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)) applies a norm to each
-# query and each key. Otherwise nothing bounds their lengths. In a long training
-# they can grow until the softmax saturates ([chapter 4](04_scale.py)) and the
-# training diverges.
+# In the paper, the feed-forward networks and LayerNorm have biases. (This library's
+# attention has them too, unless `bias=False`.) PaLM
+# ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311)) left out all of them, and
+# found the training of large models more stable. LLaMA has none either. *Query-key
+# normalisation* ([Henry et al. 2020](https://arxiv.org/abs/2010.04245)) applies a norm
+# to each query and each key. Otherwise nothing bounds their lengths. In the training of
+# large vision models ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)), they
+# grew until the softmax saturated ([chapter 4](04_scale.py)) and the training diverged.
 #
 # ## One stack, other parts
 #
@@ -381,11 +384,13 @@ for name, replaced in models.items():
 #
 # GPT-2 ([Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) stands
-# between the two. It differs from the paper in four parts: the stack is a decoder only, the norm is
-# before each sublayer with one more at the end, the activation function is GELU,
-# and positions are learnt vectors. The output layer shares the weights of the
-# embedding, as in the paper. It has biases, LayerNorm, and one head of keys and
-# values for each query head.
+# between the two. These parts differ from the paper's: the stack is a decoder only, the
+# norm is before each sublayer with one more at the end, the activation function is
+# GELU, positions are learned vectors, the embeddings are not multiplied by
+# $\sqrt{d_{model}}$, and the projections of attention have biases. LayerNorm, one head of
+# keys and values for each query head, and an output layer that shares the weights of the
+# embedding are as in the paper. (Its tokens are made of bytes. In training, the initial
+# weights and the places of dropout differ, too.)
 #
 # `examples/pretrained/gpt2_model.py` composes it from our blocks. If every part is
 # right, the published weights give the outputs of the published model. Here we make a small
