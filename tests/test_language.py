@@ -37,6 +37,7 @@ LEFT_OUT = {
     r"\bwriters?\b": "model, decoder",
     r"\bshouts?\b|\blouder\b": "larger scores",
     r"\bfeels? the (loss|distance)\b": "gradient",
+    r"\blearnt\b": "learned",
     r"\btells? (apart|how|whether|what|the rest)\b": "shows, describes, returns",
 }
 EXCEPTIONS = [

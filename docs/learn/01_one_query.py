@@ -179,8 +179,8 @@ print("naive softmax in torch:", naive)
 print("torch.softmax:         ", scores.softmax(dim=0))
 
 # %% [markdown]
-# $e^{800}$ is larger than any floating-point number. Python raises an error.
-# Tensors are worse: $e^{800}$ becomes infinity, and infinity divided by
+# The largest number in double precision is about $1.8 \cdot 10^{308}$, and
+# $e^{800}$ is about $10^{347}$. Python raises an error. Tensors are worse: $e^{800}$ becomes infinity, and infinity divided by
 # infinity is *not a number* (NaN), without any error. A single NaN then spreads
 # through the whole network.
 #
@@ -200,8 +200,8 @@ print("torch.softmax:         ", scores.softmax(dim=0))
 # ### Exercise 1: one output by hand
 #
 # A second query asks for food: (0, 2, 0). Compute the three weights and the
-# output with pencil and paper. Calculate with three decimals, as above, and round
-# the results to two.
+# output with pencil and paper. Calculate with four decimals, and round the results
+# to two.
 
 
 # %% tags=["stub"]

@@ -425,10 +425,9 @@ def fold(w_q, w_k, w_v, w_o):
 
 
 # %% [markdown]
-# A layer with one head could therefore do with two matrices. Four are used because
-# with several heads, each head projects to fewer features, and then two narrow
-# matrices have fewer parameters than their product
-# ([chapter 6](06_heads.py)).
+# A layer with one head could therefore work with two matrices. With several heads,
+# each head projects to fewer features. Two narrow matrices then have fewer parameters
+# than their product ([chapter 6](06_heads.py)).
 #
 # ### Exercise 3: freeze $W^K$
 #

@@ -317,10 +317,10 @@ with torch.no_grad():
 #
 # ![Left: the training loss with the causal mask stays at ln 8 = 2.08, without a mask it falls to about 0.25. Right: the attention weights of the model without a mask. Each query attends to the next position, so the weights form a line beside the diagonal; the last query has no next position.](figures/leak.svg)
 #
-# The attention weights show how. Each query attends to the key of the *next*
-# position, and its value is the answer. Only the last of the ten positions has
-# no next one. It keeps the loss 2.08, which is 0.21 on the average of all ten.
-# A loss that is too good is a reason to search for a leak.
+# The attention weights show how it leaks. Each query attends to the key of the *next*
+# position, whose value is the answer. The last of the ten positions has no next one,
+# and its loss stays at 2.08. In the mean over the ten positions, that is a share of
+# 0.21. A loss that is too good is a reason to search for a leak.
 #
 # {func}`~transformer_blocks.inspection.check_causal` finds a leak in any model,
 # trained or not. It changes one position at a time; no output

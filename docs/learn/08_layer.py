@@ -81,8 +81,8 @@ for build in [build_encoder, build_decoder]:
 # ## Residual connections
 #
 # Neither part replaces its input. Its output is *added* to it: $x + f(x)$. This
-# is a *residual connection*, and $f$, attention or feed-forward network, is
-# called the *sublayer*.
+# is a *residual connection* ([He et al. 2015](https://arxiv.org/abs/1512.03385)),
+# and $f$, attention or feed-forward network, is called the *sublayer*.
 #
 # Why? The gradient of a stack is a product of the derivatives of its layers.
 # Suppose that each of 12 layers has the derivative 0.1. Without residual
@@ -99,8 +99,8 @@ for build in [build_encoder, build_decoder]:
 # ## Layer normalisation
 #
 # Sums grow: after 12 additions the numbers are larger than before. *Layer
-# normalisation* brings each vector back to mean 0 and variance 1, for every
-# position separately. By hand, for a stream $x$ = (1, 2, 0, 5) and a sublayer's
+# normalisation* ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)) brings each
+# vector back to mean 0 and variance 1, for every position separately. By hand, for a stream $x$ = (1, 2, 0, 5) and a sublayer's
 # output $f(x)$ = (1, 0, 2, 1):
 #
 # | step | result |
@@ -165,8 +165,8 @@ assert torch.allclose(mine, theirs(x), atol=1e-6)
 #
 # ## Dropout
 #
-# A large model can learn its training data by heart. *Dropout* makes that
-# harder: in each training step, every number is set to zero with probability
+# A large model can learn its training data by heart. *Dropout* ([Srivastava et al.
+# 2014](https://jmlr.org/papers/v15/srivastava14a.html)) makes that harder: in each training step, every number is set to zero with probability
 # $p$, at random, so that no feature can rely on a particular other one. The
 # remaining numbers are divided by $1 - p$, so that the expected value stays the
 # same: of $x = 1$ with $p = 0.1$, it is $0.9 \cdot 1 / 0.9 + 0.1 \cdot 0 = 1$.
@@ -294,10 +294,9 @@ for name, initialise in [
 #
 # ## Which part keeps the gradient?
 #
-# A stack of 12 layers is to sort a sequence
-# of 8 symbols: for each position it predicts the symbol that stands there after
-# sorting. Before any training, we compute the gradient of the loss, and its
-# norm in each layer.
+# The task is to sort a sequence of 8 symbols: for each position, a stack of 12 layers
+# predicts the symbol that stands there after sorting. Before any training, we compute
+# the gradient of the loss, and its norm in each layer.
 #
 # Four stacks: without residual connections and normalisation; with residual
 # connections only; with post-norm; with pre-norm. Predict which gradients

@@ -281,7 +281,7 @@ model = train(Reverser())
 # training and write badly, because one wrong token spoils a sequence. After 400
 # updates, more than 99 % of the sequences are right.
 #
-# ## What the cross-attention has learnt
+# ## What the cross-attention has learned
 #
 # To write its first symbol, the decoder needs the last of the source; to write its
 # last, the first. Predict the table of cross-attention weights before you see it.
@@ -416,7 +416,7 @@ with ablate(blind, modules=[CROSS]):
 # Both models know as much as a guess: 10 % of the symbols, and one sequence in a
 # million. The loss of the second stays at $\ln 10 = 2.303$. Compare this with
 # chapter 0, where the model without cross-attention wrote fluent sentences. There
-# the target had a grammar, which can be learnt from the target alone. Random
+# the target had a grammar, which can be learned from the target alone. Random
 # symbols have none.
 #
 # ## One stack is often enough
@@ -474,7 +474,7 @@ print(textwrap.fill(report.problems[0], 46))
 # and the other positions profit.
 #
 # Take the accident away. If the targets have *nothing to do* with the sources, then
-# nothing can be learnt, and no honest model has a loss below 2.303.
+# nothing can be learned, and no honest model has a loss below 2.303.
 
 
 # %% tags=["broken"]

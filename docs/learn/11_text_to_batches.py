@@ -358,7 +358,7 @@ def merges_by_hand():
 # ### Exercise 2: encode a new word
 #
 # A new word is split into characters, and then the merges are applied in the
-# order in which they were learnt. `merges` is a list of pairs. Return the list
+# order in which they were learned. `merges` is a list of pairs. Return the list
 # of tokens. Use `merge` from above.
 
 

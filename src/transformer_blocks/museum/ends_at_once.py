@@ -5,8 +5,8 @@ is the end token. A sequence that is finished earlier receives further tokens, u
 happen to end in one step, or at the maximum length.
 
 With one sequence, or with sequences of one length, the function is right. In other batches, text
-follows the end of a sequence, as if the model had not learnt to stop. A pull request of August 2026
-stores for each sequence whether it is finished.
+follows the end of a sequence, as if the model had not learned to stop. A pull request of August
+2026 stores for each sequence whether it is finished.
 """
 
 import torch
