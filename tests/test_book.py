@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tomllib
 import unicodedata
 from pathlib import Path
 
@@ -10,32 +11,17 @@ import pytest
 from nbclient import NotebookClient
 from tests.test_language import texts
 
-from cells import chapter_files, code_lines, notebook_text, read_cells
+from cells import LEARN, chapter_files, code_lines, notebook_text, read_cells
 from execution import outputs_of
 
+DOCS = LEARN.parent
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
 QUICK = ("08_layer",)
 """What the fast tests run of the chapters: one of whole blocks."""
 
-QUOTES = {  # what a chapter says of a training, and what the training prints
-    "03_projections": [(r"an accuracy of about (0\.48)", r"^shared +(\S+)")],
-    "04_scale": [(r"the entropy is about (1\.76)", r"^d = 64 +\S+ +(\S+)")],
-    "05_masks": [(r"the loss is about (3\.2),", r"^no mask +\S+ +\S+ +\S+ +(\S+)")],
-    "06_heads": [(r"scores about (0\.64)", r"^ +1 +(\S+)")],
-    "10_encoder_decoder": [
-        (r"(83) % of the symbols are right, but only about (28) %", r"^ +50 +\S+ +(\S+) +(\S+)"),
-        (r"more than (99) % of the sequences", r"^ +400 +\S+ +\S+ +(\S+)"),
-        (r"on the average about (0\.9)\.", r"^mean weight there: (\S+)"),
-        (r"this one only about (84) %", r"^ +100 .* (\S+)\n +200 .*\ncorrect: 0"),
-        (r"about (85) % of the symbols", r"^without\n.*\n +100 +\S+ +(\S+)"),
-    ],
-    "12_train": [(r"the first measurement, about (0\.67)", r"^ +50 +\S+ +\S+ +\S+ +(\S+)")],
-    "14_look_inside": [
-        (r"puts about (0\.7) of its weight", r"^head 1: .* (\S+)$"),
-        (r"truth, (8) and (3) sentences", r"^decoder cross_attention +(\S+) +(\S+)"),
-    ],
-}
+NUMBERS = tomllib.loads((LEARN / "numbers.toml").read_text("utf-8"))
+"""What a chapter's text takes from its outputs: expressions of sentences and of their sources."""
 
 
 def that_run(paths: list[Path]) -> pytest.MarkDecorator:
@@ -70,20 +56,77 @@ def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path)
     assert [output for output in outputs if columns(output) > OUTPUT_COLUMNS] == []
 
 
-@that_run([path for path in chapter_files() if path.stem in QUOTES])
-def test_what_a_chapter_says_of_a_training_is_what_it_prints_as_far_as_cpus_agree(
-    path: Path,
-) -> None:
-    source, printed = path.read_text("utf-8").replace("\n# ", " "), "\n".join(outputs_of(path))
-    for sentence, output in QUOTES[path.stem]:
-        said, found = re.search(sentence, source), re.search(output, printed, re.M)
+def comments(path: Path) -> str:
+    """Return the texts that directly follow code, up to their first heading, without tables."""
+    pairs = itertools.pairwise(read_cells(path))
+    found = [
+        after.source for cell, after in pairs if (cell.kind, after.kind) == ("code", "markdown")
+    ]
+    text = "\n".join(re.split(r"^#", each, maxsplit=1, flags=re.M)[0] for each in found)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return re.sub(r"^(\||!\[).*|`[^`]*`|\$[^$]*\$|section [\d.]+|\]\(.*?\)", "", text, flags=re.M)
+
+
+def unexplained(text: str, numbers: dict[str, str]) -> list[str]:
+    """Return the decimal numbers and percentages of a text that are in none of the sentences."""
+    text = re.sub(r"\s+", " ", text)
+    for sentence in numbers:
+        text = re.sub(sentence, lambda found: re.sub(r"[\d.]+", "", found[0]), text)
+    return re.findall(r"(?<![\w.])(?:\d+\.\d+(?!\w|\.\d)|\d+(?= %))", text)
+
+
+def disagreements(text: str, numbers: dict[str, str], source: str) -> list[tuple[str, str, str]]:
+    """Return the sentences with a number that is not that of its source, with both numbers."""
+    wrong = []
+    for sentence, expression in numbers.items():
+        said, found = re.search(sentence, text), re.search(expression, source, re.M)
         assert said, sentence
-        assert found, output
-        unit = 100 if "%" in sentence else 1
-        for quoted, number in zip(said.groups(), found.groups(), strict=True):
-            tolerance = 0.05 if "." in number else 1
-            expected = pytest.approx(float(quoted) / unit, rel=0.1, abs=tolerance)
-            assert float(number) == expected, sentence
+        assert found, expression
+        for place, number in enumerate(found.groups(), 1):
+            quoted, printed = said[place], float(number)
+            if re.match(r"( to [\d.]+)? %", said.string[said.end(place) :]) and printed <= 1:
+                printed *= 100
+            unit = 10.0 ** -len(quoted.partition(".")[2])
+            is_rough = "about" in said.string[said.start(place) - 40 : said.start(place)]
+            tolerance = max(0.1 * printed, 0.05) if is_rough else unit
+            if abs(float(quoted) - printed) > 1.001 * tolerance:
+                wrong.append((sentence, quoted, number))
+    return wrong
+
+
+@chapters
+def test_every_number_in_a_text_after_code_has_a_source(path: Path) -> None:
+    assert unexplained(comments(path), NUMBERS.get(path.stem, {})) == []
+
+
+@that_run([path for path in chapter_files() if path.stem in NUMBERS])
+def test_a_number_in_a_text_is_that_of_its_source_as_far_as_cpus_agree(path: Path) -> None:
+    written = path.read_text("utf-8")
+    named = set(re.findall(r"/(\w+)\.(?:py|json|svg)", written))
+    data = [*DOCS.glob("experiments/results/*.json"), *DOCS.glob("images/data/*.json")]
+    files = [DOCS / "results.md", *(file for file in data if file.stem in named)]
+    source = "\n".join([*outputs_of(path), *(file.read_text("utf-8") for file in files)])
+    text = re.sub(r"\s+(# *)?", " ", written)
+    assert disagreements(text, NUMBERS[path.stem], source) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "wrong"),
+    [
+        ("The loss falls to 0.25, in 12.5 % of the time.", [], []),
+        ("The loss falls to 0.29, in 12.5 % of the time.", [], [("0.29", "0.253")]),
+        ("The loss falls to 0.25, in 11.5 % of the time.", [], [("11.5", "0.125")]),
+        ("The loss falls to 0.25, in 12.5 % of the time, from 2.08.", ["2.08"], []),
+        ("The loss falls to 0.25, in 12.5 % of the time. 7 % are left.", ["7"], []),
+    ],
+)
+def test_a_wrong_number_and_one_without_a_source_are_found(
+    text: str, unknown: list[str], wrong: list[tuple[str, str]]
+) -> None:
+    numbers = {r"falls to (\S+), in (\S+) % of": r"^loss (\S+)\ntime (\S+)$"}
+    assert unexplained(text, numbers) == unknown
+    found = disagreements(text, numbers, "loss 0.253\ntime 0.125")
+    assert [pair for _, *pair in found] == [list(pair) for pair in wrong]
 
 
 def test_every_comparison_of_floats_in_a_text_has_an_absolute_tolerance() -> None:
