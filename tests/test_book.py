@@ -20,6 +20,11 @@ CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 QUICK = ("08_layer",)
 """What the fast tests run of the chapters: one of whole blocks."""
 
+FIGURE = r"!\[([^]]*)\]\((figures/\w+\.svg)\)"
+UNPRINTED = [  # numbers in descriptions of figures that stand for lengths, angles and bars only
+    *(("figures/dials.svg", number) for number in ("5.7", "0.57", "0.06")),
+    *(("figures/nucleus.svg", number) for number in ("0.08", "0.05", "0.5")),
+]
 NUMBERS = tomllib.loads((LEARN / "numbers.toml").read_text("utf-8"))
 """What a chapter's text takes from its outputs: expressions of sentences and of their sources."""
 
@@ -110,6 +115,21 @@ def test_a_number_in_a_text_is_that_of_its_source_as_far_as_cpus_agree(path: Pat
     assert disagreements(text, NUMBERS[path.stem], source) == []
 
 
+@that_run(chapter_files())
+def test_a_number_in_the_description_of_a_figure_is_shown_recorded_or_printed(path: Path) -> None:
+    unknown = []
+    for description, name in re.findall(FIGURE, prose(path)):
+        data = DOCS / "images" / "data" / f"{Path(name).stem}.json"
+        shown = "".join(re.findall(r">[^<]*", (path.parent / name).read_text("utf-8")))
+        recorded = data.read_text("utf-8") if data.is_file() else ""
+        found = re.findall(r"\d+\.?\d*(?:e-\d+)?", "\n".join([shown, recorded, *outputs_of(path)]))
+        for said in re.findall(r"(?<![\w.])\d+\.\d+(?!\w|\.\d)", description):
+            unit = 10.0 ** -len(said.partition(".")[2])
+            if not any(abs(float(said) - float(each)) < 0.51 * unit for each in found):
+                unknown.append((name, said))
+    assert unknown == [pair for pair in UNPRINTED if pair[0] in prose(path)]
+
+
 @pytest.mark.parametrize(
     ("text", "unknown", "wrong"),
     [
@@ -155,7 +175,7 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
         if cell.role == "implementation":
             assert code_lines(cell.source) <= 15, cell.source
             assert columns(cell.source) <= BESIDE_COLUMNS, cell.source
-    figures = re.findall(r"^!\[(.*?)\]\((figures/\w+\.svg)\)$", text, re.M | re.S)
+    figures = re.findall(FIGURE, text)
     assert figures
     for description, name in figures:
         assert len(description) >= 40, description
