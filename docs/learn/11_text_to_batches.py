@@ -349,8 +349,9 @@ assert merges_by_hand() == learn_merges("low low lower slow", 3)[0]
 # %% tags=["solution"]
 def merges_by_hand():
     # lo and ow occur 4 times each, and l has a smaller id than o.
-    # Then (lo, w) occurs 4 times. Then we, er and sl... each once:
-    # (e, r) has the smallest first id, 0.
+    # Then (lo, w) occurs 4 times. What is left is low e r and s low:
+    # (low, e), (e, r) and (s, low) occur once each, and e has the
+    # smallest id, 0.
     return [("l", "o"), ("lo", "w"), ("e", "r")]
 
 

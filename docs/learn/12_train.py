@@ -6,8 +6,8 @@
 # You have a model and batches. Training repeats three steps: compute the *loss*,
 # compute its gradient, change the weights a little. Few lines of code do it, and
 # they hide the decisions of this chapter. What is the loss of a batch with padding?
-# Why does the paper not want the loss to become zero? And why did a well-known
-# article's translator, whose loss came close to zero, translate so badly?
+# Why does the paper not want the loss to become zero? And why did the translator of
+# a well-known course, whose loss came close to zero, translate so badly?
 #
 # ## The loss by hand
 #
