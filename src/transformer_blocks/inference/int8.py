@@ -15,7 +15,6 @@ and each output feature.)
 """
 
 import logging
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -34,29 +33,8 @@ LARGEST = 127
 SMALLEST_MAXIMUM = 1e-30
 """Lower bound of the maximum that determines a scale, so that a row of zeros can be divided."""
 
-ZERO_POINT = 128
-"""What is added to a quantised number to make it unsigned."""
-
-MOST_EXACT_FEATURES = 2**24 // LARGEST**2
-"""Number of input features up to which every sum of products is exact in float32, too."""
-
-FEW_ROWS = 8
-"""Number of rows up to which a compiled product of float32 is faster than one of int8."""
-
 MOST_FEATURES = (2**31 - 1) // LARGEST**2
 """Number of input features up to which no sum of products overflows a 32-bit integer."""
-
-
-def _prepack(weight: Tensor) -> Tensor:
-    """Reorder an int8 weight (in_features, out_features) into oneDNN's blocked layout."""
-    return torch.ops.onednn.qlinear_prepack(weight.t().contiguous(), None)
-
-
-# A custom operator, because the compiler cannot infer the output shape of oneDNN's own operator.
-if not hasattr(torch.ops.transformer_blocks, "prepack_int8"):  # it survives a reload
-    torch.library.define("transformer_blocks::prepack_int8", "(Tensor weight) -> Tensor")
-    torch.library.impl("transformer_blocks::prepack_int8", "cpu", _prepack)
-    torch.library.register_fake("transformer_blocks::prepack_int8", torch.empty_like)
 
 
 class Int8Linear(InferenceModule):
@@ -117,7 +95,6 @@ class Int8Linear(InferenceModule):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         quantised, scale = quantise_rows(weight)
         dtype = torch.int8 if has_integer_product() else torch.float32
-        self.has_compiled_product = has_integer_product() and has_compiled_product()
         # Transposed; without a copy, torch's product reads the strides of a single row wrongly.
         weight = quantised.to(dtype).t().clone(memory_format=torch.contiguous_format)
         self.register_buffer("weight", weight)  # (in_features, out_features)
@@ -144,45 +121,13 @@ class Int8Linear(InferenceModule):
             check_match("x", x, self.weight_scale, self)  # autocast may pass another dtype
         check_no_gradient(x)
         quantised, scale = quantise_rows(x.float())
-        y = self._multiply(quantised) * scale
-        return y if self.bias is None else y + self.bias
-
-    def _multiply(self, quantised: Tensor) -> Tensor:
-        """Multiply integers, given as float32 of shape (..., in_features), by weight and scale."""
-        if self.weight.dtype != torch.int8:
-            return quantised @ self.weight * self.weight_scale
         rows = quantised.reshape(-1, self.in_features)
-        if not torch.compiler.is_exporting():
-            y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
-        elif rows.shape[0] == 1 and self.in_features <= MOST_EXACT_FEATURES:
-            # Inductor's own loop: it reads one byte per weight, and calls no library.
-            y = (self.weight.t().contiguous() * rows).sum(-1) * self.weight_scale
-        elif self._is_exact_in_float32(rows.shape[0]):  # the faster product for few rows
-            y = rows @ self.weight.float() * self.weight_scale
-        elif self.has_compiled_product:
-            y = _multiply_prepacked(rows, self.weight, self.weight_scale)
+        if self.weight.dtype == torch.int8:
+            y = torch._int_mm(rows.to(torch.int8), self.weight)
         else:
-            y = torch._int_mm(rows.to(torch.int8), self.weight) * self.weight_scale
-        return y.view(*quantised.shape[:-1], self.out_features)
-
-    def _is_exact_in_float32(self, rows: object) -> bool:
-        """Return whether so few rows, as many as beams, are multiplied as float32 numbers."""
-        is_few = isinstance(rows, int) and rows <= FEW_ROWS  # a symbol stands for many
-        return is_few and self.in_features <= MOST_EXACT_FEATURES
-
-
-def _multiply_prepacked(rows: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
-    """Multiply integers by a weight and its scale with the operator that Inductor generates.
-
-    The operator expects unsigned numbers, and subtracts their zero point within the product.
-    """
-    return torch.ops.onednn.qlinear_pointwise(
-        *((rows + ZERO_POINT).to(torch.uint8), 1.0, ZERO_POINT),
-        torch.ops.transformer_blocks.prepack_int8(weight),  # once, when a program is compiled
-        *(weight_scale, torch.zeros_like(weight_scale, dtype=torch.int32), None),
-        *(1.0, 0, torch.float32),  # scale, zero point and dtype of the output
-        *("none", [], ""),  # no activation function
-    )
+            y = rows @ self.weight
+        y = (y * self.weight_scale).view(*x.shape[:-1], self.out_features) * scale
+        return y if self.bias is None else y + self.bias
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,30 +155,16 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 @cache
 def has_integer_product() -> bool:
     """Return whether torch multiplies int8 matrices exactly; tried once, with a warning if not."""
-    if _is_exact(lambda rows, weight: torch._int_mm(rows, weight)):
+    largest = torch.full((64, 64), LARGEST, dtype=torch.int8, device="cpu")
+    expected = torch.full((64, 64), 64 * LARGEST**2, dtype=torch.int32, device="cpu")
+    try:
+        products = torch._int_mm(largest, largest), torch._int_mm(largest, -largest)
+    except (AttributeError, RuntimeError, TypeError):  # missing, failing, or called otherwise
+        products = largest, largest
+    if torch.equal(products[0], expected) and torch.equal(products[1], -expected):
         return True
     log.warning(
         "torch has no exact int8 product on this CPU; float32 products are used instead, which are "
         "slower than without int8"
     )
     return False
-
-
-@cache
-def has_compiled_product() -> bool:
-    """Return whether torch has the int8 product for which Inductor generates code; tried once."""
-    if _is_exact(lambda rows, weight: _multiply_prepacked(rows.float(), weight, torch.ones(64))):
-        return True
-    log.info("torch has no prepacked int8 product; compiled steps are slower")
-    return False
-
-
-def _is_exact(multiply: Callable[[Tensor, Tensor], Tensor]) -> bool:
-    """Return whether a product of the largest integers is exact; False if it raises an error."""
-    largest = torch.full((64, 64), LARGEST, dtype=torch.int8, device="cpu")
-    try:
-        products = multiply(largest, largest), multiply(largest, -largest)
-    except (AttributeError, RuntimeError, TypeError):  # missing, failing, or called otherwise
-        return False
-    expected = 64 * LARGEST**2
-    return bool((products[0] == expected).all() and (products[1] == -expected).all())

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, alteration, check
+from transformer_blocks._contracts import alteration, check
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.attention import fused_attention
@@ -36,12 +36,7 @@ STANDARD_PARTS = {
 """Parts of an encoder that relate no positions to each other, except for attention."""
 
 
-def prepare(
-    model: Model,
-    *,
-    linear: Callable[[nn.Linear], nn.Module] = PrepackedLinear,
-    int8: bool = False,
-) -> Model:
+def prepare(model: Model, *, int8: bool = False) -> Model:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
     In the copy, linear layers have prepacked weights; each self-attention projects queries, keys
@@ -56,9 +51,6 @@ def prepare(
 
     Args:
         model: Any trained module; it is not changed.
-        linear: Function that receives each trained ``nn.Linear`` and returns the module that
-            replaces it, for example one with quantised weights. The module needs an attribute
-            ``in_features``, with which the size of inputs is compared.
         int8: Whether linear layers multiply int8 integers, as :class:`Int8Linear` does, instead of
             float32 numbers. Outputs then differ by about a hundredth of their size. The model must
             have float32 weights on a CPU.
@@ -67,11 +59,11 @@ def prepare(
         The prepared copy.
 
     Raises:
-        TypeError: If ``model`` is not a module, ``linear`` cannot be called, ``int8`` is not a
-            boolean, or with ``int8`` a linear layer is not float32.
-        ValueError: If the model, or a part of it, is prepared already, if both ``linear`` and
-            ``int8`` are given, if with ``int8`` a linear layer is not on a CPU or has no input
-            features, or if a LoRA layer has hooks or replaced methods.
+        TypeError: If ``model`` is not a module, ``int8`` is not a boolean, or with ``int8`` a
+            linear layer is not float32.
+        ValueError: If the model, or a part of it, is prepared already, if with ``int8`` a linear
+            layer is not on a CPU or has no input features, or if a LoRA layer has hooks or replaced
+            methods.
 
     Example:
         >>> import torch
@@ -85,11 +77,7 @@ def prepare(
         True
     """
     check(nn.Module, model=model)
-    check(Factory, linear=linear)
     check(bool, int8=int8)
-    if int8 and linear is not PrepackedLinear:
-        raise ValueError("int8 cannot be combined with linear, which replaces the same layers")
-    linear = Int8Linear if int8 else linear
     if any(isinstance(part, InferenceModule) for part in model.modules()):
         raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
@@ -97,6 +85,7 @@ def prepare(
         trained: nn.Module = copy.deepcopy(model).eval()
         if any(isinstance(part, LoraLinear) for part in trained.modules()):
             trained = merge_lora(trained)
+        linear = Int8Linear if int8 else PrepackedLinear
         prepared: Any = _replace_parts(trained, linear).eval().requires_grad_(False)
     return as_inference_module(prepared)
 
