@@ -64,7 +64,7 @@ class UnpaddedEncoder(InferenceModule, Encoder):
     """An encoder that computes nothing for padding positions.
 
     In a standard layer, attention alone relates positions to each other; projections, feed-forward
-    network and normalisation are position-wise. The tokens of a batch are therefore packed into one
+    network and normalisation are position-wise. The tokens of a batch are therefore joined into one
     sequence, and :func:`~transformer_blocks.packed_mask` keeps them apart in attention.
 
     At every token the output is that of :class:`~transformer_blocks.Encoder`, up to rounding. At
