@@ -51,6 +51,7 @@ from transformer_blocks.inspection import (
     check_search,
     check_soundness,
 )
+from transformer_blocks.inspection.soundness.dependence import choose_positions
 from transformer_blocks.inspection.soundness.reading import find_real
 from transformer_blocks.museum import exhibits
 
@@ -373,6 +374,77 @@ def outputs_depend_on_the_number_of_tokens() -> Sound:
 
     model = decoder_only(SinusoidalPositionalEncoding(D), kind=Model)
     return Sound(model, FULL, "causal")
+
+
+# Leaks in long sequences
+
+
+class Leaky(nn.Module):
+    """A causal model of ids, to whose outputs a function adds what it should not."""
+
+    def __init__(self, leak: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.leak = leak
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return x.cumsum(1) + self.leak(x)
+
+
+def nothing(x: Tensor) -> Tensor:
+    return torch.zeros_like(x)
+
+
+def mean_of_block(x: Tensor, size: int = 64) -> Tensor:
+    """The mean of each whole block, at all its positions."""
+    means = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    return F.pad(means.repeat_interleave(size, 1), (0, 0, 0, x.shape[1] % size))
+
+
+def first_of_next_block(x: Tensor, size: int = 64) -> Tensor:
+    """The first token of each block, at the last position of the block before it."""
+    is_last = torch.arange(x.shape[1]) % size == size - 1
+    return F.pad(x[:, 1:], (0, 0, 0, 1)) * is_last[:, None]
+
+
+def last_of_window(x: Tensor) -> Tensor:
+    """The last token of long sequences, at their second position."""
+    return F.pad(x[:, -1:], (0, 0, 1, x.shape[1] - 2)) * (x.shape[1] > 16)
+
+
+@pytest.mark.parametrize("length", [6, 63, 64, 200])
+@pytest.mark.parametrize("leak", [mean_of_block, first_of_next_block, last_of_window])
+def test_a_leak_at_the_borders_of_blocks_or_beyond_the_example_is_found(
+    leak: Callable[[Tensor], Tensor], length: int
+) -> None:
+    tokens = torch.arange(length)[None] * 7 % VOCABULARY
+    causality = check_soundness(Leaky(leak), tokens, causal=True)["causality"]
+    assert "later" in causality.problems[0] or "to 1" in causality.problems[0], causality
+    assert check_soundness(Leaky(nothing), tokens, causal=True)["causality"]
+
+
+@pytest.mark.parametrize("most", [6, 18, 40])
+def test_a_leak_is_sought_as_far_as_the_model_allows(most: int) -> None:
+    class Model(Leaky):
+        def forward(self, tokens: Tensor) -> Tensor:
+            if tokens.shape[1] > most:
+                raise IndexError("index out of range")
+            return super().forward(tokens)
+
+    causality = check_soundness(Model(last_of_window), FULL)["causality"]
+    assert bool(causality) == (most == 6)
+    assert not causality.not_tried
+    if most > 6:
+        assert f"repeated to {18 if most == 18 else 34} tokens" in causality.problems[0]
+
+
+def test_the_number_of_positions_that_are_changed_is_bounded() -> None:
+    for length in (1, 16, 17, 64, 65, 1000, 2**17):
+        positions = choose_positions(length)
+        assert {0, length - 1} <= set(positions) <= set(range(length))
+        assert len(positions) <= min(length, 16 + 2 * max(0, length.bit_length() - 6))
+        assert {63, 64} & set(range(length)) <= set(positions)
 
 
 class Tied(nn.Module):

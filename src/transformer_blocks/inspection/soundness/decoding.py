@@ -50,17 +50,7 @@ def fill_padding(subject: Subject, group: int) -> Subject:
         line[:] = positions[torch.arange(len(line)) % len(positions)]
     given = example.given()
     layout = replace(given, index=(*given.index[:group], index, *given.index[group + 1 :]))
-    arguments = []
-    for argument in example.arguments:
-        # Positions and other indices count on, as in a row without padding.
-        is_own = argument.groups == (group,) and argument.kind != "indices"
-        value = example.build_argument(argument, layout) if is_own else argument.value
-        arguments.append(replace(argument, value=value))
-    groups = list(example.groups)
-    groups[group] = replace(groups[group], real=torch.ones_like(groups[group].real))
-    return replace(
-        subject, example=replace(example, arguments=tuple(arguments), groups=tuple(groups))
-    )
+    return replace(subject, example=example.refilled(group, layout))
 
 
 def find_steps(

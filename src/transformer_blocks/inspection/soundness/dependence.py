@@ -4,7 +4,7 @@ A check of a property returns the violations as sentences, or raises :class:`Not
 reason why the property cannot be checked. This holds for the other files of this package too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from transformer_blocks.inspection.soundness.example import (
 from transformer_blocks.inspection.soundness.subject import Subject
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
+BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,11 @@ def find_dependence(subject: Subject) -> Dependence:
 
 
 def choose_positions(length: int) -> list[int]:
-    """Choose the positions to change: all of a short sequence, or some of a long one."""
-    return torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
+    """Choose the positions to change: all of a short sequence; some, and borders, of a long one."""
+    evenly = torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
+    borders = [BLOCK << doubled for doubled in range(length.bit_length())]
+    beside = {border + side for border in borders for side in (-1, 0)}
+    return sorted({*evenly, *(position for position in beside if position < length)})
 
 
 def change_tokens(
@@ -95,7 +99,7 @@ def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
         f"position {output} of row {row} changes with position {position}, which comes later, "
         f"{describe(float(dependence.sizes[row, output, position]))}"
         for row, output, position in dependence.later.nonzero().tolist()
-    ] or check_prefix(subject)  # a model may depend on the length itself
+    ] or [*check_prefix(subject), *check_longer(subject)]
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
@@ -123,6 +127,54 @@ def check_prefix(subject: Subject) -> list[str]:
         f"{describe(size)}"
         for _, position, size in subject.find_changes([(whole[:-1], prefix)])
     ]
+
+
+def check_longer(subject: Subject) -> list[str]:
+    """Check sequences beyond the length of the example, whose last tokens are all changed.
+
+    The tokens of one row are repeated to fill two more blocks, or fewer if the model allows fewer.
+    Positions that a table does not have raise an error on a CPU, and end the program on a GPU.
+    """
+    group, example = subject.group, subject.example
+    if group is None or group in subject.fixed:
+        return []
+    row, contents = example.groups[group].longest, example.contents(group)
+    if any(value.device.type != "cpu" for value in contents.values()):
+        return []
+    alone = example.alone(row)
+    tokens = alone.index[group][0]
+    block = BLOCK * (len(tokens) // BLOCK + 1)
+    for length in (block + BLOCK + 2, block + 2, BLOCK // 2 + 2, BLOCK // 4 + 2):
+        index = tokens[torch.arange(length) % len(tokens)][None]
+        layout = replace(alone, index=(*alone.index[:group], index, *alone.index[group + 1 :]))
+        try:
+            return _check_suffixes(replace(subject, example=example.refilled(group, layout)), row)
+        except NotTriedError:
+            return []
+        except Exception:
+            continue
+    return []
+
+
+def _check_suffixes(subject: Subject, row: int) -> list[str]:
+    """Change all tokens from a position on: no output before it changes."""
+    group, layout = subject.group or 0, subject.example.given()
+    contents, length = subject.example.contents(group), subject.example.groups[group].length
+    others = {number: draw_others(value, value, seed=1) for number, value in contents.items()}
+    expected, problems = subject.outputs(layout)[0], []
+    for position in choose_positions(length)[1:]:
+        values = {
+            number: torch.cat([value[:, :position], others[number][:, position:]], dim=1)
+            for number, value in contents.items()
+        }
+        outputs = subject.outputs(layout, values=values)[0]
+        sizes = subject.measure(expected[:position], outputs[:position], exact=True)
+        if bool(expected.isfinite().all() and sizes.any()):
+            problems.append(
+                f"position {int(sizes.argmax())} of row {row}, repeated to {length} tokens, "
+                f"changes with the tokens from {position} on, {describe(float(sizes.max()))}"
+            )
+    return problems
 
 
 def check_order(subject: Subject) -> list[str]:

@@ -150,6 +150,31 @@ class Example:
         rows = torch.tensor(layout.rows)[:, None]
         return (index != PADDING) & self.groups[group].real[rows, index.clamp(min=0)]
 
+    def refilled(self, group: int, layout: Layout) -> "Example":
+        """The example of another batch, all of whose tokens in one group are real.
+
+        Masks of queries and keys, positions and other indices stay if the length does.
+        """
+        arguments, groups = [], []
+        for argument in self.arguments:
+            value = argument.value
+            if argument.kind not in ("pairs", "indices"):
+                value = self.build_argument(argument, layout)
+            elif layout.index[group].shape[1] != self.groups[group].length:
+                if argument.kind == "pairs" and not (value.dim() == 2 and is_toeplitz(value)):
+                    raise NotTriedError(f"the mask {argument.name} has the length of the example")
+                value = self.build_argument(argument, layout)
+            arguments.append(replace(argument, value=value))
+        for number, each in enumerate(self.groups):
+            real = self.is_real(layout, number) | (number == group)
+            groups.append(replace(each, real=real))
+        return replace(
+            self,
+            arguments=tuple(arguments),
+            groups=tuple(groups),
+            batch_size=len(layout.rows),
+        )
+
     def contents(self, group: int) -> dict[int, Tensor]:
         """The ids and vectors of a group, by the number of the argument."""
         return {

@@ -128,6 +128,10 @@ def check_soundness(
     loading            Loading the state dict restores the outputs and keeps tied weights tied.
     ================== ========================================================================
 
+    In a long sequence, sixteen positions are changed, and those beside the borders of blocks of 64,
+    128 ... positions. On a CPU, causality is also checked for up to 130 tokens more than the
+    example has, as far as the model accepts them: a leak may need a whole block.
+
     A property without a violation is not proven: the checks see one example. A property that cannot
     be tried, such as that of a mask which the example does not have, is neither a violation nor a
     success, and its report says why. The model is set to evaluation mode during the checks; its
