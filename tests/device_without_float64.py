@@ -295,7 +295,7 @@ def a_training_that_is_resumed(device: str) -> Any:
 def conversion(device: str) -> Any:
     layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True).to(device)
     ours = interop.from_torch(layer)
-    interop.assert_equivalent(ours, layer, [torch.ones(1, 3, 16).to(device)])
+    inspection.assert_equivalent(ours, layer, [torch.ones(1, 3, 16).to(device)])
     return list(ours.parameters())
 
 
@@ -322,7 +322,7 @@ def main() -> None:
     with factories():
         for name, function in CASES.items():
             try:
-                with contextlib.redirect_stdout(io.StringIO()):  # interop prints a table
+                with contextlib.redirect_stdout(io.StringIO()):  # equivalence prints a table
                     found = function(DEVICE_STRING)
                 compare(found, expected[name])
             except Exception as error:

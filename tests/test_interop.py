@@ -27,7 +27,8 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.interop import assert_equivalent, from_torch, load_weights, to_torch
+from transformer_blocks.inspection import assert_equivalent
+from transformer_blocks.interop import from_torch, load_weights, to_torch
 
 D_MODEL, NUM_HEADS, D_FF = 16, 4, 24
 SEEDED = torch.Generator().manual_seed(0)  # for the tensors that are made before the seed fixture

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from transformer_blocks import Encoder, MultiHeadAttention, causal_mask, record_attention
 from transformer_blocks.inference import prepare
-from transformer_blocks.interop import assert_equivalent, from_torch
+from transformer_blocks.inspection import assert_equivalent
+from transformer_blocks.interop import from_torch
 from transformer_blocks.interop.torch_calls import TorchCall
 
 D_MODEL, NUM_HEADS = 16, 4

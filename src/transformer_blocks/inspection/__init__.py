@@ -13,6 +13,7 @@ properties in one call, and :func:`assert_sound` is its form for tests. :func:`c
 :func:`check_padding` and :func:`check_cache` check one property of any function,
 :func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
 the decoding algorithm around a model, and :func:`check_equivalence` a second implementation of it.
+:func:`assert_equivalent` is its form for tests.
 
 Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
@@ -27,6 +28,7 @@ from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
 from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
+from transformer_blocks.inspection.equivalence import assert_equivalent
 from transformer_blocks.inspection.outcomes import check_equivalence, check_labels, check_loss
 from transformer_blocks.inspection.search import check_search
 
@@ -38,6 +40,7 @@ __all__ = [
     "Soundness",
     "Trace",
     "ablate",
+    "assert_equivalent",
     "assert_sound",
     "check_cache",
     "check_causal",

@@ -29,7 +29,7 @@ from transformer_blocks.inspection.comparison import (
     perturb,
     to_float64,
 )
-from transformer_blocks.interop import assert_equivalent
+from transformer_blocks.inspection.equivalence import assert_equivalent
 
 Parts = Sequence[tuple[Tensor, Tensor]]
 
@@ -285,7 +285,7 @@ def check_equivalence(
 ) -> Report:
     """Compare the outputs and gradients of two models; report the first difference.
 
-    The same as :func:`~transformer_blocks.interop.assert_equivalent`, which raises an error.
+    The same as :func:`assert_equivalent`, which raises an error.
 
     Args:
         a: A module or a function.

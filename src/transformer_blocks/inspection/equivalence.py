@@ -47,7 +47,8 @@ def assert_equivalent(
     Example:
         >>> import torch
         >>> from torch import nn
-        >>> from transformer_blocks.interop import assert_equivalent, from_torch
+        >>> from transformer_blocks.inspection import assert_equivalent
+        >>> from transformer_blocks.interop import from_torch
         >>> x = torch.randn(2, 5, 16, dtype=torch.float64)
         >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True).double()
         >>> assert_equivalent(theirs, from_torch(theirs), [x])  # doctest: +ELLIPSIS
