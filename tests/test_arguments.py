@@ -580,7 +580,8 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "Trace",
         "HeadPattern",
     ),
-    *("from_torch", "to_torch", "assert_equivalent", "load_weights"),
+    *("from_torch", "to_torch", "load_weights"),
+    *("assert_equivalent", "first_difference", "Difference", "Pair"),
     *(
         "Arithmetic",
         "AttentionMaps",

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, at_least, checked
+from transformer_blocks.inspection.difference import first_difference
+from transformer_blocks.inspection.soundness.subject import evaluation
 
 OUTPUTS = "output", "output without gradients"
 PARAMETERS = "gradient of all parameters"
@@ -21,6 +23,8 @@ def assert_equivalent(
     tolerance: Annotated[float, at_least(0)] | None = None,
 ) -> None:
     """Assert that two models have equal outputs and gradients; print the largest differences.
+
+    If the outputs of two modules differ, the error shows where: see :func:`first_difference`.
 
     Both models are called with copies of ``inputs``, in evaluation mode (set it yourself for a
     module inside a ``lambda``), once with gradients and once without, as a model may compute
@@ -77,7 +81,20 @@ def assert_equivalent(
         if not difference <= tolerance * largest:
             raise AssertionError(
                 f"the {name} differs by {difference:.1e}; its largest number is {largest:.1e}"
+                + (_locate(a, b, inputs) if name in OUTPUTS else "")
             )
+
+
+def _locate(a: Callable[..., Any], b: Callable[..., Any], inputs: Sequence[Any]) -> str:
+    """Show where the outputs of two modules first differ."""
+    if not isinstance(a, nn.Module) or not isinstance(b, nn.Module):
+        return ""
+    try:
+        with evaluation(a), evaluation(b):
+            found = first_difference(a, b, tuple(inputs))
+    except Exception:  # the difference is known, and only its place is not
+        return ""
+    return f"\n{found}" if found else ""
 
 
 def _run(model: Callable[..., Any], inputs: Sequence[Any]) -> dict[str, Tensor]:

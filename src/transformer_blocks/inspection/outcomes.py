@@ -313,5 +313,5 @@ def check_equivalence(
         try:
             assert_equivalent(a, b, inputs, tolerance=tolerance)
         except AssertionError as difference:
-            return Report("equivalence", (str(difference),))
+            return Report("equivalence", (str(difference).replace("\n", "\n  "),))
     return Report("equivalence", ())

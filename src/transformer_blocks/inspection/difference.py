@@ -1,0 +1,361 @@
+"""The first difference: where two models that should compute the same part, and why.
+
+A model is rebuilt, ported or converted, and its outputs are not those of the original.
+:func:`first_difference` runs both, pairs the tensors that their modules receive and return, and
+names the first pair that differs by more than rounding. ``values`` records the tensors;
+``corrections`` holds the known mistakes, and a correction after which the tensors agree shows the
+cause.
+"""
+
+import html
+import math
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from textwrap import wrap
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_blocks._contracts import Function, checked
+from transformer_blocks.inspection.comparison import Tolerance, epsilon, to_float64
+from transformer_blocks.inspection.corrections import Site, corrected, corrections
+from transformer_blocks.inspection.soundness.subject import evaluation
+from transformer_blocks.inspection.values import OUTPUT, Run, Subject, Value, in_float64
+
+FLOOR = 2e-6  # of a run in float64: constants such as rotary angles are rounded to float32
+WIDTH, SHOWN = 80, 6  # columns of a printed table, and pairs that agree in it
+SEARCHED = 64  # differing tensors of each model that are paired by name
+SYNONYMS = {"q": "query", "k": "key", "v": "value", "attn": "attention", "norm1": "norm"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor of each model, and how far apart they are.
+
+    Attributes:
+        a: Where the tensor of the first model was seen, for example ``"layers.0.norm output"``.
+        b: The same of the second model.
+        distance: The largest difference, relative to the largest absolute value.
+    """
+
+    a: str
+    b: str
+    distance: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two models first differ; true if they do. Print it.
+
+    Attributes:
+        outputs: The outputs of both models.
+        precision: The dtype in which the models were compared, for example ``"float64"``.
+        agreed: The pairs that agree and were computed before the first difference.
+        first: The first pair that differs; None if the outputs agree.
+        module_a: Name of the module of ``a`` that computes it; empty for ``a`` itself.
+        module_b: Name of the module of ``b`` that computes it.
+        cause: What must be corrected, for example "scale: the output must be 4 times as large";
+            None if no correction shows the cause.
+    """
+
+    outputs: Pair
+    precision: str
+    agreed: tuple[Pair, ...] = ()
+    first: Pair | None = None
+    module_a: str = ""
+    module_b: str = ""
+    cause: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    @property
+    def summary(self) -> str:
+        """The modules that differ, the cause and the precision, in three lines."""
+        if self.first is None:
+            distance = f"{self.outputs.distance:.0e}, in {self.precision}"
+            return f"no difference: the outputs agree to {distance}"
+        names = [name or "the model itself" for name in (self.module_a, self.module_b)]
+        return (
+            f"first difference: {names[0]} (a), {names[1]} (b)\n"
+            f"cause: {self.cause or 'not found'}\n"
+            f"{len(self.agreed)} pairs of tensors before it agree, in {self.precision}"
+        )
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        if self.first is None:
+            return []
+        pairs = [*self.agreed[-SHOWN:], self.first, self.outputs]
+        return [("a", "b", "distance"), *((p.a, p.b, f"{p.distance:.0e}") for p in pairs)]
+
+    def __repr__(self) -> str:
+        """Format the pairs as a table."""
+        lines = [part for line in self.summary.splitlines() for part in wrap(line, WIDTH)]
+        width = (WIDTH - 12) // 2
+        for *names, distance in self._rows():
+            short = (x if len(x) <= width else f"…{x[1 - width :]}" for x in names)
+            lines.append("  ".join([*(name.ljust(width) for name in short), distance]))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Format the pairs as a table in a notebook."""
+        rows = [[html.escape(cell) for cell in row] for row in self._rows()]
+        table = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        return f"<pre>{html.escape(self.summary)}</pre><table>{table}</table>"
+
+
+@checked
+def first_difference(
+    a: Function[Callable[..., Any]],
+    b: Function[Callable[..., Any]],
+    inputs: Any,
+    *,
+    b_inputs: Any = None,
+    tolerance: Tolerance | None = None,
+) -> Difference:
+    """Find the first tensor in which two models differ, and show the cause if it is known.
+
+    Both models are run, and the tensors that their modules receive and return are paired: those
+    with equal values in any order, the others by the names, values and order of their modules.
+    Names and libraries may differ. If the outputs agree, there is no difference; otherwise the
+    first pair is reported that does not agree and from which the others follow.
+
+    **Rounding** is told from errors by precision: copies of both models are run in float64, where
+    rounding is smaller by nine orders of magnitude and an error is not. If the parameters have
+    several dtypes, they are first rounded to the coarsest. Functions, and models that cannot be
+    converted, are compared in their own dtype with a larger tolerance.
+
+    **A cause is shown, not guessed**: each known mistake is corrected in one model, first in ``b``,
+    which is run again. The cause is the first correction after which the differing tensors agree,
+    and those before them still do. Corrected are weights (transposed, exchanged, reordered, tied, a
+    missing bias, another checkpoint), settings (epsilon, norm order, training mode), positions, and
+    calls of torch's functions (activation, scale, masks, heads, softmax, dropout).
+
+    All tensors are stored, and each correction, of some dozens or hundreds, costs a forward pass.
+
+    Args:
+        a: The first model, for example the original: a module, or a function, of which only the
+            output is compared. It may be a part of a model. It is run in its current mode, but if
+            both models are in training mode, both are compared in evaluation mode.
+        b: The model to compare with.
+        inputs: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
+            (``model(**kwargs)``).
+        b_inputs: The inputs of ``b`` in the same forms, if they are others.
+        tolerance: Largest distance that is ignored, relative to the largest absolute value of a
+            tensor. The default is 2e-6 in float64, in which some constants remain rounded to
+            float32, and eps ** 0.75 in other dtypes.
+
+    Returns:
+        The difference, which is true if there is one, and prints as a table.
+
+    Raises:
+        TypeError: If a model is not callable.
+        ValueError: If a model returns no floating-point tensor.
+        Exception: What a model raises if it is called with its inputs.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inspection import first_difference
+        >>> from transformer_blocks.interop import from_torch
+        >>> theirs = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        >>> ours, x = from_torch(theirs), torch.randn(2, 5, 16)
+        >>> bool(first_difference(theirs, ours, x))
+        False
+        >>> ours.feed_forward.activation = nn.GELU()
+        >>> difference = first_difference(theirs, ours, x)
+        >>> difference.module_b, difference.cause
+        ('feed_forward.activation', 'activation: must be relu')
+    """
+    subjects = [Subject(a, inputs), Subject(b, inputs if b_inputs is None else b_inputs)]
+    with ExitStack() as modes:
+        if all(getattr(each.model, "training", False) for each in subjects):
+            for each in subjects:
+                modes.enter_context(evaluation(each.model))
+        try:
+            doubled = in_float64(subjects)
+            runs = [each.run() for each in doubled]
+            subjects = doubled
+        except Exception:  # whatever prevents it: then the models themselves are run, or raise it
+            runs = [each.run() for each in subjects]
+        if tolerance is None:
+            coarsest = max(epsilon(run[OUTPUT].tensor) for run in runs)
+            tolerance = max(FLOOR, coarsest**0.75)
+        return _Search(subjects, runs, tolerance).find()
+
+
+def measure_distance(a: Tensor, b: Tensor) -> float:
+    """Measure the largest difference, relative to the largest number; infinite if none fits.
+
+    Two neighbouring dimensions may be exchanged, as batch and sequence, and others joined.
+    """
+    if a.numel() != b.numel():
+        return math.inf
+    exchanged = [] if a.shape == b.shape else range(b.dim() - 2)
+    layouts = [b, *(b.transpose(n, n + 1) for n in exchanged)]
+    distances = []
+    for x, y in ((to_float64(a).flatten(), to_float64(each).flatten()) for each in layouts):
+        sizes = torch.maximum(x.abs(), y.abs())
+        largest = sizes.masked_fill(~sizes.isfinite(), 0.0).max().clamp(min=1e-300)
+        difference = (x - y).abs().masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)
+        distances.append(float((difference / largest).nan_to_num(math.inf, math.inf).max()))
+    return min(distances)
+
+
+def _describe(pair: tuple[Value, Value]) -> Pair:
+    a, b = (f"{each.places[0][0] or 'model'} {each.places[0][1]}" for each in pair)
+    return Pair(a, b, measure_distance(*(each.tensor for each in pair)))
+
+
+Pairs = list[tuple[Value, Value]]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Two models and what they computed."""
+
+    subjects: Sequence[Subject]
+    runs: Sequence[Run]
+    tolerance: float
+
+    def agree(self, x: Value, y: Value | None) -> bool:
+        return y is not None and measure_distance(x.tensor, y.tensor) <= self.tolerance
+
+    def find(self) -> Difference:
+        """Find the first difference and its cause."""
+        outputs = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
+        coarsest = max((each.tensor for each in outputs), key=epsilon)
+        last = Pair("model output", "model output", _describe(outputs).distance)
+        found = Difference(last, str(coarsest.dtype).removeprefix("torch."))
+        if self.agree(*outputs):
+            return found
+        agreed, differing = self.pair()
+        origin, mended = self.find_origin(differing) or ([outputs], [])
+        order = [*self.runs[0].values()]
+        agreed = [each for each in agreed if order.index(each[0]) <= order.index(origin[0][0])]
+        modules = [self.find_module(n, agreed, value) for n, value in enumerate(origin[0])]
+        cause, module = self.find_cause(modules, origin, mended, agreed)
+        return replace(
+            found,
+            agreed=tuple(map(_describe, agreed)),
+            first=_describe(origin[0]),
+            module_a=modules[0],
+            module_b=module or modules[1],
+            cause=cause,
+        )
+
+    def pair(self) -> tuple[Pairs, Pairs]:
+        """Pair the values that agree; and the others, if each is the most similar to the other."""
+        left, right = ([*dict.fromkeys(run.values())] for run in self.runs)
+        norms = {x: float(to_float64(x.tensor).norm()) for x in (*left, *right)}
+        agreed = []
+        for x in [*left]:
+            near = (
+                y for y in right if not abs(norms[x] - norms[y]) > 100 * self.tolerance * norms[x]
+            )
+            if y := next((y for y in near if self.agree(x, y)), None):
+                agreed.append((x, y))
+                left.remove(x)
+                right.remove(y)
+        left, right = left[:SEARCHED], right[:SEARCHED]
+        every = [*(x for x, _ in agreed[-SEARCHED:]), *left]
+        scores = {(x, y): _similarity(x, y) for x, y in product(every, right)}
+        differing = []
+        for y in right:
+            x = max(every, key=lambda x: scores[x, y])
+            # If x equals another value of b, something there may change it that should not.
+            if scores[x, y] and (x not in left or y is max(right, key=lambda y: scores[x, y])):
+                differing.append((x, y))
+        return agreed, differing
+
+    def find_origin(self, differing: Pairs) -> tuple[Pairs, Pairs] | None:
+        """Find the first pair that causes others to differ.
+
+        With the tensor of one model in its place, the other model computes a later tensor that
+        agrees. A tensor that is only stored in another form, such as a vector that is multiplied by
+        a constant later, makes no other agree.
+
+        Returns:
+            The pair, with those of modules with the same input that must be replaced too, such as
+            queries and keys; and the pairs that agree after this.
+        """
+        outputs = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
+        for number, (x, y) in enumerate(differing):
+            later, received = differing[number + 1 :], self.find_input(0, x)
+            siblings = [p for p in later if received and self.find_input(0, p[0]) is received]
+            for origin in ([(x, y)], [(x, y), *siblings]):
+                try:
+                    run = self.subjects[1].run({w.places[0]: v.tensor for v, w in origin})
+                except Exception:  # the tensor is no storage of its own
+                    continue
+                rest = [p for p in (*later, outputs) if p not in origin]
+                mended = [(v, w) for v, w in rest if self.agree(v, run.get(w.places[0]))]
+                if mended:
+                    return origin, mended
+        return None
+
+    def find_input(self, number: int, value: Value) -> Value | None:
+        """Find what the module had received that returned a value of one of the models."""
+        name, what, _ = value.places[0]
+        return self.runs[number].get((name, "input", 0)) if what == "output" else None
+
+    def find_module(self, number: int, agreed: Pairs, value: Value) -> str:
+        """Find the innermost module that computed a value and received a tensor that agrees."""
+        run, known = self.runs[number], [None, *(each[number] for each in agreed)]
+        called = {name for name, _, _ in run}
+        name, what, _ = value.places[0]
+        name = name if what == "output" else name.rpartition(".")[0]
+        while name and (name not in called or run.get((name, "input", 0)) not in known):
+            name = name.rpartition(".")[0]
+        return name
+
+    def find_cause(
+        self, modules: Sequence[str], origin: Pairs, mended: Pairs, agreed: Pairs
+    ) -> tuple[str, str] | tuple[None, None]:
+        """Correct the second model until the first pair agrees, and one that depends on it.
+
+        Returns:
+            The correction, and the module in which it is made.
+        """
+        (wanted, found), name = origin[0], modules[1]
+        others, parts = (each.parts for each in self.subjects)
+        given = {y.places[0]: x.tensor for x, y in origin[1:]}
+        before = [(x, y) for x, y in agreed if not f"{y.places[0][0]}.".startswith(f"{name}.")]
+        pairs = [*mended[:1], *(before if name else [])]
+        if wanted not in [x for x, _ in agreed]:
+            pairs.append(origin[0])
+        site = Site(parts, name, others, modules[0], found.tensor, wanted.tensor)
+        for text, values in corrections(site) if parts and others else ():
+            try:
+                with corrected(parts, values):
+                    run = self.subjects[1].run(given)
+            except Exception:  # a correction that does not fit this model
+                continue
+            if all(self.agree(x, run.get(y.places[0])) for x, y in pairs):
+                return text, next(iter(values))[0]
+        return None, None
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    """List the words and numbers of a module's name."""
+    return frozenset(
+        SYNONYMS.get(word, word) for word in re.findall("[a-z]+[0-9]*|[0-9]+", name.lower())
+    )
+
+
+def _similarity(x: Value, y: Value) -> float:
+    """Estimate how likely two values are the same one of two models: 0 if they cannot be."""
+    if x.tensor.numel() != y.tensor.numel():
+        return 0.0
+    names = max(
+        len(_words(a) & _words(b)) / max(len(_words(a) | _words(b)), 1) + 0.5 * (what == other)
+        for (a, what, _), (b, other, _) in product(x.places, y.places)
+    )
+    first, second = (to_float64(each.tensor).flatten().nan_to_num() for each in (x, y))
+    return 0.01 + names + 0.5 * max(float(torch.cosine_similarity(first, second, dim=0)), 0.0)

@@ -1,0 +1,287 @@
+"""The first difference of two models is named, its cause shown, and rounding raises no alarm."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    FeedForward,
+    MultiHeadAttention,
+    PreNorm,
+    add_lora,
+    build_decoder,
+    build_encoder,
+    build_language_model,
+    build_seq2seq,
+    causal_mask,
+    merge_lora,
+    scaled_dot_product_attention,
+)
+from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import assert_equivalent, check_equivalence, first_difference
+from transformer_blocks.interop import from_torch, to_torch
+
+X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+IDS = torch.tensor([[5, 3, 8, 2, 7], [6, 9, 1, 4, 2]])
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
+PAIRS = (
+    *("explicit attention", "torch attention", "torch encoder", "pre-norm torch encoder"),
+    *("training mode", "encoder to torch", "decoder to torch", "bfloat16", "float16"),
+    *("prepared encoder", "prepared language model", "prepared seq2seq", "merged LoRA"),
+    *("repeated keys", "sequence first", "rows alone", "normalisation by hand", "GELU by hand"),
+)
+
+
+def randomise(model: Any) -> Any:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def their_encoder(**options: Any) -> Any:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, **options)
+    return randomise(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+
+def normalise(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+
+
+def make_pair(name: str) -> tuple[Any, Any, Any]:
+    """Make two models that agree up to rounding, and their inputs."""
+    torch.manual_seed(0)
+    ours = randomise(build_encoder(**SIZES))
+    attention = randomise(MultiHeadAttention(16, 4))
+    match name:
+        case "explicit attention":
+            explicit = MultiHeadAttention(16, 4, attention_function=scaled_dot_product_attention)
+            explicit.load_state_dict(attention.state_dict())
+            return attention, explicit.eval(), (X, X, X)
+        case "torch attention":
+            theirs = randomise(nn.MultiheadAttention(16, 4, batch_first=True))
+            return theirs, from_torch(theirs), (X, X, X)
+        case "torch encoder":
+            theirs = their_encoder()
+            return theirs, from_torch(theirs), X
+        case "pre-norm torch encoder":
+            theirs = their_encoder(norm_first=True)
+            return theirs, from_torch(theirs), X
+        case "training mode":
+            theirs = their_encoder(dropout=0.5).train()
+            return theirs, from_torch(theirs), X
+        case "encoder to torch":
+            return ours, to_torch(ours), X
+        case "decoder to torch":
+            decoder = randomise(build_decoder(**SIZES))
+            theirs = to_torch(decoder)
+            return decoder, lambda x, y: theirs(x, y, tgt_mask=causal_mask(5)), (X, X)
+        case "bfloat16":
+            return ours, copy.deepcopy(ours).bfloat16(), X
+        case "float16":
+            return ours.half(), copy.deepcopy(ours).float(), X
+        case "prepared encoder":
+            return ours, prepare(ours), X
+        case "prepared language model":
+            model = build_language_model(20, **SIZES).eval()
+            return model, prepare(model), IDS
+        case "prepared seq2seq":
+            translator = build_seq2seq(20, 20, **SIZES).eval()
+            return translator, prepare(translator), (IDS, IDS)
+        case "merged LoRA":
+            add_lora(ours, rank=2)
+            return randomise(ours), merge_lora(ours), X
+        case "repeated keys":
+            query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8)
+            kernel: Any = F.scaled_dot_product_attention
+            return (
+                lambda q, k: kernel(q, k, k, enable_gqa=True),
+                lambda q, k: kernel(q, *2 * [k.repeat_interleave(2, dim=1)]),
+                (query, key),
+            )
+        case "sequence first":
+            theirs = their_encoder()
+            other = nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(16, 4, 32), 2, enable_nested_tensor=False
+            )
+            other.load_state_dict(theirs.state_dict())
+            return theirs, lambda x: other.eval()(x.transpose(0, 1)), X
+        case "rows alone":
+            return ours, lambda x: torch.cat([ours(row[None]) for row in x]), X
+        case "normalisation by hand":
+            return nn.LayerNorm(16), normalise, X
+        case _:
+            return F.gelu, lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))), X
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rounding_raises_no_alarm(name: str) -> None:
+    a, b, inputs = make_pair(name)
+    difference = first_difference(a, b, inputs)
+    assert not difference, difference
+    assert difference.cause is None
+    assert str(difference).startswith("no difference: the outputs agree to ")
+
+
+def plant(change: Any) -> tuple[Any, Any]:
+    """Make an encoder of torch, and the same of these blocks with an error."""
+    theirs, ours, _ = make_pair("torch encoder")
+    with torch.no_grad():
+        change(ours)
+    return theirs, ours
+
+
+def exchange(model: Any) -> None:
+    attention = model.layers[1].self_attention
+    attention.query_projection, attention.key_projection = (
+        attention.key_projection,
+        attention.query_projection,
+    )
+
+
+ERRORS: dict[str, tuple[Any, str, str]] = {
+    "transposed": (
+        lambda m: m.layers[0].self_attention.value_projection.weight.t_(),
+        "layers.0.self_attention.value_projection",
+        "transposed: layers.0.self_attention.value_projection.weight",
+    ),
+    "exchanged": (
+        exchange,
+        "layers.1.self_attention.query_projection",
+        "exchanged: layers.1.self_attention.query_projection and "
+        "layers.1.self_attention.key_projection",
+    ),
+    "activation": (
+        lambda m: setattr(m.layers[1].feed_forward, "activation", F.gelu),
+        "layers.1.feed_forward",
+        "activation: must be relu",
+    ),
+    "epsilon": (
+        lambda m: setattr(m.layers[0].feed_forward_residual.norm, "eps", 1e-6),
+        "layers.0.feed_forward_residual.norm",
+        "setting: eps of layers.0.feed_forward_residual.norm must be 1e-05",
+    ),
+    "bias": (
+        lambda m: m.layers[0].feed_forward.down_projection.bias.zero_(),
+        "layers.0.feed_forward.down_projection",
+        "bias: a vector must be added to the output",
+    ),
+    "norm order": (
+        lambda m: setattr(m.layers[0].self_attention_residual, "__class__", PreNorm),
+        "layers.0.self_attention_residual",
+        "norm order: layers.0.self_attention_residual must be a PostNorm",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_named_with_its_module_and_cause(name: str) -> None:
+    change, module, cause = ERRORS[name]
+    difference = first_difference(*plant(change), X)
+    assert (difference.module_b, difference.cause) == (module, cause)
+    assert difference.first is not None
+    assert difference.first.distance > 1e-5 > max(pair.distance for pair in difference.agreed)
+
+
+def test_the_table_fits_into_80_columns_and_can_be_shown_in_a_notebook() -> None:
+    difference = first_difference(*plant(ERRORS["exchanged"][0]), X)
+    lines = str(difference).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("first difference: layers.1.self_attn (a)")
+    assert lines[-1].startswith("model output")
+    page = difference._repr_html_()
+    assert page.count("<tr>") == page.count("</tr>") == 1 + 6 + 2
+    assert f"<td>{difference.first and difference.first.b}</td>" in page
+
+
+def test_what_cannot_be_corrected_is_named_without_a_cause() -> None:
+    class Clipped(FeedForward):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).clamp(max=0.5)
+
+    def clip(model: Any) -> None:
+        model.layers[1].feed_forward.__class__ = Clipped
+
+    difference = first_difference(*plant(clip), X)
+    assert (difference.module_b, difference.cause) == ("layers.1.feed_forward", None)
+    assert "cause: not found" in str(difference)
+
+
+def test_only_the_first_of_several_errors_is_named() -> None:
+    def change(model: Any) -> None:
+        ERRORS["exchanged"][0](model)
+        ERRORS["bias"][0](model)
+
+    assert first_difference(*plant(change), X).module_b == ERRORS["bias"][1]
+
+
+def test_the_models_and_inputs_are_not_changed() -> None:
+    theirs, ours = plant(ERRORS["transposed"][0])
+    ours.train()
+    before, x = copy.deepcopy(ours.state_dict()), X.clone()
+    settings = [dict(vars(part)) for part in ours.modules()]
+    random = torch.get_rng_state()
+    first_difference(theirs, ours, x)
+    assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
+    assert torch.equal(x, X)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert [dict(vars(part)) for part in ours.modules()] == settings
+
+
+def test_training_mode_of_one_model_is_a_cause() -> None:
+    theirs = their_encoder(dropout=0.5)
+    difference = first_difference(theirs, from_torch(theirs).train(), X)
+    assert difference.cause == "training mode: dropout is on"
+
+
+def test_inputs_can_be_of_other_forms_for_each_model() -> None:
+    layer: Any = build_encoder(**SIZES).layers[0].eval()
+    padding = torch.arange(5) >= torch.tensor([[5], [3]])
+    found = first_difference(
+        to_torch(layer),
+        layer,
+        {"src": X, "src_key_padding_mask": padding},
+        b_inputs={"x": X, "mask": padding[:, None, None]},
+    )
+    assert not found, found
+    assert first_difference(torch.sin, torch.sin, X, b_inputs=X + 1e-3)
+    assert not first_difference(torch.sin, torch.sin, X, b_inputs=X + 1e-3, tolerance=0.1)
+
+
+def test_functions_are_compared_by_their_outputs() -> None:
+    difference = first_difference(torch.sin, torch.tanh, X)
+    assert difference
+    assert (difference.module_a, difference.module_b, difference.cause) == ("", "", None)
+    assert "the model itself (a), the model itself (b)" in str(difference)
+    assert first_difference(torch.sin, lambda x: x.sin() * math.nan, X).outputs.distance == math.inf
+    assert first_difference(lambda x: x, lambda x: x[:1], X).outputs.distance == math.inf
+
+
+def test_errors_name_the_argument() -> None:
+    with pytest.raises(TypeError, match=r"^b must be a function or a module"):
+        first_difference(torch.sin, 3, X)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^a model must return a floating-point tensor"):
+        first_difference(torch.sin, lambda x: None, X)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        first_difference(nn.Linear(16, 2), nn.Linear(3, 2), X)
+
+
+def test_a_failed_comparison_shows_the_first_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    models = plant(ERRORS["bias"][0])
+    with pytest.raises(AssertionError) as error:
+        assert_equivalent(*models, [X])
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("the output differs by ")
+    assert lines[1].startswith("first difference: layers.0.linear2 (a), layers.0.feed_forward")
+    assert "cause: bias: a vector must be added to the output" in lines
+    assert "  cause: bias" in str(check_equivalence(*models, [X]))
+    with pytest.raises(AssertionError) as error:
+        assert_equivalent(torch.sin, torch.tanh, [X])
+    assert len(str(error.value).splitlines()) == 1
