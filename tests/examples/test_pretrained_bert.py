@@ -91,6 +91,17 @@ def test_a_sentence_vector_is_the_mean_of_the_hidden_states(folder: Path) -> Non
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_the_first_example_of_the_readme_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = readme.partition("```python\n")[2].partition("```")[0]
+    assert '"bert-base-uncased"' in code
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("bert-base-uncased", folder.as_posix()), {})
+    assert "[CLS]" in (tmp_path / "attention.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_texts_are_encoded_as_by_transformers(tmp_path: Path, lower_case: bool) -> None:
     theirs = published_tokenizer(do_lower_case=lower_case)
