@@ -278,11 +278,12 @@ for d in (8, 128, 2048):
 #     --minutes 20 --model rnn-fixed --run runs/rnn-fixed
 # ```
 #
-# and the same with `rnn-additive`, `rnn` and `transformer`. The table of results is
-# measured in BLEU ([Papineni et al. 2002](https://aclanthology.org/P02-1040/)), a score
-# from 0 to 100: the share of the translation's sequences of one to four words that occur
-# in the reference, lowered for translations that are too short. These are the test
-# sentences, with beam search of five beams ([chapter 13](13_choose_words.py)).
+# and the same with `rnn-additive`, `rnn` and `transformer`. They are compared by BLEU
+# ([Papineni et al. 2002](https://aclanthology.org/P02-1040/)), a score from 0 to 100. It
+# counts which share of the translation's single words, pairs, triples and quadruples of
+# words occurs in the reference, takes the geometric mean of the four shares, and lowers
+# it for translations that are too short. The sentences are those of the test set,
+# translated by beam search with five beams ([chapter 13](13_choose_words.py)).
 #
 # ![BLEU of four translators, means of three seeds with lines from the lowest to the highest, after 20 and 40 minutes of training: fixed vector 28.4 and 29.5, additive attention 35.8 and 35.6, dot-product attention 35.2 and 35.5, Transformer 36.1 and 39.4.](figures/translators.svg)
 #

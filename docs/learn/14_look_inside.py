@@ -361,8 +361,8 @@ for name in recorded:
 # self-attention is worth 3 BLEU on the toy corpus, whose grammar hardly needs it,
 # as in our tiny model, and 11 on real sentences, where words need their context.
 # Without the positional encoding much is still translated correctly: 96.3 and 33.2
-# BLEU remain. Why, we did not measure. A decoder can infer positions from its causal
-# mask ([chapter 7](07_positions.py)); an encoder cannot, and often need not.
+# BLEU remain. We did not measure why. A decoder can infer positions from its causal mask
+# ([chapter 7](07_positions.py)), but the encoder has none.
 #
 # No model was trained again. So the figure shows what a trained model relies on,
 # and not what a model without the part could learn. The page of
