@@ -73,9 +73,15 @@ def _decompress(content: Any) -> Any:
         arithmetic = maps["arithmetic"] or {}
         vectors = (arithmetic[name] for name in ("queries", "keys", "values") if arithmetic)
         for part, key in ((maps, "weights"), *((each, "data") for each in vectors)):
-            planes = zlib.decompress(base64.b64decode(part[key]))
-            part[key] = base64.b64encode(planes).decode()
+            part[key] = _inflate(part[key])
+    if live := content["live"]:
+        live |= {name: _inflate(live[name]) for name in ("integers", "floats")}
+        live["tokenizers"] = [_inflate(each) for each in live["tokenizers"]]
     return content
+
+
+def _inflate(text: str) -> str:
+    return base64.b64encode(zlib.decompress(base64.b64decode(text))).decode()
 
 
 @cache

@@ -122,6 +122,8 @@ Object.assign(globalThis, {
   Blob: class { constructor(parts) { this.parts = parts; } stream() { return {pipeThrough: () => this.parts[0]}; } },
   Response: class { constructor(bytes) { this.bytes = bytes; } arrayBuffer() { return this.bytes.buffer; } },
   DecompressionStream: class {},
+  TextEncoder: class { encode(text) { return Uint8Array.from(unescape(encodeURIComponent(text)), letter => letter.charCodeAt(0)); } },
+  TextDecoder: class { decode(bytes) { return decodeURIComponent(escape(String.fromCharCode(...bytes))); } },
 });
 
 let document, location, history, saved, elements;  // by id

@@ -586,6 +586,7 @@ TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
         "Arithmetic",
         "AttentionMaps",
         "DecodingSteps",
+        "LiveModel",
         "Explorer",
         "explore",
         "plot_attention",

@@ -3,7 +3,8 @@
 An :class:`Explorer` is one HTML file with the attention maps of a model for one sequence: an
 overview of all layers and heads, an enlarged map of the selected head, lines from each query to the
 keys that it attends to, the difference of two heads, and the decoding steps of a translation with
-the most probable tokens of each. The file can be opened without a network connection.
+the most probable tokens of each. The file can be opened without a network connection. With a
+:class:`LiveModel` it also holds the model, and translates or continues any sentence.
 :func:`explore` runs a model and makes this page in one call.
 :class:`Arithmetic` holds the queries, keys and values from which the page shows how a weight was
 computed. :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
@@ -13,6 +14,7 @@ Next: :mod:`transformer_blocks.museum`, published faults and the checks that fin
 
 from transformer_blocks.explorer.arithmetic import Arithmetic, reproduces
 from transformer_blocks.explorer.explore import explore
+from transformer_blocks.explorer.live import LiveModel
 from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
 
@@ -21,6 +23,7 @@ __all__ = [
     "AttentionMaps",
     "DecodingSteps",
     "Explorer",
+    "LiveModel",
     "explore",
     "plot_attention",
     "plot_heads",

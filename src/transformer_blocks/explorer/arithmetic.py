@@ -261,17 +261,21 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def compress(numbers: Tensor) -> str:
-    """Compress integers of at most 16 bits: all low bytes, then all high bytes; in base64.
+    """Compress integers of at most 16 bits: all low bytes, then all high bytes; in base64."""
+    flat = numbers.flatten() & 0xFFFF  # two's complement
+    return deflate(as_bytes(flat & 0xFF) + as_bytes(flat >> 8))
+
+
+def deflate(data: bytes) -> str:
+    """Compress bytes, and return them in base64.
 
     Only runs are searched: other repeats are few, and looking for them takes much longer.
     """
-    flat = numbers.flatten() & 0xFFFF  # two's complement
     compressor = zlib.compressobj(9, strategy=zlib.Z_RLE)
-    data = compressor.compress(as_bytes(flat & 0xFF) + as_bytes(flat >> 8))
-    return base64.b64encode(data + compressor.flush()).decode()
+    return base64.b64encode(compressor.compress(data) + compressor.flush()).decode()
 
 
-def as_bytes(numbers: Tensor) -> bytes:
-    """Return integers from 0 to 255 as bytes, without numpy, which need not be installed."""
-    flat = numbers.detach().to("cpu", torch.uint8).flatten().contiguous()
-    return ctypes.string_at(flat.data_ptr(), flat.numel())
+def as_bytes(numbers: Tensor, dtype: torch.dtype = torch.uint8) -> bytes:
+    """Return numbers as bytes, without numpy, which need not be installed."""
+    flat = numbers.detach().to("cpu", dtype).flatten().contiguous()
+    return ctypes.string_at(flat.data_ptr(), flat.nbytes)

@@ -36,6 +36,7 @@ from transformer_blocks.explorer.arithmetic import (
 from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
 from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.fonts import embedded_fonts
+from transformer_blocks.explorer.live import LiveModel, serialize_live
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import encodable, token_labels
 from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
@@ -46,12 +47,13 @@ log = logging.getLogger(__name__)
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
 FAMILY = "explorer"  # font family of the embedded fonts
-STYLES = ("page", "story", "overview", "map", "why", "poster")
+STYLES = ("page", "live", "story", "overview", "map", "why", "poster")
 SCRIPTS = (  # in this order, in one scope
     *("data", "style", "state", "scene"),
     *("story", "ribbons", "play", "overview", "map"),
-    *("arithmetic", "charts", "why", "lens", "poster", "main"),
+    *("arithmetic", "charts", "why", "lens", "poster"),
 )
+LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
 
 
 @checked
@@ -160,6 +162,7 @@ class Explorer:
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
+        live: The model itself, with which the page translates or continues other sentences.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -183,6 +186,7 @@ class Explorer:
     title: Text = "Attention"
     decoding: DecodingSteps | None = None
     model: Text = ""
+    live: LiveModel | None = None
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -199,10 +203,13 @@ class Explorer:
     def html(self) -> str:
         """The page as one document with scripts, styles, fonts and weights; it loads no files."""
         content = self._content()
-        text = encodable(self.title + json.dumps(content, ensure_ascii=False))
+        letters = self.live.characters if self.live else ""
+        text = encodable(self.title + letters + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
-        parts = [_read(f"{name}.js") for name in SCRIPTS]
+        names = (*SCRIPTS, *(LIVE if self.live else ()), "main")
+        parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
+        script = re.sub(r"^ *//.*\n", "", script, flags=re.MULTILINE)
         style = "\n".join(
             (embedded_fonts(text, FAMILY), _variables(), *(_read(f"{name}.css") for name in STYLES))
         )
@@ -253,6 +260,7 @@ class Explorer:
         return {
             "levels": LEVELS,
             "model": self.model,
+            "live": None if self.live is None else serialize_live(self.live),
             "style": {
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},

@@ -37,6 +37,12 @@ function fillRadioGroup(group, names, choose) {
   });
 }
 
+function fillAttentions() {
+  $("attentions").replaceChildren();
+  fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
+  $("attentions").hidden = attentions.length === 1;
+}
+
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
   try { localStorage.setItem("transformer_blocks.theme", name); } catch { /* a sandboxed frame */ }
@@ -46,7 +52,7 @@ function setTheme(name) {
 const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 
 document.addEventListener("keydown", event => {
-  if (!$("shortcuts").checked || $("poster").open) return;
+  if (!$("shortcuts").checked || $("poster").open || isTyping(event)) return;
   if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
   if (event.key === "[" || event.key === "]") select({attention: wrap(state.attention + (event.key === "]" ? 1 : -1), attentions.length)});
   else if (event.key === "p" && state.view === "map") togglePin();
@@ -69,8 +75,7 @@ window.addEventListener("popstate", () => {
 fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
   select({view: Object.keys(views)[i]});
 });
-fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
-$("attentions").hidden = attentions.length === 1;
+fillAttentions();
 readAddress();
 markTheme();
 render(true);

@@ -98,3 +98,4 @@ function select(change, {record = true} = {}) {
 
 const ARROWS = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
 const wrap = (x, n) => (x + n) % n;
+const isTyping = event => event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select");

@@ -393,7 +393,7 @@ document.addEventListener("keydown", event => {
   if (state.view !== "story" || event.defaultPrevented) return;
   if (event.key === "Escape" && (state.isLocked || story.pointed)) { isOverToken = false; releaseToken(); }
   if (!$("shortcuts").checked || event.ctrlKey || event.altKey || event.metaKey || !hasSteps()) return;
-  if (event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select")) return;
+  if (isTyping(event)) return;
   if (event.key === ",") showPreviousStep();
   else if (event.key === ".") showNextStep();
 });

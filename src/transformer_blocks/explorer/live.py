@@ -1,0 +1,188 @@
+"""Live model: a model and its tokenizers, with which a page translates or continues any sentence.
+
+The page computes the forward pass in JavaScript, in one function for each block of the library. It
+gets the model as a tree: of each module its class, its sizes, its weights and the modules in it.
+
+A weight matrix is stored with 8 bits a number: as integers from -127 to 127, and a step for each
+row, which the integers are multiplied by. Steps, and vectors such as biases, are bfloat16.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_blocks._contracts import Count, Size, checked, instance_of
+from transformer_blocks.attention import scaled_dot_product_attention
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.explorer.arithmetic import as_bytes, deflate
+from transformer_blocks.explorer.checks import Text
+from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.fast.dropout import Dropout
+from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.models import LanguageModel, Seq2Seq, TokenModel
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.residual import PostNorm, PreNorm
+from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.rotary import RotaryPositionalEncoding
+
+BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
+    Encoder: (),
+    EncoderLayer: (),
+    Decoder: (),
+    DecoderLayer: (),
+    TokenEmbedding: (),
+    SinusoidalPositionalEncoding: ("d_model",),
+    RotaryPositionalEncoding: ("d_k", "base", "scaling"),
+    MultiHeadAttention: ("num_heads", "d_k", "attention_function"),
+    FeedForward: ("activation",),
+    GatedFeedForward: ("activation",),
+    PostNorm: (),
+    PreNorm: (),
+    nn.Linear: (),
+    nn.LayerNorm: ("eps",),
+    nn.RMSNorm: ("eps",),
+}
+"""The blocks that the page has functions for, and what it needs to know of each."""
+
+KNOWN: dict[Any, str | None] = {
+    F.relu: "relu",
+    F.silu: "silu",
+    fused_attention: None,
+    scaled_dot_product_attention: None,
+}
+"""The functions in a block that the page knows."""
+
+LARGEST = 127  # of 8 bits
+
+
+@checked
+@dataclass(frozen=True)
+class LiveModel:
+    """A model that the page runs: a translator, or a language model.
+
+    Args:
+        model: The model, of the paper's blocks or of those of later language models.
+        tokenizers: The SentencePiece models of its tokenizers, as bytes: those of the source and of
+            the target, or that of the text.
+        end_id: Id of the token that ends a target, or a line of a text.
+        max_length: Maximum number of tokens of a source, of a target and of a continuation.
+        language: Language code of the sentences to type, whose spelling is normalised: in "en",
+            quotation marks become straight; in "ja" and "zh", spaces are removed.
+        text: The sentence that is there to be changed.
+        characters: Characters that sentences may have, and of which the page embeds glyphs.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the page has no function for a part of the model.
+    """
+
+    model: Annotated[TokenModel, instance_of(TokenModel)]
+    tokenizers: Sequence[bytes] = field(repr=False)
+    end_id: Count
+    max_length: Size
+    language: Text = ""
+    text: Text = ""
+    characters: Text = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        _describe_model(self.model)
+
+
+def serialize_live(live: LiveModel) -> dict[str, Any]:
+    """Convert a model with its weights, and its tokenizers, to the content of the page's JSON."""
+    tree, tensors = _describe_model(live.model)
+    integers, floats = bytearray(), bytearray()
+    for tensor in tensors:
+        numbers = tensor.detach().float().cpu()
+        if numbers.dim() == 2:
+            rounded, numbers = quantize(numbers)
+            integers += as_bytes(rounded, torch.int8)
+        floats += as_bytes(numbers.bfloat16().view(torch.int16), torch.int16)
+    return {
+        "tree": tree,
+        "shapes": [list(tensor.shape) for tensor in tensors],
+        "integers": deflate(bytes(integers)),
+        "floats": deflate(bytes(floats)),
+        "tokenizers": [deflate(each) for each in live.tokenizers],
+        "endId": live.end_id,
+        "maxLength": live.max_length,
+        "language": live.language,
+        "text": live.text,
+    }
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a matrix to 8 bits.
+
+    Args:
+        weight: The matrix, float32, of shape (rows, columns).
+
+    Returns:
+        Integers from -127 to 127, of the same shape, and the step of each row, of shape (rows,),
+        rounded to bfloat16.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks.explorer.live import quantize
+        >>> weight = torch.randn(3, 8)
+        >>> integers, steps = quantize(weight)
+        >>> bool(((integers * steps[:, None] - weight).abs() < steps[:, None]).all())
+        True
+    """
+    steps = (weight.abs().amax(dim=1) / LARGEST).bfloat16().float()
+    integers = (weight / steps.clamp_min(1e-30)[:, None]).round()
+    return integers.clamp(-LARGEST, LARGEST), steps
+
+
+def _describe_model(model: TokenModel) -> tuple[dict[str, Any], list[Tensor]]:
+    """Describe a model for the page, and list its weights.
+
+    Raises:
+        ValueError: If the page has no function for a part of it.
+    """
+    kind = Seq2Seq if isinstance(model, Seq2Seq) else LanguageModel
+    if type(model).forward is not kind.forward:
+        raise ValueError(f"model must compute what a {kind.__name__} does, got {model!r}")
+    tensors: list[Tensor] = []
+    tree = {"is": kind.__name__, **_describe_parts(model, tensors)}
+    options = {option: getattr(model, option, None) for option in ("begin_id", "context")}
+    return tree | options, tensors
+
+
+def _describe_parts(module: nn.Module, tensors: list[Tensor], name: str = "") -> dict[str, Any]:
+    """Describe the modules in a module, also those that are there twice."""
+    parts = {option: part for option, part in module._modules.items() if part is not None}
+    return {
+        option: _describe(part, tensors, f"{name}{option}")
+        for option, part in parts.items()
+        if type(part) is not Dropout
+    }
+
+
+def _describe(module: nn.Module, tensors: list[Tensor], name: str) -> Any:
+    """Describe a module for the page, and collect its weights, each of them once.
+
+    Raises:
+        ValueError: If the page has no function for it.
+    """
+    kind, parts = type(module), _describe_parts(module, tensors, f"{name}.")
+    if kind is nn.ModuleList:
+        return list(parts.values())
+    values = {option: getattr(module, option) for option in BLOCKS.get(kind, ())}
+    functions = {option: value for option, value in values.items() if callable(value)}
+    if kind not in BLOCKS or not all(value in KNOWN for value in functions.values()):
+        raise ValueError(f"model must be made of blocks that the page knows, got {name}: {module}")
+    values |= {option: KNOWN[value] for option, value in functions.items()}
+    if kind is nn.RMSNorm and values["eps"] is None:
+        values["eps"] = torch.finfo(torch.float32).eps
+    for option, weight in module.named_parameters(recurse=False):
+        places = [place for place, each in enumerate(tensors) if each is weight]
+        values[option] = places[0] if places else len(tensors)
+        tensors += [] if places else [weight]
+    return {"is": kind.__name__, **values, **parts}

@@ -1,0 +1,259 @@
+// Live: a sentence of one's own, which the model in the page translates or continues, also without some of its parts.
+
+const {endId, maxLength, language} = data.live, MOST_CANDIDATES = 5, CONTINUATION = 40;
+const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";
+const tokenizers = Promise.all(data.live.tokenizers.map(async text => readTokenizer(await inflate(text))));
+const live = {
+  run: 0,          // number of the latest run: an earlier one is given up
+  ids: [],         // the tokens of the text: a source with its end token, or a prompt
+  off: new Set(),  // names of parts that are switched off: a head, a residual connection, "positions", "source 3"
+  results: {},     // what the model found: whole, and without these parts
+};
+
+// The page stays in use while the model computes.
+let lastPause = 0;
+async function pause() {
+  if (performance.now() - lastPause < 12) return;
+  await new Promise(resolve => setTimeout(resolve));
+  lastPause = performance.now();
+}
+
+// --- Texts and tokens ---------------------------------------------------------------------------------
+
+async function idsOf(text) {
+  const [tokenizer] = await tokenizers;
+  const encodeLine = line => encodeText(tokenizer, cleanText(line, language));
+  return isTranslator ? [...encodeLine(text).slice(0, maxLength - 1), endId] : text.split("\n").flatMap(line => [endId, ...encodeLine(line)]);
+}
+
+// Tokens as labels without marks of spaces, and a 1 for each that begins a word; see tokens.py.
+function labelTokens(tokenizer, ids) {
+  const pieces = ids.map(id => tokenizer.pieces[id]), isSpecial = piece => piece.type !== NORMAL;
+  const hasMarks = pieces.some(piece => !isSpecial(piece) && piece.text.startsWith(MARK));
+  const labels = pieces.map(piece => isSpecial(piece) || !hasMarks ? piece.text : piece.text.replace(/^\u2581+/, "").replaceAll(MARK, " ") || "␣");
+  const begins = pieces.map((piece, i) => !hasMarks || i === 0 || isSpecial(piece) || isSpecial(pieces[i - 1]) || piece.text.startsWith(MARK));
+  return {labels, words: begins.map(Number).join("")};
+}
+
+// --- Running the model --------------------------------------------------------------------------------
+
+const hiddenSources = off => Uint8Array.from(live.ids, (_, i) => Number(off.has(`source ${i}`)));
+const begin = (model, run) => isTranslator ? seq2seq(model, live.ids, run, hiddenSources(run.off)) : languageModel(model, live.ids, run);
+
+// Random numbers that are the same for each run with one seed.
+const randomFrom = seed => () => {
+  seed = seed + 0x6d2b79f5 | 0;
+  const mixed = Math.imul(seed ^ seed >>> 15, 1 | seed);
+  return ((mixed + Math.imul(mixed ^ mixed >>> 7, 61 | mixed) ^ mixed) >>> 0) / 2 ** 32;
+};
+
+// Search with some parts switched off; return the tokens that were found, and the milliseconds of a token.
+async function search(off, seed) {
+  const model = await liveModel, run = newRun({off}), number = live.run, method = $("live-method").value, began = performance.now();
+  const steps = begin(model, run), start = isTranslator ? model.begin_id : live.ids.at(-1);
+  const limits = isTranslator ? {endId, maxLength: Math.min(2 * live.ids.length + 10, maxLength)} : {endId: null, maxLength: CONTINUATION};
+  const choose = method === "greedy" ? mostProbable : sampleAt(Number(method), randomFrom(seed));
+  const found = method === "beam" ? beamSearch(steps, start, {size: 4, ...limits}) : generate(steps, start, choose, limits);
+  for (let count = 1; ; count++) {
+    const {done, value} = found.next();
+    if (live.run !== number) return null;
+    if (done) return {tokens: value[0].tokens, isFinished: value[0].isFinished, milliseconds: (performance.now() - began) / count};
+    await pause();
+  }
+}
+
+// Run the model over all tokens at once, and keep the weights of every layer and head, and all candidates.
+async function record({tokens, isFinished}, off) {
+  const model = await liveModel, kinds = await tokenizers, written = kinds.at(-1), run = newRun({off, isRecording: true});
+  const next = isFinished ? [...tokens, endId] : tokens, all = isTranslator ? [model.begin_id, ...next] : [...live.ids, ...next].slice(-(model.context ?? Infinity));
+  const inputs = all.slice(0, -1), outputs = all.slice(1);
+  const steps = isTranslator ? begin(model, run) : languageModel(model, inputs.slice(0, 1), run), hidden = steps.hidden(inputs), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
+  const stacks = isTranslator ? [
+    {name: "Encoder self-attention", layers: model.encoder.layers, kind: "self_attention", queries: labelTokens(kinds[0], live.ids), axes: ["source", "source"]},
+    {name: "Decoder self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["target (input of the decoder)", "target (input of the decoder)"]},
+    {name: "Cross-attention", layers: model.decoder.layers, kind: "cross_attention", queries: output, keys: labelTokens(kinds[0], live.ids), axes: ["target", "source"]},
+  ] : [{name: "Self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["query", "key"]}];
+  const candidatesOf = x => {
+    const logits = linear(model.output, x), count = logits.length / outputs.length;
+    return outputs.map((chosen, row) => {
+      const probabilities = logSoftmax(logits.subarray(row * count, (row + 1) * count)).map(Math.exp), best = topK(probabilities, MOST_CANDIDATES);
+      const {labels} = labelTokens(written, [...outputs, ...best]);
+      return best.map((token, i) => [labels[outputs.length + i], probabilities[token], Number(token === chosen)]);
+    });
+  };
+  const {norm} = model.decoder, ofLayers = model.decoder.layers.map(({name}) => candidatesOf(norm ? call(norm, run.recorded.get(name)) : run.recorded.get(name)));
+  return {
+    attentions: stacks.map(stack => observed(stack, run)),
+    decoding: {tokens: output.labels, words: output.words, candidates: candidatesOf(hidden), layers: ofLayers},
+  };
+}
+
+// What the page needs to know of the attention of a stack.
+function observed({name, layers, kind, queries, keys = queries, axes}, run) {
+  const records = layers.map(layer => run.recorded.get(layer[kind].name)), {num_heads: heads, d_k: size} = layers[0][kind];
+  const rows = queries.labels.length, columns = keys.labels.length, isSelf = keys === queries, isDecoding = !(isTranslator && axes[0] === "source");
+  const hidden = axes[1] === "source" ? hiddenSources(run.off) : null;
+  const mask = Uint8Array.from({length: rows * columns}, (_, i) => Number(hidden ? hidden[i % columns] : i % columns > Math.floor(i / columns)));
+  const vectors = numbersOf => (layer, head, position) => {
+    const from = (position * heads + head) * size;
+    return Float64Array.from(numbersOf(records[layer]).subarray(from, from + size));
+  };
+  return {
+    name, layers: layers.length, heads, rows, columns, isSelf, isDecoding, queryAxis: axes[0], keyAxis: axes[1], patterns: null,
+    queries: queries.labels, queryWords: queries.words, keys: keys.labels, keyWords: keys.words, mask: mask.some(Boolean) ? mask : null,
+    map: (layer, head) => records[layer].weights.subarray(head * rows * columns, (head + 1) * rows * columns),
+    arithmetic: {size, valueSize: size, scale: 1 / Math.sqrt(size), causal: false},
+    vectors: {query: vectors(({queries}) => queries), key: vectors(({cache}) => cache.keys), value: vectors(({cache}) => cache.values)},
+  };
+}
+
+// --- Showing what was found ---------------------------------------------------------------------------
+
+// Replace what the page shows by other maps and decoding steps.
+function replaceMaps(found) {
+  stopPlaying();
+  attentions.splice(0, attentions.length, ...found.attentions);
+  data.decoding = found.decoding;
+  for (const kept of [summaryCache, decodedVectors]) kept.clear();
+  for (const kept of [headVectors, lastShown, storyWeights, leastDrawn, drawStoryLegend, drawCandidates]) kept.key = "";
+  shownLens = shownWhy = shownTable = paintedKey = story.built = story.painted = "";
+  overview = story.layout = null;
+  story.step = story.pointed = null;
+  attentions.forEach(({vectors}, a) => decodedVectors.set(a, vectors));
+  fillAttentions();
+  const {attention, head, heads} = state;
+  state.attention = -1;  // others than before
+  select({attention: Math.min(attention, attentions.length - 1), head, heads, row: 0, column: 0, isLocked: false}, {record: false});
+}
+
+async function textOf(tokens) {
+  const written = (await tokenizers).at(-1), lines = [[]];
+  for (const token of isTranslator ? tokens : [...live.ids.slice(1), ...tokens]) {
+    if (token === endId) lines.push([]);
+    else lines.at(-1).push(token);
+  }
+  return lines.map(line => decodeText(written, line)).join("\n");
+}
+
+async function translateAgain() {
+  const number = ++live.run, seed = number, off = new Set(live.off);
+  await pause();
+  const whole = await search(new Set(), seed), without = whole && off.size ? await search(off, seed) : whole;
+  if (!without) return;
+  const found = await record(without, off), texts = [await textOf(whole.tokens), await textOf(without.tokens)];
+  if (live.run !== number) return;
+  live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds};
+  replaceMaps(found);
+  document.title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
+  $("title").textContent = $("title").title = document.title;
+  showResults();
+}
+
+function showResults() {
+  const {whole, without, milliseconds} = live.results, names = [...live.off].map(nameOfPart);
+  $("live-whole").replaceChildren(make("b", {textContent: isTranslator ? "Translation" : "Text"}), make("span", {textContent: whole}));
+  $("live-without").hidden = !names.length;
+  const marked = markDifference(without, whole);
+  $("live-without").replaceChildren(make("b", {textContent: `Without ${names.join(", ")}`}), make("span", {}, ...marked));
+  const what = names.length ? (without === whole ? "The same text without it. " : "Below: the model without it. ") : "";
+  $("live").dataset.shown = live.run;
+  $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.`;
+}
+
+// The words of a text, those that another text lacks as marks.
+function markDifference(text, other) {
+  const words = new Set(other.split(/\s+/));
+  return text.split(/(\s+)/).map(word => word.trim() === "" || words.has(word) ? word : make("mark", {textContent: word}));
+}
+
+// --- Parts to switch off ------------------------------------------------------------------------------
+
+const SUBLAYERS = {self_attention: "self-attention", cross_attention: "cross-attention", feed_forward: "feed-forward"};
+
+function nameOfPart(name) {
+  if (name === "positions") return "positional encoding";
+  if (name.startsWith("source ")) return `“${inSentence(live.labels[Number(name.slice(7))])}”`;
+  const [, stack, layer, part, head] = name.match(/^(\w+)\.layers\.(\d+)\.(\w+?)(?:_residual|\.heads\.(\d+))$/);
+  const place = `${isTranslator ? `${stack} ` : ""}layer ${layer}`;
+  return head === undefined ? `the residual connection of ${SUBLAYERS[part]}, ${place}` : `head ${head} of ${SUBLAYERS[part]}, ${place}`;
+}
+
+function partButton(name, textContent) {
+  const button = make("button", {type: "button", textContent, ariaLabel: `switch off ${nameOfPart(name)}`});
+  button.dataset.part = name;
+  return button;
+}
+
+function buildSource() {
+  $("live-tokens").hidden = !isTranslator;
+  if (isTranslator) $("live-tokens").replaceChildren(make("span", {className: "note", textContent: "Tokens:"}), ...live.labels.map((label, i) => partButton(`source ${i}`, label)));
+}
+
+async function buildParts() {
+  const model = await liveModel, rows = [make("p", {}, partButton("positions", `positional encoding${model.positions ? "" : " (rotary)"}`))];
+  for (const stack of isTranslator ? ["encoder", "decoder"] : ["decoder"]) model[stack].layers.forEach((layer, i) => {
+    for (const [part, title] of Object.entries(SUBLAYERS)) {
+      if (!layer[part]) continue;
+      const heads = Array.from({length: layer[part].num_heads ?? 0}, (_, head) => partButton(headPart(layer[part], head), String(head)));
+      const name = make("span", {className: "note", textContent: `${isTranslator ? `${stack} ` : ""}layer ${i}, ${title}${heads.length ? ": heads" : ""}`});
+      rows.push(make("p", {}, name, ...heads, partButton(`${layer[part].name}_residual`, "residual")));
+    }
+  });
+  $("live-list").append(...rows);
+  markParts();
+}
+
+function markParts() {
+  for (const button of $("live").querySelectorAll("[data-part]")) button.setAttribute("aria-pressed", String(live.off.has(button.dataset.part)));
+  $("live-reset").hidden = !live.off.size;
+}
+
+// --- The box ------------------------------------------------------------------------------------------
+
+async function readText() {
+  live.ids = await idsOf($("live-text").value);
+  live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
+  for (const name of [...live.off]) if (name.startsWith("source ")) live.off.delete(name);
+  buildSource();
+  markParts();
+}
+
+async function runText() {
+  await readText();
+  if (live.ids.length > 1) translateAgain();
+  else live.run++;  // there is no text
+}
+
+function buildLive() {
+  const methods = [["beam", "4 beams"], ["greedy", "greedy"], ["0.5", "temperature 0.5"], ["1", "temperature 1"]].slice(isTranslator ? 0 : 1);
+  const input = make("input", {id: "live-text", type: "text", maxLength: 2000, autocomplete: "off", spellcheck: false, lang: language, value: data.live.text});
+  const method = make("select", {id: "live-method", ariaLabel: "search"}, ...methods.map(([value, textContent]) => make("option", {value, textContent})));
+  const start = make("button", {id: "live-run", type: "button", textContent: isTranslator ? "Translate" : "Continue"});
+  const reset = make("button", {id: "live-reset", type: "button", textContent: "Switch all on", hidden: true});
+  $("live").append(make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: isTranslator ? "Your own sentence" : "Your own beginning"}), input, method, start),
+    make("div", {id: "live-tokens"}), make("p", {id: "live-whole"}), make("p", {id: "live-without", hidden: true}),
+    make("p", {id: "live-status", role: "status", textContent: "The model is in this page: it runs here, and nothing is sent anywhere. A click on a token or a part switches it off."}),
+    make("details", {id: "live-parts"}, make("summary", {textContent: "Switch off parts of the model"}), make("div", {id: "live-list"})), reset);
+  $("live").hidden = false;
+  let timer = 0;
+  const runSoon = delay => {
+    clearTimeout(timer);
+    timer = setTimeout(runText, delay);
+  };
+  input.addEventListener("keydown", event => { if (event.key === "Enter" && !event.isComposing) runSoon(0); });
+  input.addEventListener("input", event => { if (!event.isComposing) runSoon(400); });
+  input.addEventListener("compositionend", () => runSoon(400));
+  start.addEventListener("click", () => runSoon(0));
+  method.addEventListener("change", () => runSoon(0));
+  $("live").addEventListener("click", event => {
+    const name = event.target.closest("button")?.dataset.part;
+    if (!name && event.target !== reset) return;
+    if (!name) live.off.clear();
+    else if (!live.off.delete(name)) live.off.add(name);
+    markParts();
+    if (live.ids.length > 1) translateAgain();
+  });
+  buildParts();
+  readText();
+}
+buildLive();

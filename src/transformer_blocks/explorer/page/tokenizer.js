@@ -1,0 +1,199 @@
+// Tokenizer: from a text to token ids and back, as SentencePiece computes both from the file of its model.
+
+const MARK = "\u2581";  // a space
+const NORMAL = 1, UNKNOWN = 2, CONTROL = 3;  // types of pieces
+const UNIGRAM = 1;  // type of a model; the other one is of byte pairs
+
+// --- Text (text_files.py) -----------------------------------------------------------------------------
+
+const SPACES = /[\s\x1c-\x1f\x85]+/gu, UNSEEN = /(?![\s\x1c-\x1f\x85])[\p{Cc}\p{Cf}\p{Cs}]|\ufeff/gu;
+const CJK = "\\u2e80-\\u9fff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}";
+const CJK_SPACE = new RegExp(`(?<=[${CJK}]) | (?=[${CJK}!?])`, "gu");
+
+// The one spelling of a line that the model was trained on.
+function cleanText(text, language) {
+  if (language === "en") text = text.replace(/[‘’´]/g, "'").replace(/[“”]/g, '"');
+  text = text.replace(UNSEEN, "").normalize("NFKC").replace(SPACES, " ").replace(/^ | $/g, "");
+  if (language === "ja" || language === "zh") {
+    for (let joined; (joined = text.replace(CJK_SPACE, "").normalize("NFKC")) !== text;) text = joined;
+  }
+  return text;
+}
+
+// --- The file of a model ------------------------------------------------------------------------------
+
+// The fields of a message of Protocol Buffers: for each number, its values as numbers or bytes.
+function fieldsOf(bytes) {
+  const fields = {}, view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  let at = 0;
+  const readNumber = () => {
+    for (let number = 0, factor = 1; ; factor *= 128) {
+      number += (bytes[at] & 127) * factor;
+      if (bytes[at++] < 128) return number;
+    }
+  };
+  while (at < bytes.length) {
+    const tag = readNumber(), kind = tag & 7;
+    let value;
+    if (kind === 0) value = readNumber();
+    else if (kind === 5) { value = view.getFloat32(at, true); at += 4; }
+    else if (kind === 1) { value = view.getFloat64(at, true); at += 8; }
+    else { const size = readNumber(); value = bytes.subarray(at, at += size); }
+    (fields[tag >> 3] ??= []).push(value);
+  }
+  return fields;
+}
+
+const utf8 = bytes => new TextDecoder().decode(bytes);
+
+// The parts of a model's file that encode and decode; see sentencepiece_model.proto for the numbers.
+function readTokenizer(bytes) {
+  const model = fieldsOf(bytes), trainer = fieldsOf(model[2][0]), normalizer = fieldsOf(model[3][0]);
+  const read = (fields, number, missing) => fields[number]?.[0] ?? missing;
+  const pieces = model[1].map(message => {
+    const fields = fieldsOf(message);
+    return {text: utf8(fields[1][0]), score: read(fields, 2, 0), type: read(fields, 3, NORMAL)};
+  });
+  const other = pieces.find(({type}) => ![NORMAL, UNKNOWN, CONTROL].includes(type));
+  if (other) throw new Error(`the page knows no pieces of the type ${other.type}: ${other.text}`);
+  const normal = pieces.filter(({type}) => type === NORMAL);
+  return {
+    pieces,
+    ids: new Map(pieces.flatMap(({text, type}, id) => type === NORMAL ? [[text, id]] : [])),
+    longest: normal.reduce((most, {text}) => Math.max(most, [...text].length), 1),
+    lowest: normal.reduce((least, {score}) => Math.min(least, score), Infinity),
+    unknown: pieces.findIndex(({type}) => type === UNKNOWN),
+    surface: trainer[44] ? utf8(trainer[44][0]) : " \u2047 ",
+    isUnigram: read(trainer, 3, UNIGRAM) === UNIGRAM,
+    charsmap: readCharsmap(read(normalizer, 2, new Uint8Array())),
+    hasPrefix: Boolean(read(normalizer, 3, 1)),
+    isTrimmed: Boolean(read(normalizer, 4, 1)),
+  };
+}
+
+// --- Normalisation (normalizer.cc) --------------------------------------------------------------------
+
+// The replacements of texts by others: a trie in a double array, and the texts that it points to.
+function readCharsmap(bytes) {
+  if (bytes.length < 4) return null;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), size = view.getUint32(0, true);
+  return {units: Uint32Array.from({length: size / 4}, (_, i) => view.getUint32(4 + 4 * i, true)), texts: bytes.subarray(4 + size)};
+}
+
+// The longest text at a place that has a replacement: its length in bytes, and the replacement; null if there is none.
+function longestReplacement({units, texts}, bytes, start) {
+  const offsetOf = unit => (unit >>> 10) << ((unit & 512) >>> 6);
+  let place = offsetOf(units[0]), found = null;
+  for (let at = start; at < bytes.length; at++) {
+    place ^= bytes[at];
+    const unit = units[place];
+    if (unit === undefined || (unit & 0x800000ff) !== bytes[at]) break;
+    place ^= offsetOf(unit);
+    if (unit >>> 8 & 1) {
+      const from = units[place] & 0x7fffffff;
+      found = {length: at + 1 - start, text: utf8(texts.subarray(from, texts.indexOf(0, from)))};
+    }
+  }
+  return found;
+}
+
+// Replace what the model replaces; then mark spaces, of which single ones remain.
+function normalize({charsmap, hasPrefix, isTrimmed}, text) {
+  let replaced = text;
+  if (charsmap) {
+    const bytes = new TextEncoder().encode(text), parts = [];
+    for (let at = 0; at < bytes.length;) {
+      const found = longestReplacement(charsmap, bytes, at);
+      const length = found ? found.length : bytes[at] < 128 ? 1 : bytes[at] < 224 ? 2 : bytes[at] < 240 ? 3 : 4;
+      parts.push(found ? found.text : utf8(bytes.subarray(at, at + length)));
+      at += length;
+    }
+    replaced = parts.join("");
+  }
+  if (isTrimmed) replaced = replaced.replace(/ +/g, " ").replace(/^ /, "");
+  const marked = text === "" ? "" : (hasPrefix ? MARK : "") + replaced.replaceAll(" ", MARK);
+  return isTrimmed ? marked.replace(/\u2581+$/, "") : marked;
+}
+
+// --- Encoding (unigram_model.cc, bpe_model.cc) --------------------------------------------------------
+
+// The segmentation of the largest sum of scores (Viterbi), in float32 as there.
+function segmentByUnigrams({ids, pieces, longest, lowest, unknown}, letters) {
+  const best = Array.from({length: letters.length + 1}, () => null);  // of the pieces that end before a letter
+  best[0] = {score: 0};
+  const consider = (end, score, piece) => {
+    if (best[end] === null || score > best[end].score) best[end] = {score: Math.fround(score), piece};
+  };
+  for (let start = 0; start < letters.length; start++) {
+    const {score} = best[start];
+    let text = "";
+    for (let end = start + 1; end <= Math.min(letters.length, start + longest); end++) {
+      text += letters[end - 1];
+      const id = ids.get(text);
+      if (id !== undefined) consider(end, pieces[id].score + score, {start, id});
+    }
+    if (!ids.has(letters[start])) consider(start + 1, Math.fround(Math.fround(lowest - 10) + score), {start, id: unknown});
+  }
+  const found = [];
+  for (let end = letters.length; end > 0; end = best[end].piece.start) found.push(best[end].piece.id);
+  return found.reverse();
+}
+
+// Merge the adjacent pieces whose union has the largest score, the leftmost first, until no union is a piece.
+function segmentByBytePairs({ids, pieces, unknown}, letters) {
+  const parts = letters.map((text, i) => ({text, i, left: i - 1, right: i + 1})), waiting = new Heap((a, b) => b.score - a.score || a.left.i - b.left.i);
+  const consider = (left, right) => {
+    const text = left && right && left.text + right.text, id = ids.get(text);
+    if (id !== undefined) waiting.push({left, right, text, score: pieces[id].score});
+  };
+  parts.forEach((part, i) => consider(part, parts[i + 1]));
+  for (let pair; (pair = waiting.pop());) {
+    const {left, right, text} = pair;
+    if (!left.text || !right.text || left.text.length + right.text.length !== text.length) continue;  // merged meanwhile
+    Object.assign(left, {text, right: right.right});
+    right.text = "";
+    if (parts[right.right]) parts[right.right].left = left.i;
+    consider(parts[left.left], left);
+    consider(left, parts[left.right]);
+  }
+  return parts.filter(part => part.text).map(({text}) => ids.get(text) ?? unknown);
+}
+
+// What is smallest comes out first.
+class Heap {
+  constructor(compare) { Object.assign(this, {compare, items: []}); }
+  push(item) {
+    let at = this.items.length;
+    for (let parent; at > 0 && this.compare(item, this.items[parent = (at - 1) >> 1]) < 0; at = parent) this.items[at] = this.items[parent];
+    this.items[at] = item;
+  }
+  pop() {
+    const {items} = this, first = items[0], last = items.pop();
+    if (!items.length) return first;
+    let at = 0;
+    for (let child; (child = 2 * at + 1) < items.length; at = child) {
+      if (child + 1 < items.length && this.compare(items[child + 1], items[child]) < 0) child++;
+      if (this.compare(last, items[child]) <= 0) break;
+      items[at] = items[child];
+    }
+    items[at] = last;
+    return first;
+  }
+}
+
+// The token ids of a text; unknown tokens beside each other are one.
+function encodeText(tokenizer, text) {
+  const letters = [...normalize(tokenizer, text.replace(/[\0\ud800-\udfff]/gu, "\ufffd"))];
+  const found = (tokenizer.isUnigram ? segmentByUnigrams : segmentByBytePairs)(tokenizer, letters);
+  return found.filter((id, i) => id !== tokenizer.unknown || found[i - 1] !== id);
+}
+
+function decodeText({pieces, unknown, surface, hasPrefix, isTrimmed}, ids) {
+  let text = "";
+  ids.filter(id => pieces[id].type !== CONTROL).forEach((id, i) => {
+    let piece = id === unknown ? surface : pieces[id].text;
+    if (text === "" && (isTrimmed || hasPrefix && i === 0) && piece.startsWith(MARK)) piece = piece.slice(1);
+    text += piece.replaceAll(MARK, " ");
+  });
+  return text;
+}

@@ -1,0 +1,259 @@
+"""The model in the page: what it computes is what torch computes with the same rounded weights."""
+
+import base64
+import io
+import json
+import random
+from typing import Any
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tests.live import END, LivePage
+from torch import nn
+
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    GatedFeedForward,
+    LanguageModel,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    RotaryPositionalEncoding,
+    Seq2Seq,
+    TokenEmbedding,
+    beam_search,
+    build_language_model,
+    build_seq2seq,
+    greedy_search,
+)
+from transformer_blocks.explorer.live import LiveModel
+from transformer_blocks.inspection import ablate
+
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
+SOURCE, TARGET = [5, 9, 7, 3], [1, 8, 11, 4]
+
+
+def translator(residual: Any = PreNorm) -> Seq2Seq:
+    torch.manual_seed(0)
+    model = build_seq2seq(20, 30, **SIZES, residual=residual)
+    model.output = nn.Linear(16, 30)
+    return with_other_weights(model)
+
+
+def rotary_model() -> LanguageModel:
+    """Build a language model of the parts that came after the paper."""
+    torch.manual_seed(0)
+    layers = [
+        EncoderLayer(
+            MultiHeadAttention(16, 2, transforms=[RotaryPositionalEncoding(8)]),
+            GatedFeedForward(16, 24),
+            residual=lambda: PreNorm(16, norm=nn.RMSNorm(16)),
+        )
+        for _ in range(2)
+    ]
+    model = LanguageModel(TokenEmbedding(30, 16), Encoder(layers, norm=nn.RMSNorm(16)))
+    return with_other_weights(model)
+
+
+def with_other_weights(model: Any) -> Any:
+    """Change weights that are zeros or ones, so that none of them is without effect."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return model.eval()
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+# --- Blocks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_steps_of_a_translator_are_those_of_torch(residual: Any) -> None:
+    model = translator(residual)
+    page = LivePage(model)
+    expected = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0, -1]
+    assert close(page.logits(SOURCE, TARGET), expected)
+
+
+def test_steps_of_a_language_model_are_those_of_torch() -> None:
+    for model in (rotary_model(), with_other_weights(build_language_model(30, **SIZES))):
+        found = LivePage(model).logits([*SOURCE, TARGET[0]], TARGET)
+        assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
+
+
+def test_what_is_switched_off_is_ablated() -> None:
+    model = translator()
+    page = LivePage(model)
+    parts: list[tuple[list[str], dict[str, Any]]] = [
+        (["positions"], {"positions": True}),
+        (
+            ["decoder.layers.1.cross_attention.heads.1"],
+            {"heads": {"decoder.layers.1.cross_attention": [1]}},
+        ),
+        (
+            ["encoder.layers.0.self_attention.heads.0"],
+            {"heads": {"encoder.layers.0.self_attention": [0]}},
+        ),
+        (
+            ["decoder.layers.0.feed_forward_residual"],
+            {"residuals": ["decoder.layers.0.feed_forward_residual"]},
+        ),
+    ]
+    plain = page.logits(SOURCE, TARGET)
+    for off, ablated in parts:
+        with ablate(model, **ablated):
+            expected = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0, -1]
+        found = page.logits(SOURCE, TARGET, off)
+        assert close(found, expected)
+        assert not close(found, plain)
+    rotary = rotary_model()
+    found = LivePage(rotary).logits([*SOURCE, TARGET[0]], TARGET, ["positions"])
+    for part in rotary.modules():
+        if isinstance(part, MultiHeadAttention):
+            part.transforms = nn.ModuleList()
+    assert close(found, rotary(torch.tensor([SOURCE + TARGET]))[0, -1])
+
+
+def test_a_masked_source_token_has_no_effect() -> None:
+    page = LivePage(translator())
+    changed = [SOURCE[0], 12, *SOURCE[2:]]
+    mask = ", [0, 1, 0, 0]"
+    assert close(page.logits(SOURCE, TARGET, mask=mask), page.logits(changed, TARGET, mask=mask))
+    assert not close(page.logits(SOURCE, TARGET), page.logits(changed, TARGET))
+
+
+def test_a_model_of_other_parts_is_refused() -> None:
+    def live(model: Any) -> LiveModel:
+        return LiveModel(model, [], end_id=END, max_length=8)
+
+    model = translator()
+    model.decoder.layers[0].feed_forward.activation = torch.tanh
+    with pytest.raises(ValueError, match=r"got decoder\.layers\.0\.feed_forward"):
+        live(model)
+    model.decoder.layers[0].feed_forward = nn.Sequential(FeedForward(16, 24))
+    with pytest.raises(ValueError, match=r"got decoder\.layers\.0\.feed_forward"):
+        live(model)
+
+    class Other(LanguageModel):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return -super().forward(tokens)
+
+    with pytest.raises(ValueError, match="must compute what a LanguageModel does"):
+        live(Other(TokenEmbedding(30, 16), rotary_model().decoder))
+
+
+# --- Searches -------------------------------------------------------------------------------------
+
+
+def test_searches_find_the_tokens_that_torch_finds() -> None:
+    model = translator()
+    page = LivePage(model)
+    drawn = random.Random(0)
+    sources = [[drawn.randrange(4, 20) for _ in range(drawn.randrange(1, 9))] for _ in range(12)]
+    options: list[dict[str, Any]] = [{"beam_size": size} for size in (1, 4)]
+    options += [{"beam_size": 3, "length_penalty": 2.0}]
+    lengths = set()
+    for number, source in enumerate(sources):
+        endless = model.generate([source], greedy_search, end_id=None, max_length=9)[0].tokens
+        end = endless[number % 9]
+        limits = f"{{endId: {end}, maxLength: 9}}"
+        scripts = [f"generate(steps, 1, mostProbable, {limits})"]
+        found = [[model.generate([source], greedy_search, end_id=end, max_length=9)[0]]]
+        for given in options:
+            size, penalty = given["beam_size"], given.get("length_penalty", 0.6)
+            given = {**given, "n_best": size, "end_id": end, "max_length": 9}
+            found += model.generate([source], beam_search, **given)
+            scripts += [
+                f"beamSearch(steps, 1, {{size: {size}, lengthPenalty: {penalty}, ...{limits}}})"
+            ]
+        for script, expected in zip(scripts, found, strict=True):
+            shown = page(f"(steps => finish({script}))(seq2seq(model, {source}, newRun()))")
+            assert [each["tokens"] for each in shown] == [each.tokens for each in expected]
+            assert [each["isFinished"] for each in shown] == [each.finished for each in expected]
+            assert shown[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
+            lengths |= {len(each.tokens) for each in expected}
+    assert len(lengths) > 3, lengths
+
+
+def test_samples_have_the_frequencies_of_the_temperature() -> None:
+    page = LivePage(translator())
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0])
+    counts = torch.zeros(4)
+    script = f"sampleAt(2, randomFrom(5)), logits = Float32Array.from({logits.tolist()})"
+    for token in page(
+        f"(() => {{ const draw = {script};"
+        " return Array.from({length: 4000}, () => draw(logits)); })()"
+    ):
+        counts[token] += 1
+    assert torch.allclose(counts / 4000, (logits / 2).softmax(-1), atol=0.03)
+
+
+# --- Tokenizers -----------------------------------------------------------------------------------
+
+TEXTS = [
+    *("the cat sleeps", "the dog sleeps.", "a cat and a dog", "猫が眠る。", "犬が走る。"),
+    *("ＡＢＣ　１２３ ｶﾞｷﾞ", "cafe\u0301 ﬁ ½ ㌔ ㍿", "한국어", "e\u0301\u0323\u0327x"),
+]
+HOSTILE = [
+    *("", " ", "   a   b ", "\n\t", "▁", "▁▁a▁ ▁", "\x00\x01", "\ud800x", "x\udc00", "\ufeffa"),
+    *("a\u200bb", "\u202eabc", "\xa0a\x85\x1cb\u2028", "😀👨‍👩‍👧‍👦🇯🇵1️⃣", "</s><unk> <s>", "a ´ b ¨"),
+    *("ﷺ", "𠮷\U0010ffff", "!" * 3000, "猫" * 2000, "あ い !", "“q” ‘s’", "<script>"),
+]
+
+
+def train(kind: str, **options: Any) -> bytes:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 3),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=95,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bpe", {"normalization_rule_name": "identity", "add_dummy_prefix": False}),
+        ("bpe", {"normalization_rule_name": "nmt_nfkc"}),
+        ("unigram", {"normalization_rule_name": "nmt_nfkc_cf"}),
+        ("unigram", {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}),
+    ],
+)
+def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any) -> None:
+    drawn = random.Random(0)
+    letters = "".join(TEXTS) + "▁ \u0301ｶﾞが"
+    texts = ["".join(drawn.choices(letters, k=drawn.randrange(30))) for _ in range(200)]
+    texts += TEXTS + HOSTILE
+    model = train(kind, **options)
+    processor = SentencePieceProcessor(model_proto=model)
+    clean = [
+        text.translate({0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
+        for text in texts
+    ]
+    page = LivePage(translator())
+    encoded = base64.b64encode(model).decode()
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{encoded}')), 0)")
+    found = page(f"{json.dumps(texts)}.map(text => encodeText(tokenizer, text))")
+    expected = processor.encode(clean)
+    assert found == expected
+    decoded = page(f"{json.dumps(found)}.map(ids => decodeText(tokenizer, ids))")
+    assert decoded == processor.decode(expected)
+
+
+def test_pieces_of_unknown_types_are_refused() -> None:
+    page = LivePage(translator())
+    encoded = base64.b64encode(train("bpe", user_defined_symbols=["<sep>"])).decode()
+    script = f"(() => {{ try {{ readTokenizer(bytesOf('{encoded}')); }} catch (error) {{"
+    assert "<sep>" in page(f"{script} return error.message; }} }})()")
