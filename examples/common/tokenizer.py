@@ -125,6 +125,11 @@ class Tokenizer:
         return cls(path.read_bytes())
 
     @property
+    def model(self) -> bytes:
+        """The serialised sentencepiece model."""
+        return bytes(self._processor.serialized_model_proto())
+
+    @property
     def vocab_size(self) -> int:
         """The number of token ids."""
         return int(self._processor.vocab_size())

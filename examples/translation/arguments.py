@@ -225,6 +225,7 @@ def add_explore(explore: argparse.ArgumentParser) -> None:
     """Add the options of ``explore``."""
     add(explore, "--sentence", "sentence to translate (default: a test sentence of the run)")
     add_paths(explore, {"--output": "page to write (default: explorer.html in the run)"})
+    add_flags(explore, {"--no-model": "leave out the model, which translates any sentence there"})
 
 
 def add_export(export: argparse.ArgumentParser) -> None:

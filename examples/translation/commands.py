@@ -194,7 +194,7 @@ def explore_command(options: argparse.Namespace) -> None:
     if not trained.model.attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, trained.config)
-    title = explore(trained, sentence, page, search=search)
+    title = explore(trained, sentence, page, search=search, has_model=not options.no_model)
     if options.sentence is None:
         note = f"Without --sentence, a test sentence of {run.folder} is translated:"
         print(fit(note, sys.stdout))

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.live import round_weights
+from tests.page import data_of
+from tests.page_script import Script
 
 from common.batching import pad
 from common.searches import Beam, Greedy, Sample, Search
+from common.text_files import clean_text
 from common.tokenizer import BOS, EOS
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation
@@ -229,3 +233,23 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
     assert axes == [("source", "source"), (reads, reads), ("target", "source")]
     for maps in content["maps"]:
         assert maps["arithmetic"]["difference"] <= 1 / content["levels"]
+
+
+def test_the_page_translates_as_the_translator_does(
+    trained: TranslationTraining, tmp_path: Path
+) -> None:
+    file, translator = tmp_path / "page.html", copy.deepcopy(loaded(trained))
+    explore(translator, "犬が走る。", file, search=Greedy(), has_model=False)
+    without = file.read_text("utf-8")
+    explore(translator, "犬が走る。", file, search=Greedy())
+    html = file.read_text("utf-8")
+    assert data_of(without)["live"] is None
+    assert data_of(html)["live"]["text"] == "犬が走る。"
+    page = Script(html)
+    round_weights(translator.model)
+    for sentence in ("犬が走る。", "猫がいる。", " ＣＡＴ 犬 が"):
+        page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
+        _, model, source, target = translator
+        clean = clean_text(sentence, "ja")
+        (expected,) = translate(model, source, target, [clean], search=Beam(4, 0.6))
+        assert page("live.results.whole") == expected
