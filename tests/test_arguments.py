@@ -505,6 +505,14 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
         ),
         "padding_id": INTEGER.or_none(),
     },
+    "check_scorer": {
+        "score": Argument(
+            lambda tokens: torch.zeros(len(tokens), 5),
+            ("sum", nn.Module, None, 1, lambda tokens: tokens, lambda tokens: torch.zeros(4, 5)),
+        ),
+        "tokens": Argument(TARGET[0], (None, [1], TARGET, torch.ones(L))),
+        "vocabulary_size": size(5),
+    },
     "check_loss": {
         "function": Argument(lambda parts: parts[0][0].sum(), ("mean", nn.Module, None, 1)),
         "logits": Argument(

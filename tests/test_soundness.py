@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ from transformer_blocks.inspection import (
     check_equivalence,
     check_labels,
     check_loss,
+    check_scorer,
     check_search,
     check_soundness,
 )
@@ -379,10 +381,13 @@ def outputs_depend_on_the_number_of_tokens() -> Sound:
 # Leaks in long sequences
 
 
+Leak = Callable[[Tensor], Tensor]
+
+
 class Leaky(nn.Module):
     """A causal model of ids, to whose outputs a function adds what it should not."""
 
-    def __init__(self, leak: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, leak: Leak) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, D)
         self.leak = leak
@@ -416,7 +421,7 @@ def last_of_window(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("length", [6, 63, 64, 200])
 @pytest.mark.parametrize("leak", [mean_of_block, first_of_next_block, last_of_window])
 def test_a_leak_at_the_borders_of_blocks_or_beyond_the_example_is_found(
-    leak: Callable[[Tensor], Tensor], length: int
+    leak: Leak, length: int
 ) -> None:
     tokens = torch.arange(length)[None] * 7 % VOCABULARY
     causality = check_soundness(Leaky(leak), tokens, causal=True)["causality"]
@@ -445,6 +450,71 @@ def test_the_number_of_positions_that_are_changed_is_bounded() -> None:
         assert {0, length - 1} <= set(positions) <= set(range(length))
         assert len(positions) <= min(length, 16 + 2 * max(0, length.bit_length() - 6))
         assert {63, 64} & set(range(length)) <= set(positions)
+
+
+# The leaks of a language model that were published as nanochat, issue 844 and pull request 845 (a
+# block's mean, and mixing over all positions, cyclic or not), and as nsa-release, issue 3.
+
+
+def mean_of_blocks_before(x: Tensor, size: int = 64) -> Tensor:
+    return F.pad(mean_of_block(x, size), (0, 0, size, 0))[:, : x.shape[1]]
+
+
+def mean_of_all(x: Tensor) -> Tensor:
+    return x.mean(1, keepdim=True).expand_as(x)
+
+
+def mean_so_far(x: Tensor) -> Tensor:
+    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+
+
+def rolled(x: Tensor) -> Tensor:
+    """The token before each position, and at the first position the last token."""
+    return x.roll(1, dims=1)
+
+
+def shifted(x: Tensor) -> Tensor:
+    return F.pad(x, (0, 0, 1, 0))[:, :-1]
+
+
+def compressed(x: Tensor, *, inverted: bool, size: int = 4) -> Tensor:
+    """Attention to the means of blocks, of which a query may attend to those that have ended."""
+    blocks = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    ends = torch.arange(blocks.shape[1], device=x.device) * size + size - 1
+    has_ended = torch.arange(x.shape[1], device=x.device)[:, None] >= ends
+    hidden = has_ended if inverted else ~has_ended
+    scores = (x @ blocks.mT).masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1).nan_to_num() @ blocks
+
+
+PUBLISHED: dict[str, tuple[Leak, Leak]] = {
+    "mean of each block": (mean_of_block, mean_of_blocks_before),
+    "mean of blocks of 8": (partial(mean_of_block, size=8), partial(mean_of_blocks_before, size=8)),
+    "mixed over all positions": (mean_of_all, mean_so_far),
+    "cyclic": (rolled, shifted),
+    "attention to compressed blocks": (
+        partial(compressed, inverted=True),
+        partial(compressed, inverted=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("length", [10, 150])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_leak_is_found_and_its_mended_twin_is_sound(name: str, length: int) -> None:
+    broken, mended = PUBLISHED[name]
+    tokens = torch.arange(2 * length).reshape(2, -1) * 7 % VOCABULARY
+    assert "causality" in check_soundness(Leaky(broken), tokens, causal=True).violated
+    soundness = check_soundness(Leaky(mended), tokens, causal=True)
+    assert set(soundness.violated) <= {"order"}, soundness  # the model has no positions
+
+    def score(model: Leaky, tokens: Tensor) -> Tensor:
+        return F.linear(model(tokens[None, :-1])[0], model.embedding.weight).log_softmax(1)
+
+    for leak, is_sound in ((broken, False), (mended, True)):
+        model = Leaky(leak)
+        report = check_scorer(partial(score, model), tokens[0], vocabulary_size=VOCABULARY)
+        assert bool(report) == is_sound or (length == 10 and leak is mean_of_block), report
 
 
 class Tied(nn.Module):

@@ -12,7 +12,8 @@ contribute.
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
 :func:`check_padding` and :func:`check_cache` check one property of any function,
 :func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
-the decoding algorithm around a model, and :func:`check_equivalence` a second implementation of it.
+the decoding algorithm around a model, :func:`check_scorer` the probabilities that it gives to a
+text, and :func:`check_equivalence` a second implementation of it.
 :func:`assert_equivalent` is its form for tests, and :func:`first_difference` names the module in
 which two models first differ, and the cause.
 
@@ -32,6 +33,7 @@ from transformer_blocks.inspection.soundness import Soundness, assert_sound, che
 from transformer_blocks.inspection.difference import Difference, Pair, first_difference
 from transformer_blocks.inspection.equivalence import assert_equivalent
 from transformer_blocks.inspection.outcomes import check_equivalence, check_labels, check_loss
+from transformer_blocks.inspection.scoring import check_scorer
 from transformer_blocks.inspection.search import check_search
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "check_labels",
     "check_loss",
     "check_padding",
+    "check_scorer",
     "check_search",
     "check_soundness",
     "explain_mask",
