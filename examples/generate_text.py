@@ -4,12 +4,16 @@
     python examples/generate_text.py evaluate
     python examples/generate_text.py generate "Mira the baker had lost"
     python examples/generate_text.py generate "Tom the cook" "Mira the baker"
+    python examples/generate_text.py explore "Mira the baker had lost"
 
     python examples/generate_text.py train --text book.txt --run runs/book
 
 The model is a decoder-only Transformer, built from the paper's parts (``--style 2017``) or from
 those of today's models (``--style today``, the default). The text is any UTF-8 file, or generated
 toy stories.
+
+``explore`` writes a page with the attention weights of every layer and head. It holds the model,
+too, and continues any text that is typed there.
 
 All files of a run are in one folder, ``runs/text`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped.

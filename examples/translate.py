@@ -17,8 +17,9 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
 examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
-all attention weights, ``export`` the model for ONNX Runtime or CTranslate2, ``compile`` the search
-as a program that translates faster on a CPU.
+all attention weights, which holds the model and translates what is typed there; ``export`` the
+model for ONNX Runtime or CTranslate2; ``compile`` the search as a program that translates faster on
+a CPU.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """Commands: the lines and prompts that the commands of several programs read."""
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[st
             yield chunk
 
 
-def read_prompts(options: argparse.Namespace) -> list[str]:
+def read_prompts(prompts: Sequence[str]) -> list[str]:
     """Read the prompts of the command line; one empty prompt if there are none.
 
     Raises:
@@ -49,5 +48,5 @@ def read_prompts(options: argparse.Namespace) -> list[str]:
         "\n".join(
             decode_line(line, where="the prompt") for line in os.fsencode(prompt).split(b"\n")
         )
-        for prompt in options.prompts or [""]
+        for prompt in prompts or [""]
     ]

@@ -23,6 +23,11 @@ It is called with a step model, the start tokens, ``end_id``, and as ``max_lengt
 each sequence. It returns the sequences found for each start token, best first.
 """
 
+CANDIDATES = 5  # most probable tokens that are recorded at each position
+
+Candidates = list[list[tuple[str, float]]]
+"""For each position, the most probable tokens, with their probabilities."""
+
 
 @dataclass(frozen=True)
 class Greedy:
@@ -99,6 +104,15 @@ class Sample:
             sampled[first : first + self.n_best] for first in range(0, len(sampled), self.n_best)
         ]
         return [sorted(group, key=lambda each: each.score, reverse=True) for group in groups]
+
+
+def most_probable(probabilities: Tensor, subwords: Callable[[list[int]], list[str]]) -> Candidates:
+    """Return the most probable tokens of each position, from probabilities of shape (L, V)."""
+    values, tokens = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
+    return [
+        list(zip(subwords(ids), of_each, strict=True))
+        for ids, of_each in zip(tokens.tolist(), values.tolist(), strict=True)
+    ]
 
 
 def sampling_or_greedy(options: argparse.Namespace, *, greedy: bool) -> Search:

@@ -121,7 +121,7 @@ class TextGenerator:
 
 def print_continuations(options: argparse.Namespace) -> None:
     """Print prompts and their continuations."""
-    prompts = read_prompts(options)
+    prompts = read_prompts(options.prompts)
     generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))
     model: Any = generator.model
     decoding = prepare(model)

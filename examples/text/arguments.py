@@ -56,6 +56,18 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     sample.add_argument("--greedy", action="store_true", help="decode greedily instead of sampling")
     sample.add_argument("--program", type=Path, help=f"with --greedy: {PROGRAM_HELP}")
     add_sampling_options(sample)
+    explore = commands.add_parser(
+        "explore", parents=[shared], help="write a page with all attention weights, and the model"
+    )
+    text = "the beginning of a text (default: a new line)"
+    explore.add_argument("prompt", nargs="?", default="", help=text)
+    explore.add_argument(
+        "--length", type=length, default=24, help="number of tokens to generate (default: 24)"
+    )
+    text = "page to write (default: explorer.html in the run)"
+    explore.add_argument("--output", type=Path, help=text)
+    text = "leave out the model, which continues any text there"
+    explore.add_argument("--no-model", action="store_true", help=text)
     options = parser.parse_args(arguments)
     if options.command == "generate" and options.greedy:
         check_greedy(options, "cannot be combined with --greedy")

@@ -16,7 +16,7 @@ from common.display import OUTPUT
 from common.display import Sample as Shown
 from common.distributed import choose_device
 from common.errors import UserError
-from common.files import FolderLock
+from common.files import FolderLock, check_output
 from common.options import chosen_fields
 from common.programs import CompiledModel
 from common.run import Run, choose_run
@@ -25,6 +25,7 @@ from common.tables import format_table
 from common.terminal import counted, fit, limit
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
+from text.exploring import explore
 from text.learning import Config, NextToken, text_loss
 from text.models import TextModel
 from text.ngrams import NgramModel
@@ -32,6 +33,7 @@ from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
 from text.writing import encode_prompt, generate
 
+TRAIN = "python examples/generate_text.py train"
 ORDER = 5
 """Order of the n-gram model."""
 STEPS, REPORT_STEPS = 1000, 50  # updates planned, and between two validations
@@ -133,7 +135,7 @@ def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) 
 
 def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, TextModel]:
     """Load the best weights of the run that ``--run`` names, or of the latest."""
-    run = choose_run(options.run, Config, train="python examples/generate_text.py train")
+    run = choose_run(options.run, Config, train=TRAIN)
     config, device = run.read_config(), choose_device(options.device)
     (tokenizer,) = run.load_tokenizers(config)
     return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
@@ -161,7 +163,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
 
 def generate_command(options: argparse.Namespace) -> None:
     """Continue the prompts."""
-    prompts = read_prompts(options)
+    prompts = read_prompts(options.prompts)
     _, tokenizer, model = load(options)
     search = sampling_or_greedy(options, greedy=options.greedy)
     decoding: Any = model
@@ -176,8 +178,21 @@ def generate_command(options: argparse.Namespace) -> None:
     print("\n\n".join(generate(decoding, tokenizer, prompts, search, length=options.length)))
 
 
+def explore_command(options: argparse.Namespace) -> None:
+    """Write a page with the attention weights of a prompt and its continuation."""
+    (prompt,) = read_prompts([options.prompt])
+    if options.output:
+        check_output(options.output)
+    page = options.output or choose_run(options.run, Config, train=TRAIN).folder / "explorer.html"
+    _, tokenizer, model = load(options)
+    sizes = {"length": options.length, "has_model": not options.no_model}
+    title = explore(model, tokenizer, prompt, page, **sizes)
+    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
+
+
 COMMANDS = {
     "train": train_command,
     "evaluate": evaluate_command,
     "generate": generate_command,
+    "explore": explore_command,
 }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from common.batching import group_by_length, pad
-from common.searches import Search
+from common.searches import Candidates, Search, most_probable
 from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
@@ -19,8 +19,6 @@ from translation.run import TrainedTranslator
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
-
-CANDIDATES = 5  # most probable tokens that are recorded at each position
 
 
 class Decodable(Protocol):
@@ -123,10 +121,6 @@ def translate(
     return [target.decode(best.tokens) for best, *_ in found]
 
 
-Candidates = list[list[tuple[str, float]]]
-"""For each position, the most probable tokens, with their probabilities."""
-
-
 class AttentionRecord(NamedTuple):
     """The attention weights and the most probable tokens of the decoding of one sentence.
 
@@ -205,19 +199,10 @@ def attention_with_teacher_forcing(
         target=target_tokenizer.subwords(target),
         decoder_input=target_tokenizer.subwords(given),
         weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
-        candidates=_most_probable(logits[0].float().softmax(-1), target_tokenizer),
+        candidates=most_probable(logits[0].float().softmax(-1), target_tokenizer.subwords),
         projections=projections,
-        layers=[_most_probable(calls[0][0], target_tokenizer) for calls in lens] or None,
+        layers=[most_probable(calls[0][0], target_tokenizer.subwords) for calls in lens] or None,
     )
-
-
-def _most_probable(probabilities: Tensor, tokenizer: Tokenizer) -> Candidates:
-    """Return the most probable tokens of each position, from probabilities of shape (L, V)."""
-    values, tokens = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
-    return [
-        list(zip(tokenizer.subwords(ids), of_each, strict=True))
-        for ids, of_each in zip(tokens.tolist(), values.tolist(), strict=True)
-    ]
 
 
 def _source_ids(trained: TrainedTranslator, sentence: str) -> list[int]:

@@ -12,6 +12,9 @@ import pytest
 import torch
 from matplotlib.image import imread
 from tests.examples.test_translate import one_error_line
+from tests.live import LivePage
+from tests.page import data_of
+from tests.page_script import Script
 from tests.programs import keep_programs
 
 import generate_text
@@ -381,3 +384,45 @@ def test_a_language_model_is_trained_in_two_processes(tmp_path: Path, file: str)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Written:") == 1  # one process prints
     assert Run(tmp_path / "run", Config).read_metrics()
+
+
+# ------------------------------------------------------------------ the page
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_page_continues_texts_beyond_the_context_as_the_model_does(style: str) -> None:
+    model = build(style)
+    page = LivePage(model)
+    for length in (1, 5, 12, 30):
+        prompt = [3 + i * i % 25 for i in range(length)]
+        (expected,) = model.generate([prompt], greedy_search, end_id=None, max_length=30)
+        options = "{endId: null, maxLength: 30}"
+        search = f"generate(steps, {prompt[-1]}, mostProbable, {options})"
+        found = page(f"(steps => finish({search}))(languageModel(model, {prompt}, newRun()))")
+        assert found[0]["tokens"] == expected.tokens
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_explore_shows_a_text_and_its_page_continues_others(
+    style: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "page.html"
+    keep = ["--run", str(run)]
+    assert generate_text.main(["train", "--text", file, *keep, "--style", style, *TINY]) == 0
+    capsys.readouterr()
+    assert generate_text.main(["explore", "the cat", *keep, "--output", str(output)]) == 0
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title.startswith("the cat")
+    html = output.read_text("utf-8")
+    content = data_of(html)
+    (maps,) = content["maps"]
+    assert maps["isDecoding"]
+    assert maps["arithmetic"]["difference"] <= 1 / content["levels"]
+    assert len(content["decoding"]["tokens"]) == len(maps["queries"]) <= 16  # the context
+    page = Script(html)
+    page("$('live-method').value = 'greedy', $('live-text').value = 'the dog', runText(), 0")
+    assert page("live.results.whole").startswith("the dog")
+    assert len(page("attentions[0].queries")) <= 16
+    again = ["explore", "the cat", *keep, "--no-model"]
+    assert generate_text.main(again) == 0
+    assert data_of((run / "explorer.html").read_text("utf-8"))["live"] is None
