@@ -73,18 +73,21 @@ async function record({tokens, isFinished}, off) {
     {name: "Decoder self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["target (input of the decoder)", "target (input of the decoder)"]},
     {name: "Cross-attention", layers: model.decoder.layers, kind: "cross_attention", queries: output, keys: labelTokens(kinds[0], live.ids), axes: ["target", "source"]},
   ] : [{name: "Self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["query", "key"]}];
-  const candidatesOf = x => {
-    const logits = linear(model.output, x), count = logits.length / outputs.length;
-    return outputs.map((chosen, row) => {
-      const probabilities = logSoftmax(logits.subarray(row * count, (row + 1) * count)).map(Math.exp), best = topK(probabilities, MOST_CANDIDATES);
-      const {labels} = labelTokens(written, [...outputs, ...best]);
-      return best.map((token, i) => [labels[outputs.length + i], probabilities[token], Number(token === chosen)]);
-    });
+  const candidatesOf = async x => {
+    const size = x.length / outputs.length, candidates = [];
+    for (const [row, chosen] of outputs.entries()) {
+      const logits = linear(model.output, x.subarray(row * size, (row + 1) * size)), probabilities = logSoftmax(logits).map(Math.exp);
+      const best = topK(probabilities, MOST_CANDIDATES), {labels} = labelTokens(written, [...outputs, ...best]);
+      candidates.push(best.map((token, i) => [labels[outputs.length + i], probabilities[token], Number(token === chosen)]));
+      await pause();
+    }
+    return candidates;
   };
-  const {norm} = model.decoder, ofLayers = model.decoder.layers.map(({name}) => candidatesOf(norm ? call(norm, run.recorded.get(name)) : run.recorded.get(name)));
+  const {layers, norm} = model.decoder, ofLayers = [];
+  for (const {name} of layers) ofLayers.push(await candidatesOf(norm ? call(norm, run.recorded.get(name)) : run.recorded.get(name)));
   return {
     attentions: stacks.map(stack => observed(stack, run)),
-    decoding: {tokens: output.labels, words: output.words, candidates: candidatesOf(hidden), layers: ofLayers},
+    decoding: {tokens: output.labels, words: output.words, candidates: await candidatesOf(hidden), layers: ofLayers},
   };
 }
 
