@@ -40,6 +40,9 @@ def translator(residual: Any = PreNorm) -> Seq2Seq:
     torch.manual_seed(0)
     model = build_seq2seq(20, 30, **SIZES, residual=residual)
     model.output = nn.Linear(16, 30)
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.eps = 0.1
     return with_other_weights(model)
 
 
@@ -87,8 +90,9 @@ def test_steps_of_a_language_model_are_those_of_torch() -> None:
         assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
 
 
-def test_what_is_switched_off_is_ablated() -> None:
-    model = translator()
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_what_is_switched_off_is_ablated(residual: Any) -> None:
+    model = translator(residual)
     page = LivePage(model)
     parts: list[tuple[list[str], dict[str, Any]]] = [
         (["positions"], {"positions": True}),
@@ -112,6 +116,9 @@ def test_what_is_switched_off_is_ablated() -> None:
         found = page.logits(SOURCE, TARGET, off)
         assert close(found, expected)
         assert not close(found, plain)
+
+
+def test_rotary_positions_can_be_switched_off() -> None:
     rotary = rotary_model()
     found = LivePage(rotary).logits([*SOURCE, TARGET[0]], TARGET, ["positions"])
     for part in rotary.modules():
