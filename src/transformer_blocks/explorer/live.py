@@ -80,6 +80,18 @@ class LiveModel:
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If the page has no function for a part of the model.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks import build_language_model
+        >>> from transformer_blocks.explorer import AttentionMaps, Explorer, LiveModel
+        >>> model = build_language_model(999, num_layers=2, d_model=64, num_heads=4, d_ff=256)
+        >>> live = LiveModel(model, [b"file of a tokenizer"], end_id=3, max_length=40)
+        >>> maps = AttentionMaps("Self-attention", torch.eye(2)[None, None], ["the", "cat"])
+        >>> without, page = Explorer([maps]), Explorer([maps], live=live)
+        >>> weights = sum(weight.numel() for weight in model.parameters())
+        >>> (len(page.html) - len(without.html)) / weights < 2  # bytes of a weight
+        True
     """
 
     model: Annotated[TokenModel, instance_of(TokenModel)]
