@@ -160,7 +160,8 @@ def moves(site: Site) -> Iterator[Correction]:
         yield f"exchanged: the thirds of {name} must be in the order {order}", new
     shapes = {name: [w.shape for w in site.tensors(name).values()] for name in site.parts}
     for first, second in product(site.inside(site.name)[:FEW], site.parts):
-        if first != second and shapes[first] and shapes[first] == shapes[second]:
+        is_near = first == site.name or first.rpartition(".")[0] == second.rpartition(".")[0]
+        if is_near and first != second and shapes[first] and shapes[first] == shapes[second]:
             a, b = site.tensors(first), site.tensors(second)
             new = dict(zip([*a, *b], [*b.values(), *a.values()], strict=True))
             yield f"exchanged: {first} and {second}", new

@@ -235,7 +235,7 @@ class _Search:
         if self.agree(*outputs):
             return found
         agreed, differing = self.pair()
-        origin, mended = self.find_origin(differing) or ([outputs], [])
+        origin, mended = self.find_origin(agreed, differing) or ([outputs], [])
         order = [*self.runs[0].values()]
         agreed = [each for each in agreed if order.index(each[0]) <= order.index(origin[0][0])]
         modules = [self.find_module(n, agreed, value) for n, value in enumerate(origin[0])]
@@ -262,42 +262,52 @@ class _Search:
                 agreed.append((x, y))
                 left.remove(x)
                 right.remove(y)
-        left, right = left[:SEARCHED], right[:SEARCHED]
-        every = [*(x for x, _ in agreed[-SEARCHED:]), *left]
-        scores = {(x, y): _similarity(x, y) for x, y in product(every, right)}
+        left, right, equal = left[:SEARCHED], right[:SEARCHED], [x for x, _ in agreed[-SEARCHED:]]
+        scores = {(x, y): _similarity(x, y) for x, y in product(left + equal, right)}
         differing = []
         for y in right:
-            x = max(every, key=lambda x: scores[x, y])
-            # If x equals another value of b, something there may change it that should not.
-            if scores[x, y] and (x not in left or y is max(right, key=lambda y: scores[x, y])):
-                differing.append((x, y))
+            if left:
+                x = max(left, key=lambda x: scores[x, y])
+                if scores[x, y] and y is max(right, key=lambda y: scores[x, y]):
+                    differing.append((x, y))
+            if equal:  # to another value of b: y may be this one, after what should not change it
+                x = max(equal, key=lambda x: scores[x, y])
+                if scores[x, y]:
+                    differing.append((x, y))
         return agreed, differing
 
-    def find_origin(self, differing: Pairs) -> tuple[Pairs, Pairs] | None:
-        """Find the first pair that causes others to differ.
+    def find_origin(self, agreed: Pairs, differing: Pairs) -> tuple[Pairs, Pairs] | None:
+        """Find the first pair from which the differences follow.
 
-        With the tensor of one model in its place, the other model computes a later tensor that
-        agrees. A tensor that is only stored in another form, such as a vector that is multiplied by
-        a constant later, makes no other agree.
+        With the tensor of one model in its place, the other computes a later tensor that agrees,
+        and those that agreed still do. This is not so of a tensor that is only stored in another
+        form, such as a vector that is multiplied later.
 
         Returns:
             The pair, with those of modules with the same input that must be replaced too, such as
             queries and keys; and the pairs that agree after this.
         """
         outputs = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
+        equal = [x for x, _ in agreed]
         for number, (x, y) in enumerate(differing):
             later, received = differing[number + 1 :], self.find_input(0, x)
-            siblings = [p for p in later if received and self.find_input(0, p[0]) is received]
+            new = [p for p in later if received and p[0] not in equal]
+            siblings = [p for p in new if self.find_input(0, p[0]) is received]
             for origin in ([(x, y)], [(x, y), *siblings]):
                 try:
                     run = self.subjects[1].run({w.places[0]: v.tensor for v, w in origin})
                 except Exception:  # the tensor is no storage of its own
                     continue
-                rest = [p for p in (*later, outputs) if p not in origin]
-                mended = [(v, w) for v, w in rest if self.agree(v, run.get(w.places[0]))]
-                if mended:
+                mended = [
+                    p for p in (*later, outputs) if p not in origin and self.agrees_in(run, p)
+                ]
+                if mended and all(self.agrees_in(run, p) for p in agreed):
                     return origin, mended
         return None
+
+    def agrees_in(self, run: Run, pair: tuple[Value, Value]) -> bool:
+        """Return whether a pair agrees in another run of the second model."""
+        return self.agree(pair[0], run.get(pair[1].places[0]))
 
     def find_input(self, number: int, value: Value) -> Value | None:
         """Find what the module had received that returned a value of one of the models."""
@@ -333,10 +343,10 @@ class _Search:
         for text, values in corrections(site) if parts and others else ():
             try:
                 with corrected(parts, values):
-                    run = self.subjects[1].run(given)
+                    run = self.subjects[1].run(given, {y.places[0] for _, y in pairs})
             except Exception:  # a correction that does not fit this model
                 continue
-            if all(self.agree(x, run.get(y.places[0])) for x, y in pairs):
+            if all(self.agrees_in(run, pair) for pair in pairs):
                 return text, next(iter(values))[0]
         return None, None
 

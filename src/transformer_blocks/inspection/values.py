@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,8 +53,14 @@ class Subject:
         has_hooks = isinstance(self.model, nn.Module) and not hasattr(self.model, "_orig_mod")
         return dict(self.model.named_modules()) if has_hooks else {}  # type: ignore[attr-defined]
 
-    def run(self, given: Mapping[Place, Tensor] | None = None) -> Run:
-        """Run the model, with some tensors replaced by those that are given.
+    def run(
+        self, given: Mapping[Place, Tensor] | None = None, only: Collection[Place] | None = None
+    ) -> Run:
+        """Run the model.
+
+        Args:
+            given: Tensors that replace those of some places.
+            only: The places that are recorded; None records all.
 
         Raises:
             ValueError: If it returns no floating-point tensor.
@@ -69,6 +75,8 @@ class Subject:
                 counts[name, what] += 1
                 if given and place in given:
                     tensor.copy_(arrange(given[place], tensor.shape))
+                if only is not None and place not in only and place != OUTPUT:
+                    continue
                 if tensor.is_floating_point() and (tensor.numel() > 1 or place == OUTPUT):
                     content = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
                     key = tensor.numel(), hash(content)
