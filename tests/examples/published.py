@@ -2,8 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from pretrained import bert_sentences, generator
 from pretrained.marian_model import Marian
 from pretrained.t5_model import T5
+from transformer_blocks.inspection.values import computing_in_float64
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VOCABULARY, LENGTH = 40, 24
@@ -187,37 +187,9 @@ def linear_output(model: Any) -> nn.Linear:
     return next(part for part in model.output.modules() if isinstance(part, nn.Linear))
 
 
-class InFloat64(TorchFunctionMode):
-    """Makes each conversion to float32 one to float64.
-
-    Normalisation, softmax and rotary angles of transformers are float32 in models of any dtype.
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), options: Any = None
-    ) -> Any:
-        if function is Tensor.float:
-            return arguments[0].double()
-        arguments = [torch.float64 if each is torch.float32 else each for each in arguments]
-        options = {
-            name: torch.float64 if each is torch.float32 else each
-            for name, each in (options or {}).items()
-        }
-        return function(*arguments, **options)
-
-
-@contextmanager
-def computing_in(dtype: torch.dtype) -> Iterator[None]:
+def computing_in(dtype: torch.dtype) -> AbstractContextManager[None]:
     """Let transformers compute all of a model in float64, whose models are partly float32."""
-    if dtype == torch.float64:
-        torch.set_default_dtype(dtype)
-        try:
-            with InFloat64():
-                yield
-        finally:
-            torch.set_default_dtype(torch.float32)
-    else:
-        yield
+    return computing_in_float64() if dtype == torch.float64 else nullcontext()
 
 
 def assert_same_weights(ours: nn.Module, others: nn.Module) -> None:
