@@ -20,7 +20,7 @@ PICTURE = ROOT / "docs" / "images" / "explorer.png"
 RECORD = PICTURE.with_suffix(".json")
 RUN = ROOT / "runs" / "demo"
 SENTENCE = "毎晩、この犬は公園で走りますか。"
-WIDTH, HEIGHT = 1180, 830  # down to the buttons of the decoding steps
+WIDTH, HEIGHT = 1180, 1010  # down to the buttons of the decoding steps
 
 
 def sources() -> dict[str, str]:

@@ -266,12 +266,13 @@ def compress(numbers: Tensor) -> str:
     return deflate(as_bytes(flat & 0xFF) + as_bytes(flat >> 8))
 
 
-def deflate(data: bytes) -> str:
+def deflate(data: bytes, strategy: int = zlib.Z_RLE) -> str:
     """Compress bytes, and return them in base64.
 
-    Only runs are searched: other repeats are few, and looking for them takes much longer.
+    Only runs are searched: among numbers, other repeats are few, and looking for them takes much
+    longer.
     """
-    compressor = zlib.compressobj(9, strategy=zlib.Z_RLE)
+    compressor = zlib.compressobj(9, strategy=strategy)
     return base64.b64encode(compressor.compress(data) + compressor.flush()).decode()
 
 

@@ -7,6 +7,7 @@ A weight matrix is stored with 8 bits a number: as integers from -127 to 127, an
 row, which the integers are multiplied by. Steps, and vectors such as biases, are bfloat16.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -121,7 +122,7 @@ def serialize_live(live: LiveModel) -> dict[str, Any]:
         "shapes": [list(tensor.shape) for tensor in tensors],
         "integers": deflate(bytes(integers)),
         "floats": deflate(bytes(floats)),
-        "tokenizers": [deflate(each) for each in live.tokenizers],
+        "tokenizers": [deflate(each, zlib.Z_DEFAULT_STRATEGY) for each in live.tokenizers],
         "endId": live.end_id,
         "maxLength": live.max_length,
         "language": live.language,
