@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PACKAGES = ("common", "translation", "classification", "text", "pretrained")
+PACKAGES = ("common", "translation", "classification", "text", "pretrained", "coursework")
 LEVELS = {
     **dict.fromkeys(
         ("__init__", "errors", "packages", "terminal", "batching"),
@@ -37,6 +37,7 @@ PROGRAMS = {
     "ablate": {"common", "translation"},
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
+    "course": {"common", "coursework"},
     "train_minimal": set[str](),
     "pretrain_encoder": set[str](),
     "vision_transformer": set[str](),

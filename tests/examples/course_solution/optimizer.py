@@ -35,7 +35,7 @@ class Adam:
             square.mul_(second).add_((1 - second) * parameter.grad**2)
             corrected = mean / (1 - first**self.count)
             spread = (square / (1 - second**self.count)).sqrt()
-            parameter -= self.lr * corrected / (spread + self.eps)
+            parameter.sub_(self.lr * corrected / (spread + self.eps))
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:

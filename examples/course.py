@@ -1,0 +1,57 @@
+"""Build a Transformer yourself: an empty package in twelve units, and laws that judge it.
+
+    python examples/course.py new my_transformer    # write the empty package
+    python examples/course.py check masks           # or a number; exit status 1 if a law fails
+    python examples/course.py status                # list the units
+
+Each file of the package holds the empty functions and classes of one unit, with what they must
+compute. A check compares them with loops in float64, with torch, and with known mistakes: where a
+law fails, it prints which position differs, by how much, and which mistake gives the same numbers.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.options import Parser
+from common.program import run_program
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status, 1 if an answer is refused."""
+    results: list[bool] = []
+    status = run_program(lambda: results.append(run(parse(arguments))))
+    return status or int(not all(results))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; the command is named by ``command``."""
+    parser = Parser(description=__doc__)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    new = commands.add_parser("new", help="write the empty package")
+    new.add_argument("package", type=Path, help="folder of the package, for example my_transformer")
+    check = commands.add_parser("check", help="check a unit of the package")
+    check.add_argument("unit", metavar="UNIT", help="name or number of the unit")
+    listing = commands.add_parser("status", help="list the units, and which of them pass")
+    for command in (check, listing):
+        command.add_argument(
+            "--package",
+            type=Path,
+            default=Path("my_transformer"),
+            help="folder of the package (default: my_transformer)",
+        )
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Run the command that the command line names."""
+    from coursework import commands  # only now: it imports torch
+
+    return commands.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

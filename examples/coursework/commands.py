@@ -1,0 +1,129 @@
+"""Commands: write the empty package, check a unit, and list the units."""
+
+import argparse
+import importlib
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.options import nearest
+from common.terminal import wrap
+from coursework.grader import Finding, check
+from coursework.units import UNITS
+
+TEMPLATE = Path(__file__).parent / "template"
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Run a command; return whether what it checks is right."""
+    folder: Path = options.package
+    if options.command == "new":
+        return new(folder)
+    if options.command == "status":
+        return status(folder)
+    return show(resolve(options.unit), folder)
+
+
+def new(folder: Path) -> bool:
+    """Write the empty package.
+
+    Raises:
+        UserError: If it cannot be imported under this name, or exists.
+    """
+    if not folder.name.isidentifier() or importlib.util.find_spec(folder.name):
+        raise UserError(
+            f"the name of the package must be a word of letters, digits and _ that no other module "
+            f"has, got {folder.name!r}"
+        )
+    if folder.exists():
+        raise UserError(f"{folder} exists already; nothing was changed")
+    shutil.copytree(TEMPLATE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    print(f"{folder} is written. Begin with {folder / 'tokens.py'}, and check it:")
+    print("  python examples/course.py check tokens" + package_option(folder))
+    return True
+
+
+def package_option(folder: Path) -> str:
+    """Return the option that names a package, or "" for the default."""
+    return "" if folder == Path("my_transformer") else f" --package {folder}"
+
+
+def resolve(text: str) -> str:
+    """Return the name of a unit, given its name or number.
+
+    Raises:
+        UserError: If there is none.
+    """
+    names = list(UNITS)
+    if text.isdecimal() and 1 <= int(text) <= len(names):
+        return names[int(text) - 1]
+    if text not in names:
+        hint = nearest(text, names) or f": use 1 to {len(names)}, or {', '.join(names)}"
+        raise UserError(f"no unit is called {text!r}{hint}")
+    return text
+
+
+def load(name: str, folder: Path) -> Any:
+    """Import the reader's file of a unit.
+
+    Raises:
+        UserError: If there is no such file, or another module has the name of the package.
+    """
+    if not (folder / f"{name}.py").is_file():
+        raise UserError(f"there is no file {folder / name}.py: `course.py new {folder}` writes it")
+    parent = str(folder.absolute().parent)
+    if parent not in sys.path:
+        sys.path.insert(0, parent)
+    module = importlib.import_module(f"{folder.name}.{name}")
+    if Path(module.__file__ or "").parent.resolve() != folder.resolve():
+        raise UserError(f"another module is called {folder.name!r}; rename the folder")
+    return module
+
+
+def findings_of(name: str, folder: Path) -> list[Finding] | str:
+    """Check a unit; return what does not hold, or the error with which the import fails."""
+    try:
+        return list(check(UNITS[name], load(name, folder)))
+    except (ImportError, SyntaxError, NameError) as error:
+        return f"{name}.py cannot be imported: {type(error).__name__}: {error}"
+
+
+def show(name: str, folder: Path) -> bool:
+    """Check a unit, and print which laws do not hold, where, by how much, and why."""
+    unit, findings = UNITS[name], findings_of(name, folder)
+    if isinstance(findings, str):
+        print(findings)
+        return False
+    print(f"{name}: {len(unit.laws) - len(findings)} of {len(unit.laws)} laws hold")
+    for finding in findings:
+        print(f"\n{finding.law.of}: {finding.law.title}")
+        lines = [finding.difference]
+        if finding.cause is not None:
+            lines.append(f"The same comes of this mistake: {finding.cause.name}.")
+            if finding.cause.exhibit:
+                lines.append(f"See python -m transformer_blocks.museum {finding.cause.exhibit}")
+        elif not finding.is_empty:
+            needed = f" It needs {', '.join(unit.needs)}: check that first." if unit.needs else ""
+            lines.append(f"No known mistake gives this.{needed}")
+        for line in lines:
+            print("\n".join(wrap(f"  {line}", 96)))
+    return not findings
+
+
+def status(folder: Path) -> bool:
+    """List the units, and whether the reader's answers pass."""
+    for number, (name, unit) in enumerate(UNITS.items(), 1):
+        result = ""
+        if folder.is_dir():
+            findings = findings_of(name, folder)
+            result = "passed"
+            if isinstance(findings, str):
+                result = "cannot be imported"
+            elif findings:
+                is_empty = all(each.is_empty for each in findings)
+                result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
+        print(f"{number:2}  {name:13} {unit.title:40} {result}".rstrip())
+    return True

@@ -1,0 +1,212 @@
+"""Grader: compares what the reader's code computes with what is right, and with known mistakes.
+
+A unit is an *answer*, a function whose options are mistakes, and *laws*. Without options, the
+answer computes what is right; with one of them, what a known mistake makes of it. A law computes
+something with the reader's functions. It holds if the answer computes the same. Where it does not
+hold, and the answer with a mistake computes the same as the reader's code, the cause is shown, not
+guessed.
+"""
+
+import traceback
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+TOLERANCE = 2e-5
+"""Difference from the right number, relative to numbers above one, that rounding explains."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A known mistake: the option of the answer that makes it, and its exhibit in the museum."""
+
+    name: str
+    options: dict[str, Any]
+    exhibit: str = ""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law of a unit.
+
+    Attributes:
+        of: The name of the function or class that it judges.
+        axes: The names of the axes of what it computes.
+        compute: Computes a tensor or another value with the reader's functions.
+        expected: Computes the right value; if None, the answer computes it.
+    """
+
+    of: str
+    axes: list[str]
+    compute: Callable[[Any], Any]
+    expected: Callable[[], Any] | None
+
+    @property
+    def title(self) -> str:
+        """What must hold, in words."""
+        return self.compute.__name__.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit: its title, the answer, known mistakes, and laws.
+
+    Attributes:
+        needs: Units whose code this one's answer uses.
+    """
+
+    title: str
+    answer: Callable[..., dict[str, Any]]
+    mistakes: list[Mistake]
+    needs: tuple[str, ...] = ()
+    laws: list[Law] = field(default_factory=list)
+
+    def law(
+        self, of: str, axes: str = "", *, expected: Callable[[], Any] | None = None
+    ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+        """Make a function a law of this unit; its name says what must hold."""
+
+        def add(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            self.laws.append(Law(of, axes.split(), compute, expected))
+            return compute
+
+        return add
+
+    def with_options(self, **options: Any) -> SimpleNamespace:
+        """Return the functions of the answer, right or with a mistake."""
+        return SimpleNamespace(**self.answer(**options))
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a law gives if the code raises an error; ``is_empty`` where nothing is written yet."""
+
+    text: str
+    is_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A law that does not hold: the difference, and the mistake that gives the same result."""
+
+    law: Law
+    difference: str
+    cause: Mistake | None
+    is_empty: bool
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Draw the same normally distributed numbers in each call, float32."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def filled(module: Any) -> Any:
+    """Give each parameter numbers that depend on its name, and choose the evaluation mode."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(normal(*parameter.shape, seed=zlib.crc32(name.encode())) / 2)
+    return module.eval()
+
+
+def parameters(module: nn.Module) -> list[str]:
+    """List the parameters of a module with their shapes."""
+    return sorted(f"{name} {tuple(each.shape)}" for name, each in module.named_parameters())
+
+
+def evaluate(law: Law, functions: Any) -> Any:
+    """Compute what a law compares: a float64 array, another value, or the error."""
+    try:
+        with torch.random.fork_rng(devices=[]), np.errstate(all="ignore"):
+            torch.manual_seed(0)
+            return comparable(law.compute(functions))
+    except NotImplementedError as error:
+        return Raised(f"raises NotImplementedError{place(error)}: not written yet", is_empty=True)
+    except Exception as error:  # whatever the reader's code raises is a finding
+        return Raised(f"raises {type(error).__name__}{place(error)}: {error}")
+
+
+def place(error: Exception) -> str:
+    """Name the last line of the reader's code that an error has passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if Path(__file__).parent not in Path(each.filename).parents]
+    own = [each for each in own if "site-packages" not in each.filename]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def comparable(value: Any) -> Any:
+    """Turn tensors and numbers into float64 arrays; other values remain."""
+    if isinstance(value, Tensor):
+        return value.detach().double().cpu().numpy()
+    is_number = isinstance(value, int | float | np.ndarray) and not isinstance(value, bool)
+    return np.asarray(value, dtype=np.float64) if is_number else value
+
+
+def are_equal(a: Any, b: Any) -> bool:
+    """Compare two results; NaN equals NaN, and an error equals nothing."""
+    if isinstance(a, Raised) or isinstance(b, Raised):
+        return False
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and bool(close(a, b).all())
+    return type(a) is type(b) and bool(a == b)
+
+
+def close(a: Any, b: Any) -> Any:
+    """Compare two arrays of one shape, number by number."""
+    return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+
+
+def describe(got: Any, expected: Any, axes: list[str]) -> str:
+    """Describe how a result differs from the right one: where first, and by how much."""
+    if isinstance(got, Raised):
+        return got.text
+    if not (isinstance(got, np.ndarray) and isinstance(expected, np.ndarray)):
+        if isinstance(got, list) and isinstance(expected, list):
+            pairs = enumerate(zip(got, expected, strict=False))
+            first = next((i for i, (a, b) in pairs if a != b), min(len(got), len(expected)))
+            mine, right = (each[first : first + 1] or ["nothing"] for each in (got, expected))
+            return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
+        shown = [f"of shape {x.shape}" if isinstance(x, np.ndarray) else x for x in (got, expected)]
+        return f"{shown[0]} instead of {shown[1]}"
+    if got.shape != expected.shape:
+        return f"the shape is {got.shape} instead of {expected.shape}"
+    wrong = ~close(got, expected)
+    index = tuple(int(each) for each in np.argwhere(wrong)[0])
+    named = ", ".join(f"{axis} {number}" for axis, number in zip(axes, index, strict=False))
+    most = np.abs(got - expected)[wrong].max()
+    return (
+        f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g} "
+        f"({wrong.sum()} of {wrong.size} numbers differ, by at most {most:.3g})"
+    )
+
+
+def check(unit: Unit, functions: Any) -> Iterator[Finding]:
+    """Yield the laws of a unit that do not hold for the reader's functions."""
+    right = unit.with_options()
+    results = {law.title: evaluate(law, functions) for law in unit.laws}
+    for law in unit.laws:
+        got = results[law.title]
+        expected = comparable(law.expected()) if law.expected else evaluate(law, right)
+        if not are_equal(got, expected):
+            is_empty = isinstance(got, Raised) and got.is_empty
+            cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
+            yield Finding(law, describe(got, expected, law.axes), cause, is_empty)
+
+
+def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
+    """Return the mistake that gives the reader's result, and most of those of the same function."""
+    best, cause = 0, None
+    for mistake in unit.mistakes:
+        wrong = unit.with_options(**mistake.options)
+        if are_equal(evaluate(law, wrong), results[law.title]):
+            related = [each for each in unit.laws if each.of == law.of]
+            same = sum(are_equal(evaluate(each, wrong), results[each.title]) for each in related)
+            if same > best:
+                best, cause = same, mistake
+    return cause

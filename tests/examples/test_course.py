@@ -1,0 +1,138 @@
+"""The course: right answers pass, wrong answers are refused, and their cause is shown."""
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.examples.course_answers import RIGHT, WRONG, Answer
+
+import course
+from coursework.commands import TEMPLATE
+from coursework.grader import check
+from coursework.units import UNITS
+from transformer_blocks.museum import exhibits
+
+SOLUTION = Path(__file__).parent / "course_solution"
+numbers = itertools.count()
+Build = Callable[..., ModuleType]
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Write the solution, with the edits of an answer, and import one of its units."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def build(unit: str, answer: Answer | None = None) -> ModuleType:
+        folder = tmp_path / f"answer_{next(numbers)}"
+        folder.mkdir()
+        for path in SOLUTION.glob("*.py"):
+            text = path.read_text("utf-8")
+            for old, new in answer.edits if answer and answer.unit == path.stem else ():
+                assert old in text, old
+                text = text.replace(old, new, 1)
+            (folder / path.name).write_text(text, "utf-8")
+        importlib.invalidate_caches()
+        return importlib.import_module(f"{folder.name}.{unit}")
+
+    return build
+
+
+def name(answer: Answer) -> str:
+    return f"{answer.unit}: {answer.name}"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_solution_passes(build: Build, unit: str) -> None:
+    assert list(check(UNITS[unit], build(unit))) == []
+
+
+@pytest.mark.parametrize("answer", RIGHT, ids=name)
+def test_a_right_answer_of_another_style_passes(build: Build, answer: Answer) -> None:
+    assert list(check(UNITS[answer.unit], build(answer.unit, answer))) == []
+
+
+def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> None:
+    missed, without_cause, with_another = [], [], []
+    for answer in WRONG:
+        findings = list(check(UNITS[answer.unit], build(answer.unit, answer)))
+        causes = [each.cause.name for each in findings if each.cause]
+        if not findings:
+            missed.append(name(answer))
+        elif not causes:
+            without_cause.append(name(answer))
+        elif causes[0] != answer.name:
+            with_another.append((name(answer), causes))
+    assert missed == []
+    assert len(without_cause + with_another) <= 0.3 * len(WRONG), (without_cause, with_another)
+
+
+def test_every_known_mistake_is_wrong_and_recognised() -> None:
+    for unit in UNITS.values():
+        for mistake in unit.mistakes:
+            first = next(check(unit, unit.with_options(**mistake.options)))
+            assert first.cause == mistake
+
+
+def test_every_exhibit_that_is_named_exists() -> None:
+    named = {each.exhibit for unit in UNITS.values() for each in unit.mistakes} - {""}
+    assert named <= exhibits().keys()
+
+
+def test_the_template_has_a_file_for_each_unit_and_the_names_that_its_laws_judge() -> None:
+    for unit, each in UNITS.items():
+        module = importlib.import_module(f"coursework.template.{unit}")
+        assert {law.of for law in each.laws} <= vars(module).keys()
+    files = {path.stem for path in TEMPLATE.glob("*.py")} - {"__init__"}
+    assert list(UNITS) == [unit for unit in UNITS if unit in files]
+    assert files == UNITS.keys()
+
+
+def test_a_new_package_is_empty_and_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert course.main(["new", "my_empty"]) == 0
+    assert course.main(["check", "masks", "--package", "my_empty"]) == 1
+    assert "not written yet" in capsys.readouterr().out
+    assert course.main(["status", "--package", "my_empty"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == len(UNITS)
+    assert all(row.endswith("empty") for row in rows)
+    assert course.main(["new", "my_empty"]) == 2
+    assert course.main(["new", "torch"]) == 2
+    assert course.main(["check", "maks", "--package", "my_empty"]) == 2
+    assert course.main(["check", "masks", "--package", "nowhere"]) == 2
+    assert "did you mean masks?" in capsys.readouterr().err
+
+
+def test_a_check_prints_where_by_how_much_and_why(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = next(each for each in WRONG if each.name == "a softmax over the queries")
+    folder = Path(build("attention", answer).__file__ or "").parent
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert course.main(["check", "masks", "--package", str(folder)]) == 0
+    assert course.main(["check", "5", "--package", str(folder)]) == 1
+    printed = capsys.readouterr().out
+    assert "at batch 0, head 0, query 0, key 0: " in printed
+    assert "numbers differ, by at most" in printed
+    assert "The same comes of this mistake: a softmax over the queries." in printed
+    assert "python -m transformer_blocks.museum softmax_over_queries" in printed
+
+
+def test_code_that_cannot_be_imported_or_fails_is_refused_with_its_line(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for old, new, text in (
+        ("import torch\n", "import torch as\n", "masks.py cannot be imported: SyntaxError"),
+        ("torch.ones", "torch.one", "raises AttributeError at masks.py:9"),
+    ):
+        folder = build("tokens", Answer("masks", "fails", ((old, new),))).__file__ or ""
+        assert course.main(["check", "masks", "--package", str(Path(folder).parent)]) == 1
+        assert text in capsys.readouterr().out
