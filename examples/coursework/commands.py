@@ -98,16 +98,18 @@ def show(name: str, folder: Path) -> bool:
         print(findings)
         return False
     print(f"{name}: {len(unit.laws) - len(findings)} of {len(unit.laws)} laws hold")
-    for finding in findings:
-        print(f"\n{finding.law.of}: {finding.law.title}")
-        lines = [finding.difference]
-        if finding.cause is not None:
-            lines.append(f"The same comes of this mistake: {finding.cause.name}.")
-            if finding.cause.exhibit:
-                lines.append(f"See python -m transformer_blocks.museum {finding.cause.exhibit}")
-        elif not finding.is_empty:
-            needed = f" It needs {', '.join(unit.needs)}: check that first." if unit.needs else ""
-            lines.append(f"No known mistake gives this.{needed}")
+    for of in dict.fromkeys(each.law.of for each in findings):
+        first, *others = (each for each in findings if each.law.of == of)
+        print(f"\n{of}: {first.law.title}")
+        lines = [first.difference]
+        if cause := next((each.cause for each in (first, *others) if each.cause), None):
+            lines.append(f"A known mistake gives the same: {cause.name}.")
+            if cause.exhibit:
+                lines.append(f"See python -m transformer_blocks.museum {cause.exhibit}")
+        elif failing := [each for each in unit.needs if findings_of(each, folder)]:
+            lines.append(f"It needs units that do not pass yet: {', '.join(failing)}.")
+        if others:
+            lines.append(f"Also: {'; '.join(each.law.title for each in others)}.")
         for line in lines:
             print("\n".join(wrap(f"  {line}", 96)))
     return not findings
@@ -125,5 +127,5 @@ def status(folder: Path) -> bool:
             elif findings:
                 is_empty = all(each.is_empty for each in findings)
                 result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
-        print(f"{number:2}  {name:13} {unit.title:40} {result}".rstrip())
+        print(f"{number:2}  {name:13} {unit.title:46} {result}".rstrip())
     return True

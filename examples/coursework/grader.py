@@ -79,6 +79,10 @@ class Unit:
 
         return add
 
+    def laws_of(self, of: str) -> list[Law]:
+        """List the laws of one function or class."""
+        return [law for law in self.laws if law.of == of]
+
     def with_options(self, **options: Any) -> SimpleNamespace:
         """Return the functions of the answer, right or with a mistake."""
         return SimpleNamespace(**self.answer(**options))
@@ -200,13 +204,14 @@ def check(unit: Unit, functions: Any) -> Iterator[Finding]:
 
 
 def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
-    """Return the mistake that gives the reader's result, and most of those of the same function."""
-    best, cause = 0, None
+    """Return the mistake that gives the reader's results in all laws of a function, if one does.
+
+    A law that the answer cannot compute, such as one of gradients of numpy's numbers, is left out.
+    """
     for mistake in unit.mistakes:
         wrong = unit.with_options(**mistake.options)
         if are_equal(evaluate(law, wrong), results[law.title]):
-            related = [each for each in unit.laws if each.of == law.of]
-            same = sum(are_equal(evaluate(each, wrong), results[each.title]) for each in related)
-            if same > best:
-                best, cause = same, mistake
-    return cause
+            same = ((evaluate(each, wrong), results[each.title]) for each in unit.laws_of(law.of))
+            if all(isinstance(known, Raised) or are_equal(known, got) for known, got in same):
+                return mistake
+    return None

@@ -118,11 +118,13 @@ def test_a_check_prints_where_by_how_much_and_why(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert course.main(["check", "masks", "--package", str(folder)]) == 0
     assert course.main(["check", "5", "--package", str(folder)]) == 1
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert "at batch 0, head 0, query 0, key 0: " in printed
     assert "numbers differ, by at most" in printed
-    assert "The same comes of this mistake: a softmax over the queries." in printed
+    assert "A known mistake gives the same: a softmax over the queries." in printed
     assert "python -m transformer_blocks.museum softmax_over_queries" in printed
+    assert course.main(["check", "heads", "--package", str(folder)]) == 1
+    assert "It needs units that do not pass yet: attention." in capsys.readouterr().out
 
 
 def test_code_that_cannot_be_imported_or_fails_is_refused_with_its_line(
