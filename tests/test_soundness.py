@@ -275,6 +275,33 @@ def position_ids_are_ignored_in_a_batch_that_is_padded_at_the_left() -> Sound:
     return Sound(IgnoresPositions(), {"input_ids": LEFT, "mask": LEFT != 0}, "encoder")
 
 
+def test_position_ids_of_the_source_do_not_tell_the_positions_of_the_target() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.positions = (
+                TokenEmbedding(VOCABULARY, D),
+                SinusoidalPositionalEncoding(D),
+            )
+
+        def forward(
+            self,
+            input_ids: Tensor,
+            attention_mask: Tensor,
+            decoder_input_ids: Tensor,
+            decoder_attention_mask: Tensor,
+            position_ids: Tensor | None = None,
+        ) -> Tensor:
+            source = (self.embed(input_ids) * attention_mask[..., None]).sum(1, keepdim=True)
+            target = self.positions(self.embed(decoder_input_ids))
+            return source + (target * decoder_attention_mask[..., None]).cumsum(1)
+
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    example = dict(zip(names, (SOURCE, SOURCE != 0, TOKENS, TOKENS != 0), strict=True))
+    soundness = check_soundness(Model(), example)
+    assert "by which it could be told" in soundness["padding side"].not_tried
+
+
 @broken("batch", "of row 1 changes if its row is processed alone")
 def all_rows_use_one_memory() -> Sound:
     class Model(nn.Module):

@@ -125,7 +125,8 @@ def check_padding_side(subject: Subject) -> list[str]:
         found = compare(subject, zip(expected, outputs, strict=True), what)
         if found and subject.group is None:
             raise NotTriedError("outputs differ; the model may read the output of one column")
-        if found and not takes_positions(subject) and not has_positions(subject, number):
+        can_be_told = takes_positions(subject) and not number  # position_ids are of the first
+        if found and not can_be_told and not has_positions(subject, number):
             raise NotTriedError(
                 "outputs differ, and the model has no argument position_ids, by which it could be "
                 "told"
