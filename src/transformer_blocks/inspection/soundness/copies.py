@@ -23,7 +23,8 @@ from transformer_blocks.inspection.soundness.subject import Subject, call, first
 HALF = (torch.float16, torch.bfloat16)
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations
 UNSUPPORTED = re.compile(
-    "not implemented for|not supported|unsupported|to be float32, bfloat16", re.IGNORECASE
+    "not implemented for|not supported|unsupported|to be float32, bfloat16|strides should be",
+    re.IGNORECASE,
 )  # by a kernel of this device
 MISPLACED = re.compile(
     "same device|different device|devices|device.*cpu|cpu.*device", re.IGNORECASE
