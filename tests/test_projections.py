@@ -188,6 +188,25 @@ def test_projections_of_models_of_hugging_face_reproduce_their_weights(name: str
     assert_reproduced(projections, maps, calls=3 if family.kind == "decoder" else 1)
 
 
+def test_a_configuration_that_raises_its_own_error_does_not_stop_the_recording() -> None:
+    class Config:
+        @property
+        def num_attention_heads(self) -> int:
+            raise RuntimeError("the layers have different numbers of heads")
+
+    class Attention(nn.Module):
+        config, num_key_value_groups = Config(), 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(1, 4, 3, 8)
+    model = Attention()
+    with record_attention(model) as maps:
+        assert model(x).equal(F.scaled_dot_product_attention(x, x, x))
+    assert maps[""][0].shape == (1, 4, 3, 3)
+
+
 def test_arguments_are_checked() -> None:
     wrong: Any = nn.Linear
     with pytest.raises(TypeError, match=r"^model must be an instance of Module"):

@@ -138,7 +138,10 @@ def count_folded_heads(
     (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
     """
     groups = getattr(module, "num_key_value_groups", 1)
-    num_heads = getattr(getattr(module, "config", None), "num_attention_heads", None)
+    try:
+        num_heads = module.config.num_attention_heads  # type: ignore[union-attr]
+    except Exception:  # no configuration, or one whose layers differ, which raises its own error
+        num_heads = None
     is_packed = (
         groups > 1
         and not options.get("enable_gqa", False)
