@@ -1,6 +1,7 @@
 """Int8 linear layers: the error is that of rounding, and each row is computed on its own."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,9 +237,11 @@ def test_a_program_for_a_single_row_keeps_one_byte_for_each_weight(tmp_path: Pat
 
 def compile_to(file: Path, program: ExportedProgram) -> tuple[Any, int]:
     """Compile a program as `save_program` does; return a function and the size of the file."""
-    torch._inductor.aoti_compile_and_package(
-        program, package_path=str(file), inductor_configs=dict(OPTIONS)
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own, as in `save_program`
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(file), inductor_configs=dict(OPTIONS)
+        )
     return torch._inductor.aoti_load_package(str(file)), file.stat().st_size
 
 

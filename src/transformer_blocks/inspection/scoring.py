@@ -4,7 +4,7 @@ A score compares models only if the probabilities are those of a distribution. P
 too good to be true for three reasons: a probability depended on later tokens; it was computed for
 the tokens of the text alone, so that those of the whole vocabulary summed to more than one; or the
 model had learned from the text before it was scored. The last two are the same in numbers: a token
-that is looked up, or learned, before it is scored is likely whichever token it is, so that the
+that was read, or learned, before it is scored is likely whichever token it is, so that the
 probabilities of all of them sum to more than one.
 """
 
