@@ -7,6 +7,7 @@ hold, and the answer with a mistake computes the same as the reader's code, the 
 guessed.
 """
 
+import sys
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
@@ -126,14 +127,25 @@ def parameters(module: nn.Module) -> list[str]:
 
 def evaluate(law: Law, functions: Any) -> Any:
     """Compute what a law compares: a float64 array, another value, or the error."""
+    inputs = [
+        each
+        for each in vars(sys.modules[law.compute.__module__]).values()
+        if isinstance(each, Tensor)
+    ]
+    before = [each.clone() for each in inputs]
     try:
         with torch.random.fork_rng(devices=[]), np.errstate(all="ignore"):
             torch.manual_seed(0)
-            return comparable(law.compute(functions))
+            result = comparable(law.compute(functions))
+        is_changed = not all(map(torch.equal, inputs, before))
+        return Raised("changes its input in place; compute a new tensor") if is_changed else result
     except NotImplementedError as error:
         return Raised(f"raises NotImplementedError{place(error)}: not written yet", is_empty=True)
     except Exception as error:  # whatever the reader's code raises is a finding
         return Raised(f"raises {type(error).__name__}{place(error)}: {error}")
+    finally:
+        for each, old in zip(inputs, before, strict=True):
+            each.copy_(old)
 
 
 def place(error: Exception) -> str:

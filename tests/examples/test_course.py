@@ -138,3 +138,12 @@ def test_code_that_cannot_be_imported_or_fails_is_refused_with_its_line(
         folder = build("tokens", Answer("masks", "fails", ((old, new),))).__file__ or ""
         assert course.main(["check", "masks", "--package", str(Path(folder).parent)]) == 1
         assert text in capsys.readouterr().out
+
+
+def test_code_that_changes_its_input_is_refused_and_the_next_check_is_right(build: Build) -> None:
+    edit = ("        return x + self.table", "        x += self.table")
+    end = ("x.shape[1]]\n", "x.shape[1]]\n        return x\n")
+    answer = Answer("positions", "in place", (edit, end))
+    finding = next(check(UNITS["positions"], build("positions", answer)))
+    assert finding.difference == "changes its input in place; compute a new tensor"
+    assert list(check(UNITS["positions"], build("positions"))) == []
