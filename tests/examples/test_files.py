@@ -104,6 +104,8 @@ WRITERS = {
     "src/transformer_blocks/explorer/files.py": "the function that all others call",
     "src/transformer_blocks/explorer/figure.py": "into memory",
     "src/transformer_blocks/inference/program.py": "in a temporary folder",
+    "src/transformer_blocks/inspection/survey/page.py": "tables that can be written again",
+    "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
     **dict.fromkeys(
         (

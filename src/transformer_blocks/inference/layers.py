@@ -70,8 +70,8 @@ class UnpaddedEncoder(InferenceModule, Encoder):
     At every token the output is that of :class:`~transformer_blocks.Encoder`, up to rounding. At
     padding positions the output is zero, and the input is not read, so that even a NaN there has no
     effect. The plain computation is executed if the mask does not have the shape of a
-    :func:`~transformer_blocks.padding_mask`, if it masks few positions, if there is a cache,
-    or if :func:`~transformer_blocks.record_attention` records the layers.
+    :func:`~transformer_blocks.padding_mask`, if it masks few positions, if there is a cache, if
+    gradients are recorded, or if :func:`~transformer_blocks.record_attention` records the layers.
 
     Args:
         encoder: Stack to replace, whose parts have been prepared.
@@ -109,6 +109,7 @@ class UnpaddedEncoder(InferenceModule, Encoder):
             and not mask.is_meta
             and not eager_execution.holders
             and not torch.compiler.is_compiling()  # sizes would depend on the padding
+            and not torch.is_grad_enabled()
         )
 
 

@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Examine what has no result yet, and write the page."""
     parser = argparse.ArgumentParser(
         prog="python -m transformer_blocks.inspection.survey",
+        allow_abbrev=False,
         description="Check the models of torch.nn, x-transformers and transformers for soundness.",
     )
     parser.add_argument(
