@@ -249,6 +249,7 @@ def test_the_page_translates_as_the_translator_does(
     round_weights(translator.model)
     for sentence in ("犬が走る。", "猫がいる。", " ＣＡＴ 犬 が"):
         page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
+        page("pass(20), 0")  # the page pauses where other scripts have taken time
         _, model, source, target = translator
         clean = clean_text(sentence, "ja")
         (expected,) = translate(model, source, target, [clean], search=Beam(4, 0.6))
