@@ -111,7 +111,9 @@ def _settings_remain() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiler_settings_remain() -> Iterator[None]:
-    """Find a setting of torch's compiler that a file of tests has left changed."""
+    """Forget what other files have compiled, and find a compiler's setting that a file leaves."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # a function is compiled anew for a few kinds of arguments only
     yield
     _check_settings(_compiler_settings())
 
