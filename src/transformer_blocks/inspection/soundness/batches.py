@@ -1,5 +1,7 @@
 """Batches: equal calls are equal, and each row has the outputs that it has alone."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -51,6 +53,11 @@ def check_batch(subject: Subject) -> list[str]:
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
     problems = compare(subject, alone, "if its row is processed alone")
+    if problems and takes_sequence_first(subject):
+        problems.append(
+            "the model seems to take the sequence as its first dimension: pass (L, B), or set "
+            "batch_first=True"
+        )
     is_mapped = subject.group is not None or not subject.resampled
     is_padded = any(group.has_known_padding and group.side != "none" for group in example.groups)
     if is_padded and is_mapped and not subject.fixed and not problems:
@@ -60,3 +67,14 @@ def check_batch(subject: Subject) -> list[str]:
         ]
         problems += compare(subject, trimmed, "if its row is processed alone without padding")
     return problems
+
+
+def takes_sequence_first(subject: Subject) -> bool:
+    """Return whether the last column of a batch has the outputs that it has alone."""
+    given = subject.example.given()
+    column = replace(given, index=tuple(each[:, -1:] for each in given.index))
+    try:
+        batch, alone = subject(given)[:, -1:], subject(column)
+        return batch.dim() > 1 and not bool(subject.measure(batch, alone).any())
+    except Exception:  # whatever a model raises that takes no such batch
+        return False

@@ -189,8 +189,24 @@ def check_initialisation(subject: Subject) -> list[str]:
             first = first_names.setdefault((parameter.shape, hash(data)), name)
             if first != name:
                 problems.append(f"{name} holds the same random values as {first}")
+    problems += find_repeated_layers(subject.model)
     if not first_names:
         raise NotTriedError("the model has no trainable matrix with random values")
+    return problems
+
+
+def find_repeated_layers(model: nn.Module) -> list[str]:
+    """Find layers of a list that are one module, unless the model says which weights it ties."""
+    problems: list[str] = []
+    if getattr(model, "_tied_weights_keys", None):
+        return problems
+    for path, layers in model.named_modules():
+        first_names: dict[nn.Module, str] = {}
+        for name, layer in layers._modules.items():
+            if isinstance(layers, nn.ModuleList | nn.Sequential) and layer is not None:
+                first = first_names.setdefault(layer, name)
+                if first != name and any(True for _ in layer.parameters()):
+                    problems.append(f"layers {first} and {name} of {path or 'it'} are one module")
     return problems
 
 
@@ -201,6 +217,18 @@ def is_random(parameter: Tensor) -> bool:
     matrix = parameter.detach().float().flatten(1)
     sample = matrix.flatten()[:: 1 + matrix.numel() // 2**16]
     return len(sample.unique()) > 0.5 * len(sample)
+
+
+def is_noise(table: Tensor) -> bool:
+    """Return whether neighbours in a table differ as independent numbers do, by twice the variance.
+
+    The ratio is von Neumann's (1941); it is smaller in tables of angles, and of other functions.
+    """
+    x = table.double() / table.double().std()
+    if table.numel() < 64 or not is_random(x.round(decimals=4)):  # cosines occur several times
+        return False
+    ratios = [x.diff(dim=d).square().mean() / x.var() for d in range(x.dim()) if x.shape[d] > 1]
+    return all(1.2 < float(ratio) < 2.8 for ratio in ratios)
 
 
 def check_loading(subject: Subject) -> list[str]:
@@ -220,6 +248,11 @@ def check_loading(subject: Subject) -> list[str]:
         f"{', '.join(sorted(tied))} are one parameter, and two after loading"
         for tied in find_ties(original)
         if not any(tied <= other for other in after)
+    ]
+    problems += [
+        f"{name} is a buffer that is not saved, and holds random numbers: a new model has others"
+        for name, buffer in original.named_buffers()
+        if name not in state and buffer.is_floating_point() and is_noise(buffer)
     ]
     layout = subject.example.given()
     before = subject.outputs(layout)

@@ -1,7 +1,8 @@
 """Cached decoding of a model under examination: find its cache, and drive it step by step."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,16 @@ from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import check_cache
 from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, find_output
+
+# The argument that holds a cache or state, those that ask for it, and its batch dimension: Hugging
+# Face's Transformers, state-space models and RWKV; x-transformers; recurrent networks.
+CACHES: tuple[tuple[str, tuple[str, ...], int], ...] = (
+    ("past_key_values", ("use_cache",), 0),
+    ("cache_params", ("use_cache",), 0),
+    ("state", ("use_cache",), 0),
+    ("cache", ("return_intermediates", "input_not_include_cache"), 0),
+    ("hidden", (), 1),
+)
 
 
 def check_steps(
@@ -26,15 +37,18 @@ def check_steps(
     contents = subject.example.contents(subject.group)
     if len({id(value) for value in contents.values()}) > 1:
         raise NotTriedError("the model takes several tensors for each position")
-    if any(value.is_floating_point() for value in contents.values()):
-        raise NotTriedError("the model takes vectors, and ids are decoded")
+    has_vectors = any(value.is_floating_point() for value in contents.values())
+    if has_vectors and new_step_model is not None:
+        raise NotTriedError("the model takes vectors, and step models decode ids")
     make_steps = find_steps(subject, new_step_model)
     filled = fill_padding(subject, subject.group)
     layout = filled.example.given()
     value = next(iter(filled.example.contents(subject.group).values()))
+    if has_vectors:  # number them
+        value = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2]).to(value.device)
 
     def full_pass(tokens: Tensor) -> Tensor:
-        return filled(layout, values=dict.fromkeys(contents, tokens))
+        return filled(layout, values=dict.fromkeys(contents, take(filled, tokens)))
 
     new_steps = partial(make_steps, filled)
     report = check_cache(full_pass, new_steps, value, tolerance=subject.tolerance)
@@ -60,20 +74,43 @@ def find_steps(
     if new_step_model is not None:
         return lambda _: new_step_model()
     model = subject.model
-    if isinstance(model, nn.Module):
-        known = inspect.signature(model.forward).parameters
-        if {"past_key_values", "use_cache"} <= known.keys():
-            return PastKeyValuesSteps
+    known = inspect.signature(model.forward).parameters if isinstance(model, nn.Module) else {}
+    for name, flags, dimension in CACHES:
+        if {name, *flags} <= known.keys():
+            return partial(CachedSteps, name=name, flags=flags, dimension=dimension)
+    if isinstance(model, nn.RNNBase):
+        return partial(CachedSteps, name="hx", flags=(), dimension=1)
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
 
 
-class PastKeyValuesSteps:
-    """Decoding steps of a Hugging Face model, with ``past_key_values``."""
+def take(subject: Subject, tokens: Tensor) -> Tensor:
+    """Take the vectors that were numbered, or the ids."""
+    value = next(iter(subject.example.contents(subject.group or 0).values()))
+    return value.flatten(0, 1)[tokens] if value.is_floating_point() else tokens
 
-    def __init__(self, subject: Subject) -> None:
+
+def select_rows(value: Any, rows: Tensor, dimension: int) -> Any:
+    """Select rows of a cache: of all tensors in it, unless its class does so itself."""
+    if hasattr(value, "reorder_cache"):
+        value.reorder_cache(rows)
+    elif isinstance(value, Tensor) and value.dim() > dimension:
+        return value.index_select(dimension, rows.to(value.device))
+    elif type(value) in (tuple, list):
+        return type(value)(select_rows(each, rows, dimension) for each in value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {name: select_rows(each, rows, dimension) for name, each in vars(value).items()}
+        return replace(value, **parts)
+    return value
+
+
+class CachedSteps:
+    """Decoding steps of a model that receives its cache or state as an argument, and returns it."""
+
+    def __init__(self, subject: Subject, name: str, flags: Sequence[str], dimension: int) -> None:
         self.subject = subject
+        self.name, self.flags, self.dimension = name, dict.fromkeys(flags, True), dimension
         self.group = subject.group or 0
         self.rows = [*range(subject.example.batch_size)]
         self.position = 0
@@ -89,9 +126,11 @@ class PastKeyValuesSteps:
         prefix, now = (Layout(tuple(self.rows), tuple(each)) for each in (index, step))
         given = {}
         for argument in example.arguments:
+            if self.name != "past_key_values" and argument.kind == "mask":
+                continue  # of tokens that are all real; a state has no columns for a mask to hide
             is_now = argument.kind in ("content", "indices")
             if argument.kind == "content" and self.group in argument.groups:
-                given[argument.name] = tokens[:, None]
+                given[argument.name] = take(self.subject, tokens[:, None])
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
                 mask = example.build_argument(argument, prefix)
                 given[argument.name] = mask[..., -1:, :]
@@ -102,16 +141,16 @@ class PastKeyValuesSteps:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
-        arguments = self.make_arguments(tokens) | {"past_key_values": self.cache, "use_cache": True}
+        arguments = self.make_arguments(tokens) | {self.name: self.cache} | self.flags
         result = self.subject.model(**arguments)
-        self.cache = getattr(result, "past_key_values", None)
+        returned = result[1] if type(result) is tuple and len(result) == 2 else None
+        self.cache = getattr(result, self.name, returned)
         output = find_output(result)
         if self.cache is None or output is None:
-            raise NotTriedError("the model returned no past_key_values or no outputs")
+            raise NotTriedError(f"the model returned no {self.name} or no outputs")
         return output[:, -1]
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache, if there is one, and the arguments that have an entry for each row."""
         self.rows = [self.rows[row] for row in rows.tolist()]
-        if self.cache is not None:
-            self.cache.reorder_cache(rows)
+        self.cache = select_rows(self.cache, rows, self.dimension)

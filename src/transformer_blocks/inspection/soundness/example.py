@@ -270,14 +270,17 @@ def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor)
         ahead = value[0][distance.clamp(min=0, max=value.shape[1] - 1)]
         behind = value[:, 0][(-distance).clamp(min=0, max=value.shape[0] - 1)]
         return torch.where(distance >= 0, ahead, behind)
-    if bool((queries == PADDING).any() or (keys == PADDING).any()):
+    is_padded = bool((queries == PADDING).any() or (keys == PADDING).any())
+    if is_padded and (value.dim() == 2 or argument.real is None):
         raise NotTriedError(f"the mask {argument.name} of queries and keys cannot be padded")
     if value.dim() == 2:
         if bool((queries != queries[:1]).any() or (keys != keys[:1]).any()):
             raise NotTriedError(f"the mask {argument.name} is the same for all rows")
         return value[queries[0][:, None], keys[0]]
     moved = value.movedim((-2, -1), (1, 2))  # (B, L, S, ...)
+    queries = torch.where(queries == PADDING, queries.amax(1, keepdim=True), queries)
     taken = moved[rows[:, None, None], queries[:, :, None], keys[:, None]]
+    taken[(keys == PADDING)[:, None].expand(taken.shape[:3])] = argument.filler
     return taken.movedim((1, 2), (-2, -1))
 
 

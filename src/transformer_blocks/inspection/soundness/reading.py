@@ -182,6 +182,15 @@ def _assign_sequences(
     query = key if key in queries else queries[0]
     if "memory" in name.lower() or "cross" in name.lower():
         query = next((each for each in queries if each != key), query)
+    if (
+        value.dim() > 2
+        and value.shape[0] == batch_size
+        and query == key
+        and (len(values := value.unique()) == 2)
+    ):
+        mark = value.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values.to(value.dtype)
+        hidden = values[values != mark][0]
+        return Argument(name, value, "pairs", (query, key), hidden.item(), mark.item())
     return Argument(name, value, "pairs", (query, key))
 
 
@@ -229,9 +238,13 @@ def _find_padding(
         real = torch.arange(shape[1]) < lengths[0].cpu()[:, None]
     if bool(real.all()) and masks:
         real = find_real(masks[0].cpu(), content.cpu())
+    pairs = [each for each in own if each.kind == "pairs" and each.real is not None]
+    if bool(real.all()) and pairs:  # a real token is visible to a query, at least to itself
+        visible = (pairs[0].value == pairs[0].real).any(-2).cpu()
+        real = visible.flatten(1, -2).reshape(batch_size, -1, shape[1]).any(1)
     if not bool(real.any(dim=1).all()):
         raise ValueError("each sequence of example must hold a real token, one is all padding")
-    return real, bool(masks or lengths), has_ids
+    return real, bool(masks or lengths or pairs), has_ids
 
 
 def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
