@@ -85,3 +85,47 @@ def test_an_installed_package_needs_no_option(tmp_path: Path) -> None:
     )
     for options in ([], ["-p", PLUGIN]):
         assert "2 passed" in run(options, tmp_path)
+
+
+PROJECT = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(10, 8), nn.LSTM(8, 8, batch_first=True)
+
+    def forward(self, tokens):
+        x = self.lstm(self.embedding(tokens))[0] @ self.embedding.weight.T
+        return x + LEAK * x.roll(-1, 1)
+
+build_model = Model
+
+def training_step(tokens):
+    return Model()(tokens[:, :-1]), tokens[:, 1:]
+
+def score(tokens):
+    return Model()(tokens[None, :-1])[0].log_softmax(-1)
+"""
+
+
+@pytest.mark.parametrize("leak", [0, 1])
+def test_the_recipe_of_the_page_passes_or_stops_a_change_that_leaks(
+    tmp_path: Path, leak: int
+) -> None:
+    page = (SOURCE.parent / "docs" / "howto" / "check_for_leaks.md").read_text(encoding="utf-8")
+    recipe = page.split("```{code-block} python\n")[1].split("```")[0]
+    (tmp_path / "test_sound.py").write_text(recipe, encoding="utf-8")
+    (tmp_path / "my_project.py").write_text(f"LEAK = {leak}{PROJECT}", encoding="utf-8")
+    (command,) = (
+        line.partition("-m pytest ")[2]
+        for line in page.splitlines()
+        if line.startswith("- run: python -m pytest ")
+    )
+    output = run(["-p", PLUGIN, *command.split()], tmp_path)
+    assert ("2 failed" if leak else "2 passed") in output, output
+    report = (tmp_path / "soundness.xml").read_text(encoding="utf-8")
+    assert f'failures="{2 * leak}"' in report
+    assert ("violated: causality" in report) == bool(leak)
+    assert ("the score of token 1 depends on" in report) == bool(leak)
