@@ -48,6 +48,7 @@ OF_OTHERS = {
     "_getframe",
     "_is_protocol",
     "_replace",
+    "_tied_weights_keys",
 }  # Python, Hugging Face
 
 
