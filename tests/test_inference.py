@@ -544,10 +544,17 @@ def by_position(
     return fused_attention(query, key + position, value * position, mask=mask)
 
 
+def centre_what_a_network_returns(encoder: nn.Module) -> None:
+    network = encoder.get_submodule("layers.0.feed_forward")
+    network.register_forward_hook(lambda module, inputs, y: y - y.mean(1, keepdim=True))
+
+
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @pytest.mark.parametrize(
     "change",
     [
+        centre_what_a_network_returns,
+        put("layers.0.feed_forward", lambda: build_encoder(**SIZES)),
         put("layers.0", doubling_layer),
         put("layers.0.self_attention", with_transforms),
         put("layers.0.self_attention.attention_function", lambda: by_position),
