@@ -178,7 +178,8 @@ class KeyValueCache:
         cache, buffer = copy(self), self._buffer
         if buffer is not None:
             is_prefix = rows.tolist() == list(range(len(rows)))
-            cache._storage = buffer[: len(rows)] if is_prefix else buffer[rows.to(buffer.device)]
+            rows = rows.to(buffer.device)
+            cache._storage = buffer[: len(rows)] if is_prefix else buffer.index_select(0, rows)
         return cache
 
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
