@@ -1,4 +1,4 @@
-"""The Japanese README: made from README.md and its translations, and complete."""
+"""The Japanese README and the translated chapters: complete, and true to the English text."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from babel.messages.catalog import Catalog
 
 import localisation as program
+from cells import LEARN, read_cells
 
 ROOT = Path(__file__).parent.parent
 ENGLISH = (ROOT / "README.md").read_text("utf-8")
@@ -74,6 +75,14 @@ def test_emphasis_in_a_translated_chapter_is_recognised(path: Path) -> None:
     without_formulas = re.sub(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "", text, flags=re.S)
     shown = re.sub(r"<[^>]+>", "", markdown.render(without_formulas))
     assert [line for line in shown.splitlines() if "*" in line] == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=language_and_name)
+def test_the_page_of_a_language_has_the_code_of_the_chapter(path: Path) -> None:
+    learn = pytest.importorskip("learn")
+    for cell in read_cells(LEARN / f"{path.stem}.py"):
+        if cell.kind == "code":
+            assert learn.relocated(cell.source, path.parent.name) == cell.source
 
 
 def test_code_and_images_are_copied_and_so_is_what_is_not_translated() -> None:

@@ -99,7 +99,7 @@ def relocated(text: str, language: str) -> str:
             return f"]({chapter.stem}.md{anchor})"
         return f"](../{target}{anchor})"
 
-    text = re.sub(r"\]\((?![a-z]+:|#)([^)#]+)(#[^)]*)?\)", adapted, text)
+    text = re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", adapted, text)
     return re.sub(r"<(\d\d_\w+\.ipynb)>", r"<../\1>", text)
 
 
