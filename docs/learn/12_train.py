@@ -402,8 +402,8 @@ for name, runs in results.items():
 # ## Two mistakes in measuring
 #
 # **Padding in the loss.** After `<eos>` comes padding, which is easy to learn. Let the
-# loss of the real tokens be 2, and let half of the positions be padding, with the loss
-# 0. The mean over all positions is 1. The model has not become better. It looks better
+# loss of the real tokens be 2, and let half of the positions be padding, with a loss of
+# zero. The mean over all positions is 1. The model has not become better. It looks better
 # in random batches than in batches sorted by length, which have less padding.
 #
 # **Dropout in validation.** `model.eval()` turns dropout off, and `model.train()` turns
