@@ -3,6 +3,7 @@
     python examples/course.py new my_transformer    # write the empty package
     python examples/course.py check masks           # or a number; exit status 1 if a law fails
     python examples/course.py status                # list the units
+    python examples/course.py train                 # train a translator of the reader's modules
 
 Each file of the package holds the empty functions and classes of one unit, with what they must
 compute. A check compares them with loops in float64, with torch, and with known mistakes: where a
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.options import Parser
+from common.options import Number, Parser
 from common.program import run_program
 
 
@@ -34,9 +35,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     new = commands.add_parser("new", help="write the empty package")
     new.add_argument("package", type=Path, help="folder of the package, for example my_transformer")
     check = commands.add_parser("check", help="check a unit of the package")
-    check.add_argument("unit", metavar="UNIT", help="name or number of the unit")
+    check.add_argument("unit", metavar="UNIT", help="name or number of the unit, or all")
+    check.add_argument("--junit", type=Path, help="file for the result of each law, as JUnit XML")
     listing = commands.add_parser("status", help="list the units, and which of them pass")
-    for command in (check, listing):
+    training = commands.add_parser("train", help="train a translator of your modules (3 minutes)")
+    training.add_argument(
+        "--updates", type=Number(int, "above 0"), default=1500, help="updates (default: 1500)"
+    )
+    training.add_argument(
+        "--page", type=Path, default=Path("my_attention.html"), help="page with its attention"
+    )
+    for command in (check, listing, training):
         command.add_argument(
             "--package",
             type=Path,
@@ -50,6 +59,10 @@ def run(options: argparse.Namespace) -> bool:
     """Run the command that the command line names."""
     from coursework import commands  # only now: it imports torch
 
+    if options.command == "train":
+        from translation.toy import toy_corpus
+
+        return commands.train(options, toy_corpus())
     return commands.run(options)
 
 

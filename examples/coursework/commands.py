@@ -1,14 +1,18 @@
-"""Commands: write the empty package, check a unit, and list the units."""
+"""Commands: write the empty package, check a unit, list the units, and train a translator."""
 
 import argparse
 import importlib
 import importlib.util
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from common.errors import UserError
+from common.files import write_atomically
 from common.options import nearest
 from common.terminal import wrap
 from coursework.grader import Finding, check
@@ -24,7 +28,12 @@ def run(options: argparse.Namespace) -> bool:
         return new(folder)
     if options.command == "status":
         return status(folder)
-    return show(resolve(options.unit), folder)
+    names = list(UNITS) if options.unit == "all" else [resolve(options.unit)]
+    results = {name: findings_of(name, folder) for name in names}
+    if options.junit:
+        write_atomically(options.junit, junit(results))
+    shown = [show(name, findings, folder) for name, findings in results.items()]
+    return all(shown)
 
 
 def new(folder: Path) -> bool:
@@ -91,9 +100,9 @@ def findings_of(name: str, folder: Path) -> list[Finding] | str:
         return f"{name}.py cannot be imported: {type(error).__name__}: {error}"
 
 
-def show(name: str, folder: Path) -> bool:
-    """Check a unit, and print which laws do not hold, where, by how much, and why."""
-    unit, findings = UNITS[name], findings_of(name, folder)
+def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
+    """Print which laws of a unit do not hold, where, by how much, and why."""
+    unit = UNITS[name]
     if isinstance(findings, str):
         print(findings)
         return False
@@ -128,4 +137,39 @@ def status(folder: Path) -> bool:
                 is_empty = all(each.is_empty for each in findings)
                 result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
         print(f"{number:2}  {name:13} {unit.title:46} {result}".rstrip())
+    return True
+
+
+def junit(results: dict[str, list[Finding] | str]) -> bytes:
+    """Report each law of these units as a test, in the XML of JUnit."""
+    suites = Element("testsuites")
+    for name, findings in results.items():
+        laws = UNITS[name].laws
+        suite = SubElement(suites, "testsuite", name=name, tests=str(len(laws)))
+        failed = {} if isinstance(findings, str) else {each.law.title: each for each in findings}
+        for law in laws:
+            test = SubElement(suite, "testcase", classname=f"{name}.{law.of}", name=law.title)
+            if isinstance(findings, str):
+                SubElement(test, "error", message=findings)
+            elif law.title in failed:
+                cause = failed[law.title].cause
+                known = f"; a known mistake gives the same: {cause.name}" if cause else ""
+                SubElement(test, "failure", message=failed[law.title].difference + known)
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        suite.set("errors", str(len(suite.findall("testcase/error"))))
+    return tostring(suites, encoding="utf-8", xml_declaration=True)
+
+
+def train(options: argparse.Namespace, corpus: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
+    """Train a translator of the reader's modules, and write the page with its attention."""
+    from coursework import training
+
+    folder: Path = options.package
+    for name in UNITS:
+        if findings := findings_of(name, folder):
+            return show(name, findings, folder)
+    mine = SimpleNamespace(**{name: load(name, folder) for name in UNITS})
+    result = training.train(mine, corpus["train"], corpus["test"][:200], updates=options.updates)
+    result.page.save(options.page)
+    print(f"{options.page} shows its attention; open it in a browser")
     return True

@@ -5,13 +5,14 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 from tests.examples.course_answers import RIGHT, WRONG, Answer
 
 import course
-from coursework import positions
+from coursework import positions, training
 from coursework.commands import TEMPLATE
 from coursework.grader import check
 from coursework.units import UNITS
@@ -149,3 +150,52 @@ def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build:
     finding = next(check(UNITS["positions"], build("positions", answer)))
     assert finding.difference == "changes its input in place; compute a new tensor"
     assert positions.X.equal(before)
+
+
+def test_a_report_for_machines_has_a_test_for_each_law(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    answer = next(each for each in WRONG if each.name == "a softmax over the queries")
+    folder, report = Path(build("attention", answer).__file__ or "").parent, tmp_path / "laws.xml"
+    options = ["--package", str(folder), "--junit", str(report)]
+    for unit, fails in (("masks", False), ("attention", True)):
+        assert course.main(["check", unit, *options]) == int(fails)
+        suites = ElementTree.parse(report).getroot()
+        assert [suite.get("name") for suite in suites] == [unit]
+        assert [each.get("name") for each in suites.iter("testcase")] == [
+            law.title for law in UNITS[unit].laws
+        ]
+        failures = [each.get("message", "") for each in suites.iter("failure")]
+        assert suites[0].get("failures") == str(len(failures))
+        assert any("a softmax over the queries" in each for each in failures) is fails
+    (folder / "bleu.py").write_text("import\n", "utf-8")
+    assert course.main(["check", "bleu", *options]) == 1
+    assert len(list(ElementTree.parse(report).iter("error"))) == len(UNITS["bleu"].laws)
+
+
+def test_the_readers_modules_learn_to_translate_and_their_attention_is_shown(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = SimpleNamespace(**{unit: build(unit) for unit in UNITS})
+    monkeypatch.setattr(training, "D_MODEL", 32)
+    orders = itertools.islice(itertools.permutations(["one", "two", "three", "four"]), 8)
+    pairs = [(" ".join(order), " ".join(order[::-1])) for order in orders]
+    lines: list[str] = []
+    result = training.train(mine, pairs, pairs, updates=300, merges=20, tell=lines.append)
+    assert result.bleu > 90
+    assert lines[-1] == f"BLEU {result.bleu:.1f} of 8 test sentences"
+    assert [each.name for each in result.page.maps] == [
+        *("Encoder self-attention", "Decoder self-attention", "Cross-attention"),
+    ]
+
+
+def test_a_training_begins_only_when_all_laws_hold(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    answer = next(each for each in WRONG if each.unit == "embedding")
+    folder = Path(build("embedding", answer).__file__ or "").parent
+    assert course.main(["train", "--package", str(folder), "--page", str(folder / "a.html")]) == 1
+    assert capsys.readouterr().out.startswith("embedding: ")
+    assert not (folder / "a.html").exists()

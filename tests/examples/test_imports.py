@@ -37,7 +37,7 @@ PROGRAMS = {
     "ablate": {"common", "translation"},
     "classify": {"common", "classification"},
     "generate_text": {"common", "text"},
-    "course": {"common", "coursework"},
+    "course": {"common", "coursework", "translation"},  # the toy corpus
     "train_minimal": set[str](),
     "pretrain_encoder": set[str](),
     "vision_transformer": set[str](),
