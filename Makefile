@@ -97,6 +97,10 @@ format: $(VENV)/.dev  ## format the code
 docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.html
 	$(BIN)/python docs/_ext/pages.py docs docs/_build/html
 
+.PHONY: teaching
+teaching: $(VENV)/.docs  ## write slides of the book, and its notebooks without solutions: docs/_build/teaching
+	$(BIN)/python docs/_ext/teaching.py docs/_build/teaching
+
 .PHONY: clean
 clean:  ## remove the environment and build outputs; runs/ and data/ remain
 	rm -rf $(VENV) $(VENV)-*-torch-* docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
