@@ -12,6 +12,7 @@ the English page.
 import html
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from cells import LEARN, Cell, chapter_files, notebook_text, read_cells
 from execution import execute_all, outputs_of, recorded
-from localisation import LOCALE, lookup_in, read_catalog, translate
+from localisation import LOCALE, lookup_in, read_catalog, translate, translate_markup
 
 log = logging.getLogger(__name__)
 
@@ -115,10 +116,25 @@ def write_translations() -> None:
 
 
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
-    """Declare the language of a translated page, for screen readers and fonts."""
-    match = re.match(r"learn/(ja|ko)/", page)
-    if match:
-        context["language"] = match[1]
+    """Declare the language of a translated page, and translate what the theme adds to it."""
+    language = language_of(page)
+    if language != "en":
+        lookup = site_lookup(language)
+        context["language"] = language
+        context["_"] = context["gettext"] = lambda text, **_: lookup(text) or text
+        tree = context["furo_navigation_tree"]
+        context["furo_navigation_tree"] = translate_markup(tree, lookup)
+
+
+def language_of(page: str) -> str:
+    """Return the language of a page."""
+    folder = page.split("/")[1] if page.startswith("learn/") else ""
+    return folder if folder in NAMES else "en"
+
+
+def site_lookup(language: str) -> Callable[[str], str | None]:
+    """Return the function that translates what is around a chapter and in its figures."""
+    return lookup_in(read_catalog(LOCALE / language / "site.po"))
 
 
 def show(cell: Cell, output: str, path: Path, words: dict[str, str]) -> str:
@@ -166,6 +182,9 @@ class InlineFigures(SphinxPostTransform):
             target = image.parent if len(image.parent) == 1 else image  # an image paragraph
             large = "../" * self.env.docname.count("/") + f"_images/{path.name}"
             figure = inline_svg(path, image.get("alt", ""), large)
+            language = language_of(self.env.docname)
+            if language != "en":
+                figure = translate_markup(figure, site_lookup(language))
             target.replace_self(nodes.raw("", figure, format="html"))
 
 
@@ -223,7 +242,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the reader of chapters, the figures and the widgets."""
     app.connect("builder-inited", prepare)
     app.connect("source-read", read_chapter)
-    app.connect("html-page-context", set_language)
+    app.connect("html-page-context", set_language, priority=900)  # after the theme's handler
     app.connect("build-finished", copy_figures)
     app.add_post_transform(InlineFigures)
     app.add_directive("widget", Widget)

@@ -4,9 +4,10 @@
 
 A translation is tied to the English text. A text is split into its paragraphs, headings, list items
 and table cells, the *messages*. The translation of each is in a catalog: that of the README in
-``docs/locale/ja/README.po``, that of a chapter in ``docs/locale/ja/01_one_query.po``. Code blocks
-and equations are copied, and so are the targets of links: a message has ``{1}`` in place of its
-first target, so that a page can be moved without a change of the translation.
+``docs/locale/ja/README.po``, that of a chapter in ``docs/locale/ja/01_one_query.po``, that of the
+sidebar and of the texts in figures in ``docs/locale/ja/site.po``. Code blocks and equations are
+copied, and so are the targets of links: a message has ``{1}`` in place of its first target, so that
+a page can be moved without a change of the translation.
 
 A message whose English has changed is shown in English until it is translated again. After a change
 of the README or of a chapter:
@@ -21,6 +22,7 @@ tests/test_translation.py fails when README.ja.md is not what this program write
 than a twentieth of the messages of a catalog is not translated.
 """
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +37,8 @@ LOCALE = ROOT / "docs" / "locale"
 ENGLISH = ROOT / "README.md"
 CATALOG = LOCALE / "ja" / "README.po"
 JAPANESE = ROOT / "README.ja.md"
+
+FURNITURE = ["Search", "On this page", "Back to top", "Next", "Previous"]  # of the theme
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 CELL = re.compile(r"(?<!\\)\|")
@@ -239,11 +243,42 @@ def catalogs() -> list[Path]:
 
 
 def english_text(catalog: Path) -> str:
-    """Return the text that a catalog translates: the README, or the texts of a chapter."""
+    """Return the text that a catalog translates: the README, a chapter, or what is around it."""
     if catalog.stem == "README":
         return ENGLISH.read_text("utf-8")
+    if catalog.stem == "site":
+        return "\n\n".join([*FURNITURE, *sidebar_texts(), *figure_texts()])
     cells = read_cells(LEARN / f"{catalog.stem}.py")
     return "\n\n".join(cell.source for cell in cells if cell.kind == "markdown")
+
+
+def sidebar_texts() -> list[str]:
+    """List the captions of the sidebar, and the pages of its first level."""
+    docs = ROOT / "docs"
+    found = []
+    for tree in re.findall(r"```\{toctree\}(.*?)```", (docs / "index.md").read_text("utf-8"), re.S):
+        found += re.findall(r":caption: (.+)", tree)
+        for name, page in re.findall(r"(?m)^(?:(.+) <)?([\w/]+)>?$", tree):
+            title = name or (docs / f"{page}.md").read_text("utf-8").splitlines()[0].strip("# ")
+            found.append(title.replace("'", "’"))  # as it is written in the page
+    return found
+
+
+def figure_texts() -> list[str]:
+    """List the texts in the figures of the book."""
+    figures = [path.read_text("utf-8") for path in sorted(LEARN.glob("figures/*.svg"))]
+    found = re.findall(r"<text[^>]*>([^<]+)", "".join(figures))
+    return list(dict.fromkeys(html.unescape(text).strip() for text in found))
+
+
+def translate_markup(markup: str, lookup: Callable[[str], str | None]) -> str:
+    """Translate the texts between the tags of HTML or SVG."""
+
+    def translated(match: re.Match[str]) -> str:
+        text = translate(html.unescape(match[1]), lookup).removesuffix("\n")
+        return f">{html.escape(text, quote=False)}<"
+
+    return re.sub(r">([^<>\n]+)<", translated, markup)
 
 
 def missing_messages(catalog: Path) -> tuple[list[str], int]:
