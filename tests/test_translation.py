@@ -57,7 +57,7 @@ def test_a_translation_keeps_formulas_code_links_numbers_and_emphasis(path: Path
         translation = lookup(message)
         if translation is None or "README" in translation:  # a link to the other language
             continue
-        for pattern in (r"\$[^$]+\$", r"`[^`]+`", r"\{\d\}"):
+        for pattern in (r"\$(?!\{)[^$]+\$(?!\{)", r"\$\{[^}]+\}", r"`[^`]+`", r"\{\d\}"):
             expected = set(re.findall(pattern, message))  # a translation may repeat a name
             assert expected == set(re.findall(pattern, translation)), (message, translation)
         digits = r"\d[\d.,]*\d(?!\d| [mb]illion)"  # of numbers that need no conversion
@@ -136,6 +136,13 @@ def test_the_texts_of_a_figure_are_translated_and_nothing_else() -> None:
     for path in sorted(LEARN.glob("figures/*.svg")):
         svg = path.read_text("utf-8")
         assert program.translate_markup(svg, lambda message: None) == svg, path.name
+
+
+def test_the_texts_that_a_script_marks_are_translated_and_nothing_else() -> None:
+    words = {"step": "ステップ", "${n} beams": "ビーム${n}本"}
+    script = 'const step = "step"; say(_("step"), _(`${n} beams`), _("other"));'
+    expected = 'const step = "step"; say(_("ステップ"), _(`ビーム${n}本`), _("other"));'
+    assert program.translate_script(script, words.get) == expected
 
 
 def test_a_moved_page_needs_no_translation() -> None:

@@ -24,7 +24,14 @@ from sphinx.util.docutils import SphinxDirective
 
 from cells import LEARN, Cell, chapter_files, notebook_text, read_cells
 from execution import execute_all, outputs_of, recorded
-from localisation import LOCALE, lookup_in, read_catalog, translate, translate_markup
+from localisation import (
+    LOCALE,
+    lookup_in,
+    read_catalog,
+    translate,
+    translate_markup,
+    translate_script,
+)
 
 log = logging.getLogger(__name__)
 
@@ -206,9 +213,9 @@ def copy_figures(app: Sphinx, error: Exception | None) -> None:
 class Widget(SphinxDirective):
     """The directive ``widget``: a script that draws into the page; its content replaces it without.
 
-    ``{widget} softmax`` loads ``_static/widgets/softmax.js``, which fills the element
-    ``<div class="widget" id="widget-softmax">``. The content, a still picture, is shown where
-    scripts are off.
+    ``{widget} softmax`` puts ``_static/widgets/softmax.js`` into the page, in which it fills the
+    element ``<div class="widget" id="widget-softmax">``. The content, a still picture, is shown
+    where scripts are off.
     """
 
     required_arguments = 1
@@ -221,9 +228,13 @@ class Widget(SphinxDirective):
         if not script.is_file():
             raise self.error(f"no widget {script.name}")
         self.env.note_dependency(str(script))
-        depth = "../" * self.env.docname.count("/")
-        opened = f'<div class="widget" id="widget-{name}"></div>\n<noscript>'
-        closed = f'</noscript>\n<script src="{depth}_static/widgets/{name}.js"></script>'
+        static = "../" * self.env.docname.count("/") + "_static"
+        opened = f'<div class="widget" id="widget-{name}" data-static="{static}"></div>\n<noscript>'
+        text = script.read_text("utf-8")
+        language = language_of(self.env.docname)
+        if language != "en":
+            text = translate_script(text, site_lookup(language))
+        closed = f"</noscript>\n<script>\n{text}</script>"
         still = self.parse_content_to_nodes()
         return [nodes.raw("", opened, format="html"), *still, nodes.raw("", closed, format="html")]
 

@@ -5,9 +5,9 @@
 A translation is tied to the English text. A text is split into its paragraphs, headings, list items
 and table cells, the *messages*. The translation of each is in a catalog: that of the README in
 ``docs/locale/ja/README.po``, that of a chapter in ``docs/locale/ja/01_one_query.po``, that of the
-sidebar and of the texts in figures in ``docs/locale/ja/site.po``. Code blocks and equations are
-copied, and so are the targets of links: a message has ``{1}`` in place of its first target, so that
-a page can be moved without a change of the translation.
+sidebar and of the texts in figures and widgets in ``docs/locale/ja/site.po``. Code blocks and
+equations are copied, and so are the targets of links: a message has ``{1}`` in place of its first
+target, so that a page can be moved without a change of the translation.
 
 A message whose English has changed is shown in English until it is translated again. After a change
 of the README or of a chapter:
@@ -41,6 +41,7 @@ JAPANESE = ROOT / "README.ja.md"
 FURNITURE = ["Search", "On this page", "Back to top", "Next", "Previous"]  # of the theme
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
+MARKED = re.compile(r"""_\((["`])(.+?)\1\)""")  # a text of a script
 CELL = re.compile(r"(?<!\\)\|")
 HEADER = """\
 # The translation of {name}; see docs/_ext/localisation.py.
@@ -114,7 +115,9 @@ def translate(text: str, lookup: Callable[[str], str | None]) -> str:
     """
     lines: list[str] = []
     for kind, block in blocks(text):
-        if kind in ("blank", "fence", "html", "equation"):
+        if block[0].startswith("```{widget}"):
+            lines += [block[0], *translate("\n".join(block[1:-1]), lookup).splitlines(), block[-1]]
+        elif kind in ("blank", "fence", "html", "equation"):
             lines += block
         elif kind == "quote":
             message = " ".join(line.removeprefix("> ") for line in block)
@@ -247,7 +250,7 @@ def english_text(catalog: Path) -> str:
     if catalog.stem == "README":
         return ENGLISH.read_text("utf-8")
     if catalog.stem == "site":
-        return "\n\n".join([*FURNITURE, *sidebar_texts(), *figure_texts()])
+        return "\n\n".join([*FURNITURE, *sidebar_texts(), *figure_texts(), *widget_texts()])
     cells = read_cells(LEARN / f"{catalog.stem}.py")
     return "\n\n".join(cell.source for cell in cells if cell.kind == "markdown")
 
@@ -269,6 +272,22 @@ def figure_texts() -> list[str]:
     figures = [path.read_text("utf-8") for path in sorted(LEARN.glob("figures/*.svg"))]
     found = re.findall(r"<text[^>]*>([^<]+)", "".join(figures))
     return list(dict.fromkeys(html.unescape(text).strip() for text in found))
+
+
+def widget_texts() -> list[str]:
+    """List the texts of the book's widgets."""
+    widgets = sorted((ROOT / "docs" / "_static" / "widgets").glob("*.js"))
+    return [text for path in widgets for _, text in MARKED.findall(path.read_text("utf-8"))]
+
+
+def translate_script(script: str, lookup: Callable[[str], str | None]) -> str:
+    """Translate the texts that a script marks: ``_("so")`` or, with values, ``_(`${so}`)``."""
+
+    def translated(match: re.Match[str]) -> str:
+        quote, text = match.groups()
+        return f"_({quote}{lookup(text) or text}{quote})"
+
+    return MARKED.sub(translated, script)
 
 
 def translate_markup(markup: str, lookup: Callable[[str], str | None]) -> str:

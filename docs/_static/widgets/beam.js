@@ -1,5 +1,6 @@
 // Beam search, one step at a time, with one to three beams.
 (() => {
+  const _ = text => text; // marks what docs/_ext/localisation.py translates
   const next = {
     "": { a: 0.6, the: 0.4 },
     a: { cat: 0.4, dog: 0.3, bird: 0.3 },
@@ -14,18 +15,18 @@
     return element;
   };
   const controls = make("p", root);
-  const label = make("label", controls, "beams ");
+  const label = make("label", controls, `${_("beams")} `);
   const size = make("select", label);
   for (const number of [1, 2, 3]) make("option", size, number);
   size.value = 2;
-  const forward = make("button", controls, "Next step");
-  const again = make("button", controls, "Start again");
+  const forward = make("button", controls, _("Next step"));
+  const again = make("button", controls, _("Start again"));
   forward.type = again.type = "button";
   const status = make("p", root);
   status.setAttribute("aria-live", "polite");
   const table = make("table", root);
   const head = make("tr", make("thead", table));
-  for (const name of ["candidate", "probability", "kept"]) make("th", head, name);
+  for (const name of [_("candidate"), _("probability"), _("kept")]) make("th", head, name);
   const body = make("tbody", table);
   let beams, step;
 
@@ -36,7 +37,7 @@
       if (kept) row.className = "kept";
       make("td", row, words.join(" "));
       make("td", row, probability.toFixed(2));
-      make("td", row, kept ? "yes" : "no");
+      make("td", row, kept ? _("yes") : _("no"));
     }
   };
   const restart = () => {
@@ -44,7 +45,7 @@
     step = 0;
     forward.disabled = false;
     show([]);
-    status.textContent = "Nothing is written yet.";
+    status.textContent = _("Nothing is written yet.");
   };
   const advance = () => {
     const candidates = beams.flatMap(({ words, probability }) =>
@@ -59,8 +60,8 @@
     const finished = best.words.at(-1) === "(end)";
     forward.disabled = finished;
     status.textContent = finished
-      ? `Finished: “${best.words.slice(0, -1).join(" ")}” with ${best.probability.toFixed(2)}.`
-      : `Step ${step}: ${candidates.length} candidates, ${beams.length} kept.`;
+      ? _(`Finished: “${best.words.slice(0, -1).join(" ")}” with ${best.probability.toFixed(2)}.`)
+      : _(`Step ${step}: ${candidates.length} candidates, ${beams.length} kept.`);
   };
   forward.addEventListener("click", advance);
   again.addEventListener("click", restart);

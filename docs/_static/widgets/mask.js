@@ -1,5 +1,6 @@
 // A mask painter: the reader masks positions of a table, and is warned of what looks like a mistake.
 (() => {
+  const _ = text => text; // marks what docs/_ext/localisation.py translates
   const words = ["猫", "は", "魚", "を", "食べ", "ます", "。", "<pad>"];
   const size = words.length;
   const isPadding = words.map(word => word === "<pad>");
@@ -20,22 +21,22 @@
       #widget-mask ul { margin: 0.4rem 0 0; padding-left: 1.2rem; }
       #widget-mask p { margin: 0.3rem 0; }
     </style>
-    <div class="choices" role="group" aria-label="masks"></div>
-    <table><caption>rows: queries; columns: keys; x: masked</caption>
+    <div class="choices" role="group" aria-label="${_("masks")}"></div>
+    <table><caption>${_("rows: queries; columns: keys; x: masked")}</caption>
     <thead><tr><td></td></tr></thead><tbody></tbody></table>
     <p class="row" aria-live="polite"></p>
     <ul aria-live="polite"></ul>`;
-  const rows = words.map((_, query) => words.map((_, key) => key > query || isPadding[key]));
+  const rows = words.map((word, query) => words.map((other, key) => key > query || isPadding[key]));
   const cells = [];
   let current = [2, 2]; // the position that the keyboard reaches
 
   const isFuture = (query, key) => key > query;
-  const setAll = rule => rows.forEach((row, query) => row.forEach((_, key) => { row[key] = rule(query, key); }));
+  const setAll = rule => rows.forEach((row, query) => row.forEach((masked, key) => { row[key] = rule(query, key); }));
   const choices = {
-    "causal": () => setAll((query, key) => rows[query][key] || isFuture(query, key)),
-    "padding": () => setAll((query, key) => rows[query][key] || isPadding[key]),
-    "invert": () => setAll((query, key) => !rows[query][key]),
-    "clear": () => setAll(() => false),
+    [_("causal")]: () => setAll((query, key) => rows[query][key] || isFuture(query, key)),
+    [_("padding")]: () => setAll((query, key) => rows[query][key] || isPadding[key]),
+    [_("invert")]: () => setAll((query, key) => !rows[query][key]),
+    [_("clear")]: () => setAll(() => false),
   };
 
   // The warnings of explain_mask, and two about this sentence in a decoder.
@@ -44,22 +45,24 @@
     const all = rows.flatMap((row, query) => row.map((masked, key) => ({ masked, query, key })));
     const same = rule => all.every(each => each.masked !== rule(each.query, each.key));
     const hidden = {
-      "the future": isFuture,
-      "padding": (query, key) => isPadding[key],
-      "the future and padding": (query, key) => isFuture(query, key) || isPadding[key],
+      [_("the future")]: isFuture,
+      [_("padding")]: (query, key) => isPadding[key],
+      [_("the future and padding")]: (query, key) => isFuture(query, key) || isPadding[key],
     };
     for (const [name, rule] of Object.entries(hidden)) {
-      if (same(rule)) found.push(`The mask looks inverted: its inverse would hide ${name}. True hides.`);
+      if (same(rule)) found.push(_(`The mask looks inverted: its inverse would hide ${name}. True hides.`));
     }
     rows.forEach((row, query) => {
-      if (row.every(Boolean)) found.push(`Query ${words[query]} is fully masked: its output is zero.`);
+      if (row.every(Boolean)) found.push(_(`Query ${words[query]} is fully masked: its output is zero.`));
     });
     const leaks = rows.flatMap((row, query) => row.some((masked, key) => !masked && isFuture(query, key)
       && !isPadding[key]) ? [words[query]] : []);
-    if (leaks.length) found.push(`Attends to its future: ${leaks.join(" ")}. Right in an encoder, a leak in a decoder.`);
+    if (leaks.length) {
+      found.push(_(`Attends to its future: ${leaks.join(" ")}. Right in an encoder, a leak in a decoder.`));
+    }
     const readers = rows.flatMap((row, query) => row.some((masked, key) => !masked && isPadding[key])
       ? [words[query]] : []);
-    if (readers.length) found.push(`Padding is not masked for: ${readers.join(" ")}.`);
+    if (readers.length) found.push(_(`Padding is not masked for: ${readers.join(" ")}.`));
     return found;
   };
 
@@ -71,11 +74,10 @@
       button.tabIndex = query === current[0] && key === current[1] ? 0 : -1;
     }));
     const [query] = current;
-    const attended = words.filter((_, key) => !rows[query][key]);
-    root.querySelector(".row").textContent =
-      `Query ${words[query]} attends to: ${attended.join(" ") || "no key"}`;
+    const attended = words.filter((word, key) => !rows[query][key]).join(" ") || _("no key");
+    root.querySelector(".row").textContent = _(`Query ${words[query]} attends to: ${attended}`);
     const found = findMistakes();
-    root.querySelector("ul").replaceChildren(...(found.length ? found : ["No warning."]).map(text => {
+    root.querySelector("ul").replaceChildren(...(found.length ? found : [_("No warning.")]).map(text => {
       const item = document.createElement("li");
       item.textContent = text;
       return item;
@@ -108,7 +110,7 @@
     cells.push(words.map((other, key) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.setAttribute("aria-label", `query ${word}, key ${other}, masked`);
+      button.setAttribute("aria-label", _(`query ${word}, key ${other}, masked`));
       button.addEventListener("focus", () => select(query, key));
       button.addEventListener("click", () => { rows[query][key] = !rows[query][key]; select(query, key); });
       button.addEventListener("keydown", event => {

@@ -1,5 +1,6 @@
 // Temperature, top-k and top-p, on the recorded probabilities of the words that follow "to".
 (() => {
+  const _ = text => text; // marks what docs/_ext/localisation.py translates
   const recorded = {
     the: 0.3589, school: 0.0785, bed: 0.0459, Hanako: 0.0383, Mary: 0.0344, Tokyo: 0.0306,
     Taro: 0.0287, Tom: 0.0278, five: 0.0258, Kyoto: 0.0258, music: 0.0211, four: 0.0201,
@@ -21,12 +22,12 @@
     input.addEventListener("input", draw);
     return { get value() { output.textContent = ` ${input.value}`; return Number(input.value); } };
   };
-  const temperature = slider("temperature", 0.1, 3, 0.1, 1);
+  const temperature = slider(_("temperature"), 0.1, 3, 0.1, 1);
   const k = slider("top-k", 1, 12, 1, 12);
   const p = slider("top-p", 0.05, 1, 0.05, 0.5);
   const table = make("table", root);
   const head = make("tr", make("thead", table));
-  for (const name of ["after “to”", "probability", ""]) make("th", head, name);
+  for (const name of [_("after “to”"), _("probability"), ""]) make("th", head, name);
   const body = make("tbody", table);
   const rows = Object.keys(recorded).map(word => {
     const row = make("tr", body);
@@ -55,7 +56,7 @@
       number.textContent = probability.toFixed(3);
       bar.style.width = `${100 * probability}%`;
     });
-    status.textContent = `The next word is drawn from ${kept} of 12 words.`;
+    status.textContent = _(`The next word is drawn from ${kept} of 12 words.`);
   }
   draw();
 })();

@@ -1,6 +1,7 @@
 // Two positions on the four dials of d_model = 8: the angle between them does not depend on the
 // first position.
 (() => {
+  const _ = text => text; // marks what docs/_ext/localisation.py translates
   const SVG = "http://www.w3.org/2000/svg";
   const COLORS = { first: "#0072b2", second: "#e69f00" };
   const SIZE = 100, RADIUS = 40, ARC = 20;
@@ -23,14 +24,14 @@
     input.addEventListener("input", () => draw());
     return { input, output };
   };
-  const position = slider("position", 100, 3);
-  const offset = slider("offset k", 20, 2);
+  const position = slider(_("position"), 100, 3);
+  const offset = slider(_("offset k"), 20, 2);
   const frame = add(root, "div");
   frame.style.cssText =
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(7.5em,1fr));gap:0.5em;margin-top:1em";
   const dials = speeds.map((speed, index) => {
     const cell = add(frame, "div", { style: "text-align:center" });
-    add(cell, "div", {}, `dial ${index}`);
+    add(cell, "div", {}, _(`dial ${index}`));
     const picture = add(cell, "svg", {
       viewBox: `${-SIZE / 2} ${-SIZE / 2} ${SIZE} ${SIZE}`,
       "aria-hidden": "true",
@@ -56,7 +57,7 @@
     });
     return add(part, "span");
   });
-  const text = "Below each dial: the angle between the hands, and (sine, cosine) of the first.";
+  const text = _("Below each dial: the angle between the hands, and (sine, cosine) of the first.");
   add(legend, "span", { style: "display:inline-block" }, text);
 
   // The hand begins at the top and turns clockwise: x is the sine, y (upwards) is the cosine.
@@ -66,8 +67,8 @@
     const step = Number(offset.input.value);
     position.output.textContent = start;
     offset.output.textContent = step;
-    parts[0].textContent = ` position ${start}`;
-    parts[1].textContent = ` position ${start + step}`;
+    parts[0].textContent = ` ${_("position")} ${start}`;
+    parts[1].textContent = ` ${_("position")} ${start + step}`;
     for (const { speed, arc, hands, angle, features } of dials) {
       [start, start + step].forEach((place, index) => {
         const [x, y] = tipOf(place * speed, RADIUS);

@@ -1,12 +1,13 @@
 // Softmax of three scores at a temperature that the reader chooses.
 (() => {
+  const _ = text => text; // marks what docs/_ext/localisation.py translates
   const words = ["猫", "魚", "食べます"];
   const scores = [2, 1, 0];
   const root = document.getElementById("widget-softmax");
   root.innerHTML = `
-    <label>temperature <input type="range" min="-1" max="1" step="0.02" value="0">
+    <label>${_("temperature")} <input type="range" min="-1" max="1" step="0.02" value="0">
     <output></output></label>
-    <table><thead><tr><th>word</th><th>score</th><th colspan="2">weight</th></tr></thead>
+    <table><thead><tr><th>${_("word")}</th><th>${_("score")}</th><th colspan="2">${_("weight")}</th></tr></thead>
     <tbody></tbody></table>`;
   const slider = root.querySelector("input");
   const body = root.querySelector("tbody");
