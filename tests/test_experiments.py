@@ -21,11 +21,11 @@ sys.path.append(str(Path(__file__).parents[1] / "docs" / "experiments"))
 from translation.corpus import load_corpus
 
 EXPERIMENTS = Path(__file__).parents[1] / "docs" / "experiments"
-depth, experiment, extrapolation, fine_tuning, head_count, overfitting, reverse = map(
+depth, experiment, extrapolation, fine_tuning, head_count, overfitting, reverse, seeds = map(
     importlib.import_module,
     (
         *("depth", "experiment", "extrapolation", "fine_tuning", "head_count", "overfitting"),
-        "reverse",
+        *("reverse", "seeds"),
     ),
 )
 TINY = {
@@ -35,6 +35,7 @@ TINY = {
     "head_count": "--updates 2",
     "extrapolation": "--updates 2 --documents 2 --d-model 8 --layers 1",
     "fine_tuning": "--updates 2 --tuning-updates 2 --d-model 8 --rank 1",
+    "seeds": "--updates 2 --sentences 3",
 }
 FIELDS = {"command", "seeds", "versions", "seconds", "settings", "results"}
 

@@ -146,7 +146,7 @@ def definitions(name: str, *, until: str = "") -> dict[str, Any]:
         until: The last cell to run is the first whose code contains this text; if empty, the cell
             before the first proof.
     """
-    defined: dict[str, Any] = {"print": lambda *_: None}
+    defined: dict[str, Any] = {"print": lambda *_, **__: None}
     with chdir(LEARN):  # as a notebook
         for cell in read_cells(LEARN / f"{name}.py"):
             if cell.role == "proof" and not until:

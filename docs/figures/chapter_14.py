@@ -5,11 +5,12 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells import LEARN, definitions
-from style import BLUE, GREEN, INK, ORANGE, SKY, figure, figure_of, new_figure, weight_table
+from style import BLUE, GREEN, INK, ORANGE, SKY, curves, figure, figure_of, new_figure, weight_table
 from transformer_blocks import record_attention
 
 TRANSLATION = ["the", "cat", "eats", "fish", ".", "<eos>"]
@@ -134,4 +135,64 @@ def ablations() -> Figure:
         axes.set_xlabel("BLEU (line: lowest and highest seed)", size=9)
     panels[0].set_yticks(range(len(NAMES)), NAMES.values(), size=9)
     panels[0].set_ylim(len(NAMES) - 0.4, -0.6)
+    return made
+
+
+PLACES = ((1, 0), (2, 4), (3, 2))  # the query that predicts a word, and the word in the source
+
+
+def alignment_course(seed: int) -> list[tuple[int, float, float]]:
+    """Train the translator; return updates, losses and best weights on aligned words."""
+    chapter = trained()
+    torch.manual_seed(seed)
+    model = chapter["Translator"]()
+    source, target = chapter["to_ids"](chapter["training"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    course = []
+    for update in range(201):
+        with record_attention(model) as recorded:
+            logits = model(source, target[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+        if update % 10 == 0:
+            weights = recorded["blocks.decoder.layers.0.cross_attention"][0].mean(dim=0)
+            best = [weights[:, query, key].max().item() for query, key in PLACES]
+            course.append((update, loss.item(), sum(best) / len(best)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return course
+
+
+def courses() -> dict[str, Any]:
+    """Train both models with three seeds."""
+    train = definitions("14_look_inside", until="def train_repeated")["train_repeated"]
+    return {
+        "alignment": [alignment_course(seed) for seed in range(3)],
+        "induction": [train(seed, every=25)[2] for seed in range(3)],
+    }
+
+
+@figure_of(courses)
+def circuits(alignment: list[list[list[float]]], induction: list[list[list[float]]]) -> Figure:
+    """Draw when heads appear during training, with the loss above them."""
+    made = new_figure(6.8, 4.4)
+    panels = made.subplots(2, 2, sharex="col")
+    groups = (
+        (alignment, "translator of chapter 0", ("alignment",), (BLUE,)),
+        (induction, "repeated blocks", ("previous token", "induction"), (GREEN, ORANGE)),
+    )
+    for column, (runs, title, names, colors) in enumerate(groups):
+        losses: Axes = panels[0, column]
+        weights: Axes = panels[1, column]
+        for number, run in enumerate(runs):
+            updates, loss, *scores = zip(*run, strict=True)
+            losses.plot(updates, loss, color=INK, marker="", lw=1.2)
+            for name, color, score in zip(names, colors, scores, strict=True):
+                label = name if number == 0 else None
+                weights.plot(updates, score, color=color, marker="", lw=1.6, label=label)
+        curves(losses, x="", y="loss", title=title)
+        curves(weights, x="updates", y="weight")
+        losses.set_ylim(0)
+        weights.set_ylim(0, 1)
+        weights.legend()
     return made

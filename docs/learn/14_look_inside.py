@@ -394,6 +394,200 @@ for name in recorded:
 # are equally large. We saw that they are not. It is a summary, not a proof. Write
 # it in exercise 2.
 #
+# ## A circuit that appears: induction
+#
+# So far we have asked what a trained model does. When does it begin to do it? One circuit
+# can be watched as it arises, in half a minute, and it is a famous one. If a text contains
+# *Mrs Dursley* and, some pages later, *Mrs*, a reader expects *Dursley*. A language model
+# can do this with two heads in two layers
+# ([Elhage et al. 2021](https://transformer-circuits.pub/2021/framework/index.html);
+# [Olsson et al. 2022](https://arxiv.org/abs/2209.11895)):
+#
+# - In the first layer, a **previous-token head** attends from each token to the one before it.
+#   Afterwards the position of *Dursley* contains the information *I come after Mrs*.
+# - In the second layer, the query of the new *Mrs* looks for a key that says *I come after Mrs*.
+#   It finds *Dursley*, and copies it. This is the **induction head**.
+#
+# By hand, for a sequence that repeats a block of three symbols:
+#
+# | position | 0 | 1 | 2 | 3 | 4 |
+# | --- | --- | --- | --- | --- | --- |
+# | token | A | B | C | A | B |
+# | after layer 0 it knows | A | B, after A | C, after B | A, after C | B, after A |
+# | the query of layer 1 looks for | after A | after B | after C | after A | after B |
+# | found at | - | - | - | 1 | 2 |
+# | prediction | - | - | - | B | C |
+#
+# Neither head is any use alone. To see them arise, we train a language model of two layers, with two heads each,
+# on sequences that mean nothing: a block of 8 to 16 random symbols, repeated up to a length of 32. In
+# the first block nothing can be predicted. From then on, everything can, but only by what the
+# sequence itself has shown. (The model rotates its queries and keys instead of adding positions; see
+# [chapter 15](15_since_2017.py).) Predict the curve of the loss: will it fall evenly?
+
+# %%
+from transformer_blocks import (
+    LanguageModel,
+    MultiHeadAttention,
+    RotaryPositionalEncoding,
+)
+from transformer_blocks.inspection import head_patterns, logit_lens
+
+LENGTH, SYMBOLS = 32, 32
+
+
+def repeat_blocks(count, shortest=8, longest=16):
+    """Sequences (count, 32) that repeat a random block."""
+    order = torch.rand(count, SYMBOLS).argsort(dim=1)  # shuffled
+    size = torch.randint(shortest, longest + 1, (count, 1))
+    place = torch.arange(LENGTH) % size  # 0 1 2 ... 0 1 2 ...
+    return order.gather(1, place)  # the symbol at each place
+
+
+def new_attention():
+    rotate = RotaryPositionalEncoding(32)
+    return MultiHeadAttention(64, num_heads=2, transforms=[rotate])
+
+
+def new_model():
+    layers = build_encoder(
+        num_layers=2, d_model=64, d_ff=64, attention=new_attention
+    )
+    return LanguageModel(TokenEmbedding(SYMBOLS, 64), layers)
+
+
+@torch.no_grad()
+def repeated_loss(model, tokens):
+    """Mean loss of the second 16 tokens, which repeat the first."""
+    logits = model(tokens)[:, 15:-1].flatten(0, 1)
+    return F.cross_entropy(logits, tokens[:, 16:].flatten()).item()
+
+
+@torch.no_grad()
+def pattern_scores(model, tokens, pattern):
+    """Mean score of each head: (layers, heads)."""
+    future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    with record_attention(model) as recorded:
+        model(tokens)
+    scores = torch.zeros(len(tokens), len(recorded), 2)
+    for layer, (weights,) in enumerate(recorded.values()):
+        for row, sequence in enumerate(tokens.tolist()):
+            names = [str(token) for token in sequence]
+            heads = head_patterns(weights[row], keys=names, mask=future)
+            scores[row, layer] = torch.tensor(
+                [head.scores[pattern] for head in heads]
+            )
+    return scores.mean(dim=0)
+
+
+def train_repeated(seed, updates=500, every=50):
+    """Train; return the model, test sequences and a protocol."""
+    torch.manual_seed(seed)
+    test, small = repeat_blocks(16, shortest=16), new_model()
+    optimizer = torch.optim.Adam(small.parameters(), lr=3e-3)
+    protocol = []
+    for update in range(updates + 1):
+        if update % every == 0:
+            previous = pattern_scores(small, test, "previous token")
+            induction = pattern_scores(small, test, "induction")
+            loss = repeated_loss(small, test)
+            row = loss, previous[0].max(), induction[1].max()
+            protocol.append((update, *map(float, row)))
+        loss = small.loss(repeat_blocks(64))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return small.eval(), test, protocol
+
+
+# %% [markdown]
+# {func}`~transformer_blocks.inspection.head_patterns` measures how well the weights of a head fit simple
+# rules. The score of *previous token* is the mean weight on the token before, that of *induction* the mean
+# weight on the token that followed the same token earlier. The table shows the best head of layer
+# 0 for the first and of layer 1 for the second, and the loss of the repeated tokens alone. A guess
+# among 32 symbols has the loss $\ln 32 = 3.47$.
+
+# %% tags=["recorded"]
+small, test, protocol = train_repeated(0)
+print("update    loss   previous token   induction")
+for update, loss, previous, induction in protocol:
+    print(f"{update:6d}{loss:8.3f}{previous:17.2f}{induction:12.2f}")
+
+# %% [markdown]
+# For 250 updates almost nothing happens: the loss is still that of a guess. Within the next 50, it falls to
+# a third. Both scores rise at the same time, because each head is rewarded
+# only if the other one exists. Is that an accident of this seed? And do the heads of a translator appear in the same way?
+#
+# ![Four diagrams against the number of updates, with three seeds each. Left, the translator of chapter 0: the loss falls from the first update on, and the weight on the aligned source word rises with it, from 0.2 to between 0.65 and 0.84. Right, the repeated blocks: the loss stays level for 250 updates or more, then drops, as both weights rise together.](figures/circuits.svg)
+#
+# The circuit arises in all three trainings, as suddenly, between update 250 and 350. The translator is
+# different. Its cross-attention is useful by itself as soon as it finds the right word, so it grows from the
+# first update, and the loss falls with it. A sudden fall of the loss is the mark of
+# parts that need each other. Olsson et al. saw one in every language model of two or more layers that they trained, at the time when
+# induction heads appeared.
+#
+# Now the two questions of this chapter. Which heads are named by their pattern? And what does
+# the model lose without each?
+
+# %% tags=["recorded"]
+previous = pattern_scores(small, test, "previous token")
+induction = pattern_scores(small, test, "induction")
+print("whole model: loss", f"{repeated_loss(small, test):.3f}")
+print("head         previous  induction loss without")
+for layer in (0, 1):
+    name = f"decoder.layers.{layer}.self_attention"
+    for heads in ([0], [1], [0, 1]):
+        title = " and ".join(map(str, heads))
+        with ablate(small, heads={name: heads}):
+            without = repeated_loss(small, test)
+        scores = [
+            each[layer, heads].max() for each in (previous, induction)
+        ]
+        cells = f"{scores[0]:8.2f} {scores[1]:10.2f} {without:12.3f}"
+        print(f"layer {layer}, {title:7s}{cells}")
+for layer in (0, 1):
+    name = f"decoder.layers.{layer}.feed_forward"
+    with ablate(small, modules=[name]):
+        without = repeated_loss(small, test)
+    print(f"feed-forward {layer}{without:33.3f}")
+
+# %% [markdown]
+# Both heads of layer 1 are induction heads, with scores of 0.86 and 0.97, and both of layer
+# 0 attend to the previous token, the first with half of its weight, the second with 0.40. Without either layer's attention the
+# loss is *above* that of a guess, 3.47: a model that has lost its circuit is certain of wrong answers. Without one head of two, much is lost but not
+# all, since the other head does the same. The feed-forward networks are the control: removing any
+# part does some harm, but theirs is small. The pattern has told us where to look,
+# and the ablation that the model uses what we saw there.
+#
+# ## In which layer is the answer known?
+#
+# The output layer reads the residual stream after the last layer. It can be asked to
+# read it earlier, too: the *logit lens*
+# ([nostalgebraist 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru)).
+# {func}`~transformer_blocks.inspection.logit_lens` records what it would predict after each layer.
+# If the table above is right, layer 0 has only collected who stands where, and the
+# answer cannot be there before layer 1. Predict the probability of the right symbol after
+# layer 0, for the first block and for the second.
+
+# %% tags=["recorded"]
+with (
+    logit_lens(small.decoder.layers, small.output) as lens,
+    torch.no_grad(),
+):
+    small(test)
+print("after     first block   second block")
+for layer, (p,) in enumerate(lens):
+    right = p[:, :-1].gather(2, test[:, 1:, None])[..., 0]
+    first, second = right[:, :15].mean(), right[:, 15:].mean()
+    print(f"layer {layer} {first:13.3f} {second:14.3f}")
+
+# %% [markdown]
+# (`gather` takes from each row of probabilities the one of the symbol that really comes next.)
+#
+# After layer 0 the right symbol has a probability of about 0.02, less than a guess. After layer 1
+# it has 0.93 in the second block, and in the first block it is a guess, as it must be. The answer arises in
+# layer 1, where the induction heads are. In deep language models the lens shows predictions
+# that become better from layer to layer; here there is only one step.
+#
 # ## The explorer
 #
 # An {class}`~transformer_blocks.explorer.Explorer` saves such maps as a single
