@@ -222,6 +222,18 @@ def the_source_has_no_positions() -> Sound:
     return Sound(translator(Model), example, "encoder-decoder", {"padding_id": 0})
 
 
+@broken("order", ORDER.format("tokens").replace("the", "the last", 1))
+def the_positions_of_an_encoder_have_a_largest_number() -> Sound:
+    class Positions(nn.Embedding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            numbers = torch.arange(x.shape[1], device=x.device) + offset
+            return x + super().forward(numbers.clamp(max=2))
+
+    model: Any = OurEncoder()
+    model.positions = Positions(3, D)
+    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
 @pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
 def test_an_order_holds_or_is_not_tried_where_there_can_be_none(kind: str) -> None:
     embedding = nn.Sequential(nn.Embedding(VOCABULARY, D), nn.Tanh())
@@ -422,6 +434,32 @@ def test_the_state_of_a_recurrent_network_is_its_cache(kind: type[nn.RNNBase]) -
         model = Model(D, D, 3, batch_first=True)
         model.forgets = forgets
         report = check_soundness(model, torch.randn(3, 6, D))["cache"]
+        assert not report.not_tried
+        assert bool(report) != forgets, report
+
+
+@pytest.mark.parametrize("layer", [nn.GRUCell, nn.GRU])
+def test_the_state_of_a_module_with_recurrent_layers_is_its_cache(layer: type[nn.Module]) -> None:
+    class Model(nn.Module):
+        forgets = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.layer = nn.Embedding(VOCABULARY, D), layer(D, D)
+
+        def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
+            outputs = []
+            for x in self.embedding(tokens).unbind(1):
+                is_cell = layer is nn.GRUCell
+                state = self.layer(x, state) if is_cell else self.layer(x[None], state)[1]
+                outputs.append(state.view(-1, len(tokens), D)[-1])
+            returned = state * 0.5 if self.forgets else state
+            return torch.stack(outputs, dim=1), returned
+
+    for forgets in (False, True):
+        model = Model()
+        model.forgets = forgets
+        report = check_soundness(model, FULL, causal=True)["cache"]
         assert not report.not_tried
         assert bool(report) != forgets, report
 

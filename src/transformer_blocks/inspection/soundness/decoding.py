@@ -15,15 +15,15 @@ from transformer_blocks.inspection.checks import check_cache
 from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, find_output
 
-# The argument that holds a cache or state, those that ask for it, and its batch dimension: Hugging
-# Face's Transformers, state-space models and RWKV; x-transformers; recurrent networks.
-CACHES: tuple[tuple[str, tuple[str, ...], int], ...] = (
-    ("past_key_values", ("use_cache",), 0),
-    ("cache_params", ("use_cache",), 0),
-    ("state", ("use_cache",), 0),
-    ("cache", ("return_intermediates", "input_not_include_cache"), 0),
-    ("hidden", (), 1),
+# The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
+# state spaces, and recurrence; x-transformers.
+CACHES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("past_key_values", ("use_cache",)),
+    ("cache_params", ("use_cache",)),
+    ("state", ("use_cache",)),
+    ("cache", ("return_intermediates", "input_not_include_cache")),
 )
+STATES = "hx", "hidden", "state", "states"  # arguments of recurrent networks, None by default
 
 
 def check_steps(
@@ -75,11 +75,15 @@ def find_steps(
         return lambda _: new_step_model()
     model = subject.model
     known = inspect.signature(model.forward).parameters if isinstance(model, nn.Module) else {}
-    for name, flags, dimension in CACHES:
+    for name, flags in CACHES:
         if {name, *flags} <= known.keys():
-            return partial(CachedSteps, name=name, flags=flags, dimension=dimension)
-    if isinstance(model, nn.RNNBase):
-        return partial(CachedSteps, name="hx", flags=(), dimension=1)
+            return partial(CachedSteps, name=name, flags=flags)
+    for name in STATES:
+        if name in known and known[name].default is None:
+            # That of torch's layers has the shape (layers, B, H).
+            parts = model.modules() if isinstance(model, nn.Module) else ()
+            has_layers = any(isinstance(part, nn.RNNBase) for part in parts)
+            return partial(CachedSteps, name=name, dimension=int(has_layers))
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
@@ -108,7 +112,9 @@ def select_rows(value: Any, rows: Tensor, dimension: int) -> Any:
 class CachedSteps:
     """Decoding steps of a model that receives its cache or state as an argument, and returns it."""
 
-    def __init__(self, subject: Subject, name: str, flags: Sequence[str], dimension: int) -> None:
+    def __init__(
+        self, subject: Subject, name: str, flags: Sequence[str] = (), dimension: int = 0
+    ) -> None:
         self.subject = subject
         self.name, self.flags, self.dimension = name, dict.fromkeys(flags, True), dimension
         self.group = subject.group or 0

@@ -181,26 +181,26 @@ def check_order(subject: Subject) -> list[str]:
     """Check that outputs depend on the order of the tokens, and not only on which ones there are.
 
     The last token stays where it is. The output there, or all outputs that belong to another
-    sequence, must change if the tokens before it change places.
+    sequence, must change if the tokens before it change places, and if only the two nearest do:
+    these have one position if positions are limited to a maximum.
     """
     if subject.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
     groups, expected = subject.example.groups, subject.outputs(subject.example.given())
-    answers = [_depends_on_order(subject, number, expected) for number in range(len(groups))]
+    answers = [_find_unordered(subject, number, expected) for number in range(len(groups))]
     if all(answer is None for answer in answers):
         raise NotTriedError(
             "no output depends on the ids of other tokens; vectors may have positions already"
         )
     return [
-        f"outputs depend on the tokens of {group.name}, and not on their order: the model may have "
-        "no positions"
+        f"outputs depend on the {answer} of {group.name}, and not on their order"
         for group, answer in zip(groups, answers, strict=True)
-        if answer is False
+        if answer
     ]
 
 
-def _depends_on_order(subject: Subject, number: int, expected: list[Tensor]) -> bool | None:
-    """Return whether outputs depend on the order of the ids of a group; None if on none of them."""
+def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> str | None:
+    """Name the ids of a group whose order has no effect; None if no outputs depend on the ids."""
     example = subject.example
     group, contents = example.groups[number], example.contents(number)
     if any(value.is_floating_point() for value in contents.values()):
@@ -217,14 +217,19 @@ def _depends_on_order(subject: Subject, number: int, expected: list[Tensor]) -> 
         )
 
     given = torch.arange(group.length).repeat(example.batch_size, 1)
-    repeated, reversed_, rolled = (given.clone() for _ in range(3))
+    repeated, reversed_, rolled, swapped, copied = (given.clone() for _ in range(5))
     for row, real in enumerate(group.real):
         before, last = real.nonzero().flatten().tensor_split([-1])
         repeated[row, before] = last
         reversed_[row, before], rolled[row, before] = before.flip(0), before.roll(1)
+        if row == group.longest:
+            nearest = before[-2:]
+            swapped[row, nearest], copied[row, nearest[-1:]] = nearest.flip(0), nearest[:1]
     if not changes_outputs(repeated):
         return None
-    return changes_outputs(reversed_) or changes_outputs(rolled)
+    if not changes_outputs(reversed_) and not changes_outputs(rolled):
+        return "tokens"
+    return "last tokens" if changes_outputs(copied) and not changes_outputs(swapped) else ""
 
 
 def is_causal(subject: Subject, dependence: Dependence) -> bool:
