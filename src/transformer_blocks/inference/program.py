@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim, ExportedProgram, ShapesCollection
 
 from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
@@ -104,12 +104,12 @@ def save_program(
                 "step": SearchStep(prepared, facts["ends"], is_masked=batch > 1),
             }
             for kind, function in functions.items():
-                inputs, shapes = _examples(facts, batch)[kind]
+                inputs, shapes = _examples(facts, batch, kind)
                 try:
                     program = torch.export.export(
                         function,
                         inputs,
-                        dynamic_shapes=shapes,
+                        dynamic_shapes=shapes.dynamic_shapes(function, inputs),
                         prefer_deferred_runtime_asserts_over_guards=True,
                     )
                     positions = min(facts["positions"][kind], _positions(program))
@@ -387,55 +387,53 @@ def _read_hypotheses(search: BeamSearch, state: State, row: int) -> None:
     search.hypotheses = [tokens(search.length, beam) for beam in unfinished]
 
 
-def _examples(facts: dict[str, Any], batch: int) -> dict[str, tuple[Any, Any]]:
-    """Return inputs of both functions, and which of their dimensions are dynamic.
+def _examples(
+    facts: dict[str, Any], batch: int, kind: str
+) -> tuple[tuple[Any, ...], ShapesCollection]:
+    """Return inputs of a function, "prefill" or "step", and which of their dimensions are dynamic.
 
     The example sizes of different dimensions must differ, as equal ones would be taken for one.
     """
     beam_size, heads, depth = facts["beam_size"], facts["heads"], facts["depth"]
-    dtype, any_size = getattr(torch, facts["dtype"]), Dim.DYNAMIC
+    dtype, any_size, shapes = getattr(torch, facts["dtype"]), Dim.DYNAMIC, ShapesCollection()
     sequences: dict[int, Any] = {0: Dim("B")} if batch > 1 else {}
     rows = {0: beam_size * sequences[0]} if sequences and beam_size > 1 else sequences
 
-    def input_of(
+    def example(
         shape: tuple[int, ...], dynamic: dict[int, Any], dtype: torch.dtype = torch.int64
-    ) -> tuple[Tensor, dict[int, Any]]:
-        return torch.zeros(shape, dtype=dtype, device="cpu"), dynamic
+    ) -> Tensor:
+        tensor = torch.zeros(shape, dtype=dtype, device="cpu")
+        shapes[tensor] = dynamic
+        return tensor
 
-    wide, per_beam = torch.promote_types(dtype, torch.float32), (batch, beam_size)
-    mask = input_of((batch,), sequences)
     if len(heads) > depth:
-        mask = input_of((batch, 1, 1, 11), sequences | {3: any_size}, torch.bool)
-    buffers = [
-        input_of((batch * beam_size, 2, each[0], 101 + 2 * i, each[1]), rows | {3: any_size}, dtype)
-        for i, each in enumerate(heads[:depth])
-    ]
-    memory = [
-        input_of((batch, 2, each[0], 11, each[1]), sequences | {3: any_size}, dtype)
-        for each in heads[depth:]
-    ]
-    inputs: list[Any] = [
-        input_of((7,), {0: any_size}, torch.float32),
-        input_of((1,), {}),
-        input_of((37,), {0: any_size}, torch.float64),
-        input_of(per_beam, sequences),
-        input_of(per_beam, sequences, wide),
-        input_of((*per_beam, 2), sequences, torch.float64),
-        input_of((*per_beam, 2), sequences),
-        input_of((batch, 31, beam_size, 2), sequences | {1: any_size}),
-        input_of((*per_beam, 41), sequences | {2: any_size}),
+        mask = example((batch, 1, 1, 11), sequences | {3: any_size}, torch.bool)
+    else:
+        mask = example((batch,), sequences)
+    if kind == "prefill":
+        return (example((batch, 11), sequences | {1: any_size}), mask), shapes
+    wide, per_beam = torch.promote_types(dtype, torch.float32), (batch, beam_size)
+    step = (
+        example((7,), {0: any_size}, torch.float32),
+        example((1,), {}),
+        example((37,), {0: any_size}, torch.float64),
+        example(per_beam, sequences),
+        example(per_beam, sequences, wide),
+        example((*per_beam, 2), sequences, torch.float64),
+        example((*per_beam, 2), sequences),
+        example((batch, 31, beam_size, 2), sequences | {1: any_size}),
+        example((*per_beam, 41), sequences | {2: any_size}),
         mask,
-    ]
-    examples, dynamic = zip(*inputs, strict=True)
-    lists = [
-        [list(part) for part in zip(*each, strict=True)] or [[], []] for each in (buffers, memory)
-    ]
-    shapes = *dynamic[3:], *(each[1] for each in lists)
-    tokens = input_of((batch, 11), sequences | {1: any_size})
-    return {
-        "prefill": ((tokens[0], mask[0]), (tokens[1], mask[1])),
-        "step": ((*examples, *(each[0] for each in lists)), (*dynamic[:3], shapes)),
-    }
+        [
+            example((batch * beam_size, 2, count, 101 + 2 * i, d_k), rows | {3: any_size}, dtype)
+            for i, (count, d_k) in enumerate(heads[:depth])
+        ],
+        [
+            example((batch, 2, count, 11, d_k), sequences | {3: any_size}, dtype)
+            for count, d_k in heads[depth:]
+        ],
+    )
+    return step, shapes
 
 
 def _remove_assertions(program: ExportedProgram) -> None:
@@ -455,14 +453,10 @@ def _remove_assertions(program: ExportedProgram) -> None:
 def _positions(program: ExportedProgram) -> float:
     """Return the largest number of positions of a sequence: where positional encodings end."""
     inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    if "tokens" in inputs:  # of Prefill
-        return _limit(program, inputs["tokens"].meta["val"].shape[1])
-    return _limit(program, inputs["length"].meta["val"].shape[0]) - 1.0
-
-
-def _limit(program: ExportedProgram, size: Any) -> float:
-    """Return the largest value of a symbol."""
-    return float(program.range_constraints[size.node.expr].upper)
+    # Of Prefill, the length of `tokens`; a step can have as many positions as cached ones, and one.
+    name, dimension, more = ("tokens", 1, 0) if "tokens" in inputs else ("length", 0, 1)
+    symbol = inputs[name].meta["val"].shape[dimension].node.expr
+    return float(program.range_constraints[symbol].upper) - more
 
 
 def _hash(model: nn.Module) -> str:
