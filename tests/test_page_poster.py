@@ -92,6 +92,33 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
 
 
 @in_browser
+def test_play_is_saved_as_a_picture_that_moves(shown: Opened) -> None:
+    shown.go("#v=map&a=2")
+    shown.page.click("#save")
+    assert not shown.page.is_visible("#poster-play")
+    shown.page.keyboard.press("Escape")
+    shown.go("#v=story&a=2&l=1")
+    decoding = shown.explorer.decoding
+    assert decoding is not None
+    name, svg = save(shown, "play")
+    assert name.endswith(".svg")
+    steps, text = len(decoding.tokens), svg.decode()
+    frames = [g for g in ElementTree.fromstring(svg).iter(f"{SVG}g") if g.get("class") == "frame"]
+    assert len(frames) == steps + 1
+    words = ["the", "cat", "sleeps"]  # the end token is one of the source too
+    written = [
+        [word for word in words if word in {each.text for each in frame.iter(f"{SVG}text")}]
+        for frame in frames
+    ]
+    assert written == [words[:1], words[:2], words, words, words]
+    delays = [float((frame.get("style") or "").split(":")[1].rstrip("s")) for frame in frames]
+    np.testing.assert_allclose(np.diff(delays), 1.2)
+    np.testing.assert_allclose(delays[0], -1.2 * (steps + 3))
+    assert "prefers-reduced-motion" in text
+    assert "<script" not in text
+
+
+@in_browser
 def test_a_picture_looks_alike_as_png_and_as_svg(browser: Any, tmp_path: Path) -> None:
     mask = causal_mask(5)  # hatched cells, and vertical labels
     maps = AttentionMaps("Self-attention", weights(1, 1, 5, 5, mask=mask), SOURCE, mask=mask)

@@ -3,7 +3,8 @@
     make demo
     python docs/figures/pictures.py explorer
 
-opens the page that ``examples/translate.py explore`` writes in Chromium and takes a picture of it.
+opens the page that ``examples/translate.py explore`` writes in Chromium, and saves its Play as a
+picture that moves.
 Beside the picture lies a record of the files that determine what the page looks like, so that a
 test can report a picture that is out of date.
 """
@@ -16,11 +17,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PICTURE = ROOT / "docs" / "images" / "explorer.png"
+PICTURE = ROOT / "docs" / "images" / "explorer.svg"
 RECORD = PICTURE.with_suffix(".json")
 RUN = ROOT / "runs" / "demo"
 SENTENCE = "毎晩、この犬は公園で走りますか。"
-WIDTH, HEIGHT = 1180, 1010  # down to the buttons of the decoding steps
 
 
 def sources() -> dict[str, str]:
@@ -64,12 +64,13 @@ def main() -> None:
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        window = browser.new_page(
-            viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1.5
-        )
+        window = browser.new_page()
         window.goto(page.as_uri())
         window.wait_for_selector("html[data-ready]")
-        window.screenshot(path=str(PICTURE))
+        window.click("#save")
+        with window.expect_download() as download:
+            window.click("#poster-play")
+        PICTURE.write_bytes(Path(download.value.path()).read_bytes())
         browser.close()
     write_record()
 

@@ -82,8 +82,8 @@ function subjectsOf() {
 const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
 
 // The shown view as a scene with all that a reader needs who does not have the page.
-function posterOf(name) {
-  const colours = data.style.palettes[name], view = views[state.view], body = view.scene(colours);
+function posterOf(name, makeBody = views[state.view].scene) {
+  const colours = data.style.palettes[name], view = views[state.view], body = makeBody(colours);
   const scale = Math.max(1, Math.min(1.5, 420 / body.width)), room = Math.max(460, Math.ceil(body.width * scale));
   const unit = Math.max(1, Math.min(2, room / 700)), margin = Math.round(28 * unit);
   const scene = new Scene(room + 2 * margin, 0);
@@ -160,6 +160,7 @@ function showPoster() {
   canvas.setAttribute("aria-label", `preview of the picture: ${document.title}, ${subjectOf()}`);
   $("poster-size").textContent = `${Math.round(poster.width * pixels)} × ${Math.round(poster.height * pixels)} pixels as PNG; any size as SVG.`;
   $("poster-message").textContent = "";
+  $("poster-play").hidden = state.view !== "story" || !hasSteps();
 }
 
 function say(text) { $("poster-message").textContent = text; }
@@ -172,8 +173,8 @@ function savePng() {
     say("This browser cannot make a picture of that size. Save it as SVG instead.");
   }
 }
-function saveSvg() {
-  download(fileName("svg"), new Blob([fileOf(poster)], {type: "image/svg+xml"}));
+function saveSvg(scene = poster) {
+  download(fileName("svg"), new Blob([fileOf(scene)], {type: "image/svg+xml"}));
   say(`Saved ${fileName("svg")}.`);
 }
 async function copyPng() {
@@ -196,7 +197,8 @@ $("poster").addEventListener("keydown", event => event.stopPropagation());  // n
 $("poster").addEventListener("click", event => { if (event.target === $("poster")) $("poster").close(); });
 $("poster-close").addEventListener("click", () => $("poster").close());
 $("poster-png").addEventListener("click", savePng);
-$("poster-svg").addEventListener("click", saveSvg);
+$("poster-svg").addEventListener("click", () => saveSvg());
+$("poster-play").addEventListener("click", () => saveSvg(posterOf(document.querySelector("[name=poster-theme]:checked").value, playScene)));
 $("poster-copy").addEventListener("click", copyPng);
 $("poster-csv").addEventListener("click", saveWeights);
 

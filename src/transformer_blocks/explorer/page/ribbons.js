@@ -184,21 +184,23 @@ function drawPercentages(scene, layout, token, colours) {
 
 // --- The picture for posters --------------------------------------------------------------------------
 
-// A picture has the whole output, whichever step is shown.
-function withWholeOutput(make) {
-  const {step} = story;
-  story.step = null;
-  try { return make(); } finally { story.step = step; }
+// A picture has the whole output, whichever step is shown, or that of another step.
+function withOutput(step, make) {
+  const shown = story.step;
+  story.step = step;
+  try { return make(); } finally { story.step = shown; }
 }
+const withWholeOutput = make => withOutput(null, make);
 
-const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width));
-function makeStoryScene(colours, width) {
-  const layout = layOutStory(width), token = state.isLocked ? shownToken() : null;
+const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width, state.isLocked ? shownToken() : null));
+function makeStoryScene(colours, width, token) {
+  const layout = layOutStory(width);
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
   drawQueryBars(scene, layout, Infinity, token);
   scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, size: 15, room: width});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
+    if (side === "queries" && story.step !== null && item.index > story.step) continue;
     const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
     if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
@@ -217,6 +219,16 @@ function makeStoryScene(colours, width) {
   scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, size: 15, room: width - scale - 140});
   scene.text(width - scale - 10, layout.height, "attention weight", {fill: colours.muted, size: 12, anchor: "end"});
   drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
+  return scene;
+}
+
+// Play as a picture that moves: each decoding step with the lines of its token, then the whole output.
+function playScene(colours, {width = 1000} = {}) {
+  const frames = Array.from({length: data.decoding.tokens.length}, (_, step) =>
+    withOutput(step, () => makeStoryScene(colours, width, {side: "queries", index: step})));
+  frames.push(withWholeOutput(() => makeStoryScene(colours, width, null)));
+  const scene = new Scene(width, frames[0].height);
+  scene.frames(frames, 1.2);
   return scene;
 }
 

@@ -66,6 +66,10 @@ class Scene {
   hatch(x, y, cellWidth, cellHeight, rows, columns, flags, {stroke, line = 1, opacity = .45} = {}) {
     this.shapes.push({kind: "hatch", x, y, cellWidth, cellHeight, rows, columns, flags, stroke, line, opacity});
   }
+  // Scenes that follow each other, `seconds` each, and the last one three times as long; on a canvas, the last one.
+  frames(scenes, seconds) {
+    this.shapes.push({kind: "frames", scenes, seconds});
+  }
   // All shapes of another scene, with its corner at (x, y) and `scale` times as large.
   add(scene, x, y, scale = 1) {
     this.shapes.push({kind: "scene", x, y, scale, shapes: scene.shapes});
@@ -108,7 +112,8 @@ function fontsFor(text) {
     .filter(rule => rule instanceof CSSFontFaceRule && has(rule.style.getPropertyValue("unicode-range")))
     .map(rule => rule.cssText).join("\n");
 }
-const textsOf = scene => scene.shapes.map(shape => shape.kind === "scene" ? textsOf(shape) : shape.text ?? "").join("\n");
+const textsOf = scene => scene.shapes.map(shape =>
+  shape.kind === "scene" ? textsOf(shape) : shape.kind === "frames" ? shape.scenes.map(textsOf).join("") : shape.text ?? "").join("\n");
 
 // --- XML -----------------------------------------------------------------------------------------
 
@@ -257,6 +262,15 @@ const SHAPES = {
       const {area, lines} = hatchOf(shape), id = `hatch-${++ids.count}`;
       return element("clipPath", {id}, element("path", {d: roundPath(area)})) +
         element("path", {d: roundPath(lines), "clip-path": `url(#${id})`, ...inkOf(shape)});
+    },
+  },
+  frames: {
+    paint(context, {scenes}) { paint(scenes.at(-1), context); },
+    write({scenes, seconds}, ids) {  // without animation, and for readers who want no motion, the last one
+      const parts = scenes.length + 2, shown = count => `{0%,${roundNumber(100 * count / parts)}%{opacity:1}${roundNumber(100 * count / parts + .01)}%,to{opacity:0}}`;
+      const style = `.frame{opacity:0;animation:frame ${seconds * parts}s step-end infinite}.frame:last-child{opacity:1;animation-name:last}` +
+        `@keyframes frame${shown(1)}@keyframes last${shown(3)}@media(prefers-reduced-motion:reduce){.frame{animation:none}}`;
+      return element("style", {}, style) + scenes.map((scene, i) => element("g", {class: "frame", style: `animation-delay:${roundNumber((i - parts) * seconds)}s`}, write(scene, ids))).join("");
     },
   },
   scene: {
