@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
@@ -171,9 +170,8 @@ def compare_command(options: argparse.Namespace) -> None:
         batch_tokens=options.batch_tokens,
     )
     is_again = figures.exists()
-    rows = [asdict(result) for result in results]
-    write_json(figures, {"groups": groups, "results": rows})
-    save(comparison_figure(groups, rows), picture)
+    write_json(figures, {"groups": groups, "results": results})
+    save(comparison_figure(groups, results), picture)
     written = [figures, picture]
     pair = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     if records := attention_along(compared, pair):

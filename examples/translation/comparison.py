@@ -40,42 +40,22 @@ class ComparedRun:
         return f"{self.trained.config.corpus} {self.trained.config.languages}"
 
 
-@dataclass(frozen=True)
-class Result:
-    """The results of a run; a row of the table.
-
-    Attributes:
-        name: Name of the run.
-        model: Kind of the model.
-        parameters: Number of parameters.
-        minutes: Length of the training, in minutes.
-        epochs: Number of epochs, the last one possibly incomplete.
-        training_speed: Target tokens per second, the median over the epochs.
-        validation_loss: Lowest label-smoothed loss, in nats per token; comparable between runs
-            with the same target tokenizer.
-        bleu: BLEU of the test sentences.
-        p_value: The p-value of its difference from the first run; None for the first run.
-        chrf: chrF of the test sentences.
-        bleu_by_length: BLEU of each group of test sentences; see :func:`length_groups`.
-        decoding_speed: Test sentences per second, the median over the rounds.
-        decoding_speeds: Test sentences per second of each round.
-        metrics: The metrics of each epoch.
-    """
-
-    name: str
-    model: str
-    parameters: int
-    minutes: float
-    epochs: int
-    training_speed: float
-    validation_loss: float
-    bleu: float
-    p_value: float | None
-    chrf: float
-    bleu_by_length: list[float]
-    decoding_speed: float
-    decoding_speeds: list[float]
-    metrics: list[dict[str, Any]]
+Result = dict[str, Any]
+"""The results of a run by name, as :func:`compare` returns them and ``compare.json`` holds them."""
+COLUMNS = {
+    "run": "{name}",
+    "model": "{model}",
+    "parameters": "{parameters:,}",
+    "minutes": "{minutes:.1f}",
+    "epochs": "{epochs}",
+    "tokens/s": "{training_speed:,.0f}",
+    "validation loss": "{validation_loss:.3f}",
+    "BLEU": "{bleu:.1f}",
+    "p": "{p}",
+    "chrF": "{chrf:.1f}",
+    "sentences/s": "{decoding_speed:.0f}",
+}
+"""The columns of the table, and how each shows the results of a run."""
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -151,7 +131,15 @@ def compare(
         batch_tokens: Maximum number of source tokens of a batch.
 
     Returns:
-        The titles of the length groups, and the result of each run.
+        The titles of the length groups, and the results of each run: its "name", the kind of its
+        "model", the number of its "parameters", the length of the training in "minutes" and
+        "epochs", the last one possibly incomplete; "training_speed", target tokens per second, the
+        median over the epochs; the lowest "validation_loss", label-smoothed, in nats per token,
+        comparable between runs with the same target tokenizer; "bleu" and "chrf" of the test
+        sentences; "p_value", that of the difference in BLEU from the first run, None for the first
+        run; "bleu_by_length", of each group of test sentences (:func:`length_groups`);
+        "decoding_speeds", test sentences per second in each round, and "decoding_speed", their
+        median; and the "metrics" of each epoch.
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
@@ -188,22 +176,22 @@ def compare(
         ]
         metrics = compared.metrics
         results.append(
-            Result(
-                name=compared.name,
-                model=compared.trained.config.model,
-                parameters=sum(weight.numel() for weight in compared.trained.model.parameters()),
-                minutes=metrics[-1]["minutes"],
-                epochs=metrics[-1]["epoch"],
-                training_speed=statistics.median(row["tokens_per_second"] for row in metrics),
-                validation_loss=min(row["validation_loss"] for row in metrics),
-                bleu=scores[0].bleu,
-                p_value=p_value,
-                chrf=scores[0].chrf,
-                bleu_by_length=[each.bleu for each in scores[1:]],
-                decoding_speed=min(TIMED, len(pairs)) / statistics.median(times),
-                decoding_speeds=[min(TIMED, len(pairs)) / each for each in times],
-                metrics=metrics,
-            )
+            {
+                "name": compared.name,
+                "model": compared.trained.config.model,
+                "parameters": sum(weight.numel() for weight in compared.trained.model.parameters()),
+                "minutes": metrics[-1]["minutes"],
+                "epochs": metrics[-1]["epoch"],
+                "training_speed": statistics.median(row["tokens_per_second"] for row in metrics),
+                "validation_loss": min(row["validation_loss"] for row in metrics),
+                "bleu": scores[0].bleu,
+                "p_value": p_value,
+                "chrf": scores[0].chrf,
+                "bleu_by_length": [each.bleu for each in scores[1:]],
+                "decoding_speed": min(TIMED, len(pairs)) / statistics.median(times),
+                "decoding_speeds": [min(TIMED, len(pairs)) / each for each in times],
+                "metrics": metrics,
+            }
         )
     return [f"{title} ({len(indices)})" for title, indices in groups], results
 
@@ -232,29 +220,20 @@ def format_results(
 ) -> str:
     """Format the results as tables, no wider than ``width`` if it is given."""
     table = partial(format_table, words=2, width=width)
-    names = [(each.name, each.model) for each in results]
-    header = (
-        *("run", "model", "parameters", "minutes", "epochs", "tokens/s", "validation loss"),
-        *("BLEU", "p", "chrF", "sentences/s"),
-    )
-    rows = [
-        (
-            *(*name, f"{each.parameters:,}", f"{each.minutes:.1f}", f"{each.epochs}"),
-            *(f"{each.training_speed:,.0f}", f"{each.validation_loss:.3f}", f"{each.bleu:.1f}"),
-            "-" if each.p_value is None else f"{each.p_value:.3f}",
-            *(f"{each.chrf:.1f}", f"{each.decoding_speed:.0f}"),
-        )
-        for name, each in zip(names, results, strict=True)
+    shown = [
+        each | {"p": "-" if each["p_value"] is None else f"{each['p_value']:.3f}"}
+        for each in results
     ]
+    cells = [[column.format(**each) for column in COLUMNS.values()] for each in shown]
     by_length = [
-        (*name, *(f"{bleu:.1f}" for bleu in each.bleu_by_length))
-        for name, each in zip(names, results, strict=True)
+        [each["name"], each["model"], *(f"{bleu:.1f}" for bleu in each["bleu_by_length"])]
+        for each in results
     ]
-    second = table(("run", "model", *groups), by_length)
     return "\n".join(
         [
-            table(header, rows),
-            f"p: of the difference in BLEU from {results[0].name}, by paired bootstrap",
-            f"\nBLEU by characters of the source (number of sentences):\n{second}",
+            table([*COLUMNS], cells),
+            f"p: of the difference in BLEU from {results[0]['name']}, by paired bootstrap",
+            "\nBLEU by characters of the source (number of sentences):",
+            table(("run", "model", *groups), by_length),
         ]
     )

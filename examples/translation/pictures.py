@@ -92,7 +92,7 @@ def comparison_figure(groups: Sequence[str], results: Sequence[Mapping[str, Any]
 
     Args:
         groups: The titles of the length groups.
-        results: The fields of the :class:`~translation.comparison.Result` of each run.
+        results: The results of each run (:func:`~translation.comparison.compare`).
     """
     names = [result["name"] for result in results]
     font = font_for("".join(names))

@@ -60,7 +60,7 @@ def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(
     losses, row = (3.0, 1.5, 2.0), compared[0].metrics[0]
     contestant = replace(compared[0], metrics=[row | {"validation_loss": each} for each in losses])
     _, (result,) = compare([contestant], make_corpus(), search=Greedy(), batch_tokens=64)
-    assert result.validation_loss == 1.5
+    assert result["validation_loss"] == 1.5
 
 
 def test_each_run_is_tested_against_the_first(
@@ -78,12 +78,12 @@ def test_each_run_is_tested_against_the_first(
     }
     for order in (compared, [*compared[::-1], compared[-1]]):
         _, results = compare(order, corpus, search=Greedy(), batch_tokens=64)
-        assert results[0].p_value is None
+        assert results[0]["p_value"] is None
         references = [pair.reference for pair in corpus.test]
         outputs = [lines[each.name] for each in order]
         expected = bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)
-        assert [each.p_value for each in results[1:]] == expected
-    assert results[-1].p_value == 1.0  # the first one again
+        assert [each["p_value"] for each in results[1:]] == expected
+    assert results[-1]["p_value"] == 1.0  # the first one again
 
 
 def test_the_bootstrap_tells_a_difference_from_chance() -> None:
