@@ -17,22 +17,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.options import Number, Parser
+from common.options import Number, Parser, add
 from common.program import run_program
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = Parser(description=__doc__)
-    parser.add_argument(
-        "runs", nargs="+", type=Path, help="folders of Transformers of several seeds"
-    )
-    parser.add_argument(
-        "--sentences",
-        type=Number(int, "above 0"),
-        default=200,
-        help="number of validation sentences (default: 200)",
-    )
+    add(parser, Path, {"runs": "folders of Transformers of several seeds"}, nargs="+")
+    text = "number of validation sentences (default: 200)"
+    add(parser, Number(int, "above 0"), {"--sentences": text}, default=200)
     return parser.parse_args(arguments)
 
 

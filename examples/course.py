@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.options import Number, Parser
+from common.options import Number, Parser, add
 from common.program import run_program
 
 
@@ -29,29 +29,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; the command is named by ``command``."""
     parser = Parser(description=__doc__)
-    commands = parser.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
-    )
+    commands = parser.add_commands()
     new = commands.add_parser("new", help="write the empty package")
-    new.add_argument("package", type=Path, help="folder of the package, for example my_transformer")
+    add(new, Path, {"package": "folder of the package, for example my_transformer"})
     check = commands.add_parser("check", help="check a unit of the package")
-    check.add_argument("unit", metavar="UNIT", help="name or number of the unit, or all")
-    check.add_argument("--junit", type=Path, help="file for the result of each law, as JUnit XML")
+    add(check, str, {"unit": "name or number of the unit, or all"}, metavar="UNIT")
+    add(check, Path, {"--junit": "file for the result of each law, as JUnit XML"})
     listing = commands.add_parser("status", help="list the units, and which of them pass")
     training = commands.add_parser("train", help="train a translator of your modules (3 minutes)")
-    training.add_argument(
-        "--updates", type=Number(int, "above 0"), default=1500, help="updates (default: 1500)"
-    )
-    training.add_argument(
-        "--page", type=Path, default=Path("my_attention.html"), help="page with its attention"
-    )
+    add(training, Number(int, "above 0"), {"--updates": "updates (default: 1500)"}, default=1500)
+    page = Path("my_attention.html")
+    add(training, Path, {"--page": "page with its attention"}, default=page)
+    package = Path("my_transformer")
     for command in (check, listing, training):
-        command.add_argument(
-            "--package",
-            type=Path,
-            default=Path("my_transformer"),
-            help="folder of the package (default: my_transformer)",
-        )
+        text = f"folder of the package (default: {package})"
+        add(command, Path, {"--package": text}, default=package)
     return parser.parse_args(arguments)
 
 

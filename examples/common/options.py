@@ -1,7 +1,7 @@
 """Options: argparse helpers, options that several programs share, and the ranges of numbers."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -47,21 +47,41 @@ class Help(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with the nearest option where one is misspelt.
 
-    Its options cannot be abbreviated. Pass it as ``parser_class`` of subcommands, so that they
-    behave alike.
+    Its options cannot be abbreviated. The subcommands that :meth:`add_commands` adds behave alike,
+    and an error names the subcommands that have an option.
     """
+
+    commands: Mapping[str, "Parser"] = {}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": Help, **options})
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the command line; unlike argparse's, also refuse what is not known."""
-        options, unknown = super().parse_known_args(args, namespace)
+    def add_commands(self) -> "argparse._SubParsersAction[Parser]":
+        """Prepare to add subcommands; the one that is chosen is named by ``command``."""
+        added = self.add_subparsers(
+            title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+        )
+        self.commands = added.choices
+        return added
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the command line, and refuse what is not known."""
+        options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
             what = "unknown option" if name.startswith("-") else "unexpected argument"
-            self.error(f"{what} {shown(name)}{nearest(name, self._option_string_actions)}")
-        return options, unknown
+            self.error(f"{what} {shown(name)}{self._hint(name, getattr(options, 'command', ''))}")
+        return options
+
+    def _hint(self, name: str, command: str) -> str:
+        """Name the nearest option, and the subcommands that have it if this one has not."""
+        owners: dict[str, list[str]] = {}
+        for each, parser in self.commands.items():
+            for option in parser._option_string_actions:
+                owners.setdefault(option, []).append(each)
+        own = self.commands.get(command, self)._option_string_actions
+        where = {option: f" of {', '.join(names)}" for option, names in owners.items()}
+        return nearest(name, {**where, **dict.fromkeys(own, "")})
 
     def error(self, message: str) -> NoReturn:
         """Raise the error as one that the program prints in one line."""
@@ -77,12 +97,17 @@ def shown(value: object) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the hint that names the known name that is most similar, or "" if none is similar.
 
+    Args:
+        name: A name that is not known.
+        known: The known names; a mapping holds what is said after each.
+
     Example:
         >>> nearest("--bean", ["--beam", "--sample"])
         ' (did you mean --beam?)'
     """
     found = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {found[0]}?)" if found else ""
+    after = known if isinstance(known, Mapping) else {}
+    return f" (did you mean {found[0]}{after.get(found[0], '')}?)" if found else ""
 
 
 @dataclass(frozen=True)
@@ -123,27 +148,37 @@ def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) 
     }
 
 
+def add(
+    parser: argparse._ActionsContainer, kind: Any, texts: Mapping[str, str], **how: Any
+) -> None:
+    """Add options or arguments of one kind.
+
+    Args:
+        parser: The parser, or a group of one.
+        kind: A type, such as ``Path``; a tuple of choices; or ``bool`` for flags, without a value.
+        texts: The names, each with the text of its help.
+        how: Other arguments of ``add_argument``.
+    """
+    if kind is bool:
+        how.setdefault("action", "store_true")
+    else:
+        how["choices" if isinstance(kind, tuple) else "type"] = kind
+    for name, text in texts.items():
+        parser.add_argument(name, help=text, **how)
+
+
 def add_sampling_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of sampling: temperature, top-k, top-p and the seed."""
-    parser.add_argument(
-        "--temperature", type=Number(float, "above 0"), help="sampling temperature (default: 1)"
+    add(parser, Number(float, "above 0"), {"--temperature": "sampling temperature (default: 1)"})
+    text = "sample from the N most probable tokens only (default: from all)"
+    add(parser, Number(int, "above 0"), {"--top-k": text})
+    text = (
+        "sample from the fewest tokens whose probabilities sum to X (nucleus sampling); with "
+        "--top-k, among those (default: 1, from all)"
     )
-    parser.add_argument(
-        "--top-k",
-        type=Number(int, "above 0"),
-        help="sample from the N most probable tokens only (default: from all)",
-    )
-    parser.add_argument(
-        "--top-p",
-        type=Number(float, "in (0, 1]"),
-        help="sample from the fewest tokens whose probabilities sum to X (nucleus sampling); with "
-        "--top-k, among those (default: 1, from all)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=Number(int, "at least 0"),
-        help="seed of sampling (default: a different one each time)",
-    )
+    add(parser, Number(float, "in (0, 1]"), {"--top-p": text})
+    text = "seed of sampling (default: a different one each time)"
+    add(parser, Number(int, "at least 0"), {"--seed": text})
 
 
 PROGRAM_HELP = (
@@ -170,24 +205,21 @@ def run_options(default: str = "the latest trained run in runs/") -> Parser:
         default: What the help names as the default folder of the run.
     """
     parser = Parser(add_help=False)
-    parser.add_argument("--run", type=Path, help=f"folder of the run (default: {default})")
+    add(parser, Path, {"--run": f"folder of the run (default: {default})"})
     add_device_option(parser)
     return parser
 
 
 def add_device_option(parser: argparse._ActionsContainer) -> None:
     """Add the option of the device to compute on."""
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda", "mps"),
-        default="auto",
-        help="device to compute on; mps is a GPU of Apple (default: auto, a GPU if there is one)",
-    )
+    devices = "auto", "cpu", "cuda", "mps"
+    text = "device to compute on; mps is a GPU of Apple (default: auto, a GPU if there is one)"
+    add(parser, devices, {"--device": text}, default="auto")
 
 
 def add_training_options(
     train: argparse.ArgumentParser,
-    sizes: Iterable[tuple[str, str]],
+    sizes: Mapping[str, str],
     *,
     dropout: str,
     peak_rate: float | str,
@@ -200,24 +232,11 @@ def add_training_options(
         dropout: What the help names as the default dropout probability.
         peak_rate: The default of the highest learning rate.
     """
-    size = Number(int, "from 1 to 1000000")
-    for name, description in sizes:
-        train.add_argument(f"--{name}", type=size, help=description)
-    train.add_argument(
-        "--dropout",
-        type=Number(float, "in [0, 1)"),
-        help=f"dropout probability (default: {dropout})",
-    )
-    train.add_argument(
-        "--peak-rate",
-        type=Number(float, "above 0"),
-        help=f"highest learning rate (default: {peak_rate})",
-    )
-    train.add_argument(
-        "--seed",
-        type=Number(int, "at least 0"),
-        help="seed of initial weights, dropout and data order (default: 0)",
-    )
-    train.add_argument(
-        "--resume", action="store_true", help="resume the run from its last checkpoint, or begin it"
-    )
+    add(train, Number(int, "from 1 to 1000000"), sizes)
+    text = f"dropout probability (default: {dropout})"
+    add(train, Number(float, "in [0, 1)"), {"--dropout": text})
+    text = f"highest learning rate (default: {peak_rate})"
+    add(train, Number(float, "above 0"), {"--peak-rate": text})
+    text = "seed of initial weights, dropout and data order (default: 0)"
+    add(train, Number(int, "at least 0"), {"--seed": text})
+    add(train, bool, {"--resume": "resume the run from its last checkpoint, or begin it"})

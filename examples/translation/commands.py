@@ -21,7 +21,7 @@ from common.searches import Beam, Sample, Search
 from common.terminal import colour, counted, fit, limit
 from common.text_files import decode_line
 from transformer_blocks.inference import prepare
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, TRAIN
+from translation.arguments import BEAM_SIZE, DEFAULTS, LENGTH_PENALTY, TRAIN
 from translation.comparison import (
     ComparedRun,
     attention_along,
@@ -51,8 +51,8 @@ def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, S
     """
     run = choose_run(options.run, Config, train=TRAIN)
     device = choose_device(options.device)
-    for name, default in (("int8", False), ("program", None), ("engine", "torch")):
-        if getattr(options, name) != default and device.type != "cpu":
+    for name in ("int8", "program", "engine"):
+        if getattr(options, name) != DEFAULTS[name] and device.type != "cpu":
             raise UserError(f"--{name} requires --device cpu, got {device}")
     trained = load_translator(run, device, last=options.average_last)
     return run, trained, make_search(options, trained.target.vocab_size)

@@ -422,7 +422,7 @@ def test_what_the_engine_cannot_do_is_refused(
         return " ".join(capsys.readouterr().err.split())
 
     for options in (["--sample"], ["--n-best", "2"], ["--program", "p.pt2"]):
-        assert "--engine ctranslate2 cannot be combined with --s" in error(own_run, *options)
+        assert f"{options[0]} cannot be combined with --engine" in error(own_run, *options)
     assert "only a Transformer can be exported" in error(small_run("rnn-fixed"))
     monkeypatch.setattr(packages, "find_spec", lambda name: None if "2" in name else name)
     assert "--engine ctranslate2 needs ctranslate2" in error(own_run)

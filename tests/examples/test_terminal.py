@@ -319,6 +319,12 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
     [
         ("translate translate --bean 3 x", "unknown option --bean (did you mean --beam?)"),
         ("translate translate --bean=3 x", "unknown option --bean (did you mean --beam?)"),
+        (
+            "translate train --bean 4",
+            "--bean (did you mean --beam of translate, evaluate, compare, explore, compile?)",
+        ),
+        ("translate explore --sample", "(did you mean --sample of translate, evaluate?)"),
+        ("classify classify --stes 4 x", "unknown option --stes (did you mean --steps of train?)"),
         ("translate trian", "invalid choice: 'trian' (choose from "),
         ("translate train --preset smal", "--preset: invalid choice: 'smal' (choose from "),
         ("translate train toy", "unexpected argument toy"),

@@ -122,7 +122,7 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [result["model"] for result in content["results"]] == models
     assert translate.main(["compare", *folders, "--sample"]) == 2
-    assert "--sample is an option of translate and evaluate" in one_error_line(capsys)
+    assert "(did you mean --sample of translate, evaluate?)" in one_error_line(capsys)
     assert translate.main(["compare", folders[2], "--output", str(out)]) == 0
     assert not (out / "attention.png").exists()  # that of other runs would be wrong here
     (tmp_path / "file").touch()
