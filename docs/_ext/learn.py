@@ -41,9 +41,15 @@ WORDS = {
         "solution": "Solution",
         "notebook": "This chapter as a notebook",
         "recorded": "recorded",
+        "hint": "Hint",
     },
-    "ja": {"solution": "解答", "notebook": "この章のノートブック", "recorded": "記録"},
-    "ko": {"solution": "풀이", "notebook": "이 장의 노트북", "recorded": "기록"},
+    "ja": {
+        "solution": "解答",
+        "notebook": "この章のノートブック",
+        "recorded": "記録",
+        "hint": "ヒント",
+    },
+    "ko": {"solution": "풀이", "notebook": "이 장의 노트북", "recorded": "기록", "hint": "힌트"},
 }
 
 
@@ -65,7 +71,9 @@ def as_markdown(path: Path, language: str = "en") -> str:
     lookup = lookup_in(read_catalog(catalog_of(path, language))) if language != "en" else None
     for number, (cell, output) in enumerate(zip(cells, outputs_of(path), strict=True)):
         if cell.kind == "markdown" and lookup:
-            cell = Cell("markdown", translate(cell.source, lookup).rstrip(), cell.role)
+            text = translate(cell.source, lookup).rstrip()
+            text = text.replace("<summary>Hint<", f"<summary>{WORDS[language]['hint']}<")
+            cell = Cell("markdown", text, cell.role)
         shown = show(cell, output, path, WORDS[language])
         if cell.role == "formula":  # beside the implementation, which is the next cell
             parts.append(f"::::{{container}} beside\n:::{{container}} formula\n{shown}\n:::")

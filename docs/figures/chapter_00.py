@@ -112,3 +112,31 @@ def first_attention(**table: Any) -> Figure:
     axes.set_xlabel("source")
     axes.set_ylabel("next target token")
     return made
+
+
+@figure
+def prologue() -> Figure:
+    """Draw a translation in three steps: vectors, attention, the next word."""
+    tokens = ["猫", "は", "魚", "を", "食べ", "ます", "。"]
+    made, axes = canvas(10, 8.4)
+    centres = [2.6 + 1.05 * place for place in range(len(tokens))]
+    for top, name in ((0.3, "1  words become numbers"), (3.0, "2  words read each other")):
+        note(axes, 0.2, top, name, color=INK, size=11, ha="left")
+    for place, (x, token) in enumerate(zip(centres, tokens, strict=True)):
+        note(axes, x, 0.85, token, color=INK, size=12)
+        for row in range(4):
+            alpha = 0.15 + 0.85 * ((5 * place + 3 * row + place * row) % 7) / 6
+            box(axes, x - 0.3, 1.15 + 0.36 * row, 0.6, 0.3, color=BLUE, alpha=alpha)
+        note(axes, x, 5.15, token, color=INK, size=12)
+        width = {"猫": 5.0, "魚": 5.0}.get(token, 1.0)
+        if token != "食べ":
+            arrow(axes, (x, 4.85), (centres[4], 3.65), color=ORANGE, width=width)
+    note(axes, centres[4], 3.4, "食べ", color=INK, size=12)
+    note(axes, 0.2, 5.85, "3  the next word is chosen", color=INK, size=11, ha="left")
+    note(axes, 2.2, 6.85, "the  cat  ?", color=INK, size=13)
+    bars = (("eats", 0.8), ("sees", 0.1), ("buys", 0.06), ("fish", 0.02))
+    for row, (word, share) in enumerate(bars):
+        y = 6.2 + 0.48 * row
+        note(axes, 5.1, y + 0.18, word, color=INK, size=10, ha="right")
+        box(axes, 5.3, y, 4.2 * share, 0.36, color=GREEN, alpha=0.7)
+    return made

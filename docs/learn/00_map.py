@@ -16,6 +16,41 @@
 # marks the topic, を the object. A translator cannot go from left to right word
 # by word. To write *eats* as the third word, it must read the fifth.
 #
+# ## Ten minutes without code
+#
+# Before any code, the whole in one picture. Read it slowly, from the top. You need
+# none of the technical terms yet, and each step has chapters of its own later.
+#
+# ![Three steps. First, each token of the Japanese sentence becomes a column of coloured numbers. Second, lines lead from the token for eats to all tokens, thick ones to cat and fish, thin ones to the rest. Third, below the words the cat, which are written already, bars for the next word: eats is by far the longest, sees and buys are short.](figures/prologue.svg)
+#
+# **Step 1: words become numbers.** A computer cannot calculate with 猫. So each token
+# of the sentence gets a list of numbers, its *vector*. No one chooses them by hand;
+# the network changes them while it learns, and words of a similar kind end with
+# similar lists.
+#
+# **Step 2: words read each other.** The verb 食べ alone does not say who eats. In
+# each layer of the network, every token compares its own numbers with those of all
+# others, and takes over something from those that fit: much from 猫 and 魚, little
+# from the rest. This reading is called *attention*. All tokens do it at the same
+# time, and several times in a row.
+#
+# **Step 3: the next word is chosen.** A second part of the network reads the result,
+# together with the English words that are already there, *the cat*, and gives a
+# probability to every word that it knows. The most probable one, *eats*, is
+# appended. Then step 3 begins again, with *the cat eats*, until the sentence ends.
+#
+# A Transformer does nothing else, neither the small one of this chapter nor the
+# large ones in the news. And how does it find the right numbers? It begins with random
+# ones and translates nonsense. For each sentence of a corpus, one computes how
+# improbable the correct next word was, and changes every number a little in the
+# direction that would have made it more probable. After some hundred repetitions the small
+# network translates. It was never given a rule of grammar.
+#
+# Two questions to take along. Which Japanese word should be read most, to choose the
+# word after *the cat eats*? And what would the network write if it could not
+# read the Japanese sentence at all? Guess now. At the end of the chapter you will have
+# measured both.
+#
 # ## What a translator computes
 #
 # A translator assigns a probability to every target sentence
@@ -293,9 +328,19 @@ with ablate(model, modules=["blocks.decoder.layers.0.cross_attention"]):
 #
 # ### Exercise 1: find the cross-attention
 #
+# *Easy, about 5 minutes.*
+#
 # `model.named_modules()` lists pairs of a name and a module. Return the names of
 # all modules that are a `MultiHeadAttention` and belong to the decoder's
 # cross-attention.
+#
+# <details><summary>Hint</summary>
+#
+# The name of a module contains the names of the modules around it. Print `name`
+# in the loop first.
+#
+# </details>
+
 
 # %% tags=["stub"]
 from transformer_blocks import MultiHeadAttention
@@ -333,10 +378,19 @@ def find_cross_attention(model):
 # %% [markdown]
 # ### Exercise 2: the probability of a sentence
 #
+# *Medium, about 15 minutes.*
+#
 # Compute the probability that the model gives to a whole translation, as in the
 # table above. `source` has the shape (1, S). `target` is a list of token ids
 # which begins with `BOS` and ends with `EOS`. The model's logits for `target[:-1]`
 # predict `target[1:]`; a softmax over the vocabulary makes them probabilities.
+#
+# <details><summary>Hint</summary>
+#
+# `logits[0, i]` predicts the token `target[i + 1]`. Each token contributes one
+# factor.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -373,11 +427,20 @@ def probability(model, source, target):
 # %% [markdown]
 # ### Exercise 3: count the weights
 #
+# *Easy, about 10 minutes.*
+#
 # An attention module has four projections. Each is a matrix of $d \times d$
 # weights and $d$ biases. A feed-forward network expands $d$ numbers to $f$ and
 # projects them back, with biases in both directions. A layer normalisation has
 # $2 d$ weights. Return the number of weights of an encoder layer, which has one
 # attention module, one feed-forward network and two normalisations.
+#
+# <details><summary>Hint</summary>
+#
+# Count a linear layer from $a$ to $b$ numbers as $a b + b$, and list all linear
+# layers.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -402,6 +465,12 @@ def count_weights(d, f):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# You have trained a translator, seen which word it reads when it writes, and
+# removed a part to find out what it is for. You can name the boxes of the map,
+# and that is all that the next chapters assume.
+#
 # ## Where to go
 #
 # - Begin with the one operation that everything else is made of:

@@ -13,6 +13,10 @@
 # Everything else in this book is built on this one operation. In this chapter
 # you compute it by hand, then as a loop, then with the library.
 #
+# When a chatbot remembers the name that you gave it an hour ago, or a
+# translator knows which of two nouns *it* refers to, it has found it by this
+# lookup. Nothing in a Transformer is used more often.
+#
 # ## By hand
 #
 # One sentence accompanies us through the book:
@@ -199,9 +203,17 @@ print("torch.softmax:         ", scores.softmax(dim=0))
 #
 # ### Exercise 1: one output by hand
 #
+# *Easy, about 10 minutes.*
+#
 # A second query asks for food: (0, 2, 0). Compute the three weights and the
 # output with pencil and paper. Calculate with four decimals, and round the results
 # to two.
+#
+# <details><summary>Hint</summary>
+#
+# The scores are 0, 2 and 0, and $e^2$ is 7.389.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -231,9 +243,17 @@ def by_hand():
 # %% [markdown]
 # ### Exercise 2: without a loop
 #
+# *Easy, about 10 minutes.*
+#
 # All scores are one product of the matrix of keys (S, d) with the query (d,).
 # The output is a product of the weights (S,) with the matrix of values (S, d).
 # Write attention with these two products and `torch.softmax`.
+#
+# <details><summary>Hint</summary>
+#
+# `keys @ query` has the shape (S,). What must stand to the left of `values`?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -264,8 +284,17 @@ def attend_with_products(query, keys, values):
 # %% [markdown]
 # ### Exercise 3: a softmax that does not overflow
 #
+# *Easy, about 5 minutes.*
+#
 # Write the softmax of a list of scores with `exp`, so that it works for scores
 # of any size.
+#
+# <details><summary>Hint</summary>
+#
+# `max(scores)` is the $c$ of the last formula. Subtract it before you call
+# `exp`.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -290,6 +319,13 @@ def safe_softmax(scores):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# Attention compares a query with keys, turns the scores into weights by a
+# softmax, and returns the weighted sum of the values. You can compute this with
+# a pencil, as a loop and as two products, and you know why the largest score is
+# subtracted first.
+#
 # ## Where to go
 #
 # - One query has read three values. A sentence has a query at *every* position,

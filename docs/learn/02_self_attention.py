@@ -18,6 +18,10 @@
 # sentence. In this chapter, the vector of a token is its query, its key and its
 # value at once. [Chapter 3](03_projections.py) gives each role its own vector.
 #
+# This is also the reason why Transformers replaced older networks within a few
+# years. All positions are computed at the same time, so that even very long
+# texts can be learned from in reasonable time.
+#
 # ## By hand
 #
 # Take three tokens with two features: is the token about an animal, is it about
@@ -354,10 +358,19 @@ print("library:", zeros[0, 0, 0], output[0, 0, 0])
 #
 # ### Exercise 1: repair the shapes
 #
+# *Medium, about 15 minutes.*
+#
 # This function receives `query` of shape (B, L, d), `key` and `value` of shape
 # (B, S, d), and a mask of shape **(B, S)**, where True hides. It must return the
 # outputs, of shape (B, L, d). It has four mistakes, one in each line. Three of
 # them raise an error; one does not.
+#
+# <details><summary>Hint</summary>
+#
+# Note the shape of each result beside its line. Over which dimension must the
+# weights sum to 1?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -398,10 +411,19 @@ def repaired(query, key, value, mask):
 # %% [markdown]
 # ### Exercise 2: a mask from lengths
 #
+# *Easy, about 10 minutes.*
+#
 # A batch often comes with the length of each sentence instead of padding tokens.
 # Build the padding mask from the lengths, an integer tensor of shape (B,), and
 # the padded length $S$. Return a boolean tensor of shape (B, 1, S), where True
 # hides. One comparison with `torch.arange(size)` is enough.
+#
+# <details><summary>Hint</summary>
+#
+# A position is padding if it is not smaller than the length. `lengths[:, None,
+# None]` has the shape (B, 1, 1).
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -426,11 +448,20 @@ def mask_from_lengths(lengths, size):
 # %% [markdown]
 # ### Exercise 3: a row without any key
 #
+# *Medium, about 20 minutes.*
+#
 # Write a softmax over the last dimension that returns zeros for a fully masked
 # row. It receives scores of shape (B, L, S) and a mask of shape (B, 1, S). The
 # gradient of the scores must be finite as well. It is not enough to replace NaN
 # by zero afterwards: the gradient passes through the NaN and becomes NaN too.
 # Hint: `mask.all(dim=-1, keepdim=True)` marks the fully masked rows.
+#
+# <details><summary>Hint</summary>
+#
+# Leave fully masked rows unmasked at first, so that no NaN arises, and set
+# their weights to zero at the end.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -463,6 +494,13 @@ def masked_softmax(scores, mask):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# In self-attention, every position is query, key and value, and a few products
+# of matrices compute all of it at once. You can follow the shapes, hide padding
+# with a mask, and find a softmax over the wrong dimension, which raises no
+# error.
+#
 # ## Where to go
 #
 # - Here, one vector was query, key and value. Learned projections separate these

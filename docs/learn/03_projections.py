@@ -21,6 +21,10 @@
 # $x$ with a *projection*, a product with a matrix. The matrices $W^Q$, $W^K$
 # and $W^V$ are the parameters of the layer. They are learned.
 #
+# If somebody says that a language model has learned grammar, then this is one
+# of the places where it is kept: in numbers like those that you will choose by
+# hand in a moment.
+#
 # ## By hand
 #
 # Three tokens of our sentence, with the features animal, food and verb:
@@ -168,14 +172,33 @@ for other in (x, memory):  # self-attention, cross-attention
 # The query should therefore be the friend's name, the key the item's own name, and
 # the value its colour. One vector of 16 features holds all three: six for the name,
 # six for the friend, four for the colour.
+#
+# The function that makes these sequences uses three idioms of PyTorch that return in
+# later chapters. `argsort` says in which order one must read numbers to see them sorted,
+# so the `argsort` of random numbers is a random order. `F.one_hot` turns a number into
+# a row of zeros with a 1 at its place, which is how a name becomes six features. And
+# `gather` takes from each row the entries at given places.
 
 # %%
 import torch.nn.functional as F
 
+print("argsort", torch.tensor([0.7, 0.1, 0.4]).argsort().tolist())
+print("one_hot", F.one_hot(torch.tensor(2), 6).tolist())
+row, places = torch.tensor([[50, 60, 70]]), torch.tensor([[2, 2, 0]])
+print("gather ", row.gather(1, places).tolist())
+
+
+# %% [markdown]
+# Of the three random numbers, the smallest is at place 1, the next at 2, the last at 0.
+# The 1 of the name 2 is its third feature. And at the places 2, 2 and 0 the row has 70,
+# 70 and 50.
+
+# %%
+
 
 def make_batch(count):
     names = torch.rand(count, 6).argsort(dim=-1)  # a random order
-    friends = (names + torch.randint(1, 6, (count, 6))) % 6
+    friends = (names + torch.randint(1, 6, (count, 6))) % 6  # not own
     colours = torch.randint(4, (count, 6))
     parts = [
         F.one_hot(names, 6),  # features 0 to 5
@@ -364,11 +387,20 @@ for name, matrices in [
 #
 # ### Exercise 1: projections without training
 #
+# *Medium, about 20 minutes.*
+#
 # Choose the four matrices of the friends task yourself. Return $W^Q$, $W^K$, $W^V$
 # and $W^O$, each of shape (16, 16). Row $i$ of a matrix says what becomes of
 # feature $i$, as in the example by hand. Names are the features 0 to 5, friends 6
 # to 11, colours 12 to 15. `torch.eye(n)` is a matrix that changes nothing. How
 # large must the factor of the query be, for a weight of the friend above 0.99?
+#
+# <details><summary>Hint</summary>
+#
+# The friend's name (rows 6 to 11 of $W^Q$) must arrive at the same features as
+# the own name (rows 0 to 5 of $W^K$).
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -398,10 +430,18 @@ def choose_projections():
 # %% [markdown]
 # ### Exercise 2: four matrices are two
 #
+# *Easy, about 10 minutes.*
+#
 # In the formula, the scores of self-attention are $X W^Q (X W^K)^T$ and the output
 # is $A X W^V W^O$. Write them as $X M X^T$ and $A X N$: return the matrices $M$ and
 # $N$, of shape (d, d), for four given matrices of shape (d, d). Recall that
 # $(AB)^T = B^T A^T$.
+#
+# <details><summary>Hint</summary>
+#
+# Multiply out the transposed product. What stands between $X$ and $X^T$?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -431,11 +471,20 @@ def fold(w_q, w_k, w_v, w_o):
 #
 # ### Exercise 3: freeze $W^K$
 #
+# *Medium, about 15 minutes.*
+#
 # What is still learned if $W^K$ keeps its random initial values? Predict the
 # accuracy in the friends task first: as good as before, as bad as with a shared
 # matrix, or as bad as a guess? Then train a layer whose key projection is frozen,
 # and return it. `module.requires_grad_(False)` excludes the parameters of a module
 # from training. Can you explain the result with exercise 2?
+#
+# <details><summary>Hint</summary>
+#
+# The projection of the keys is `layer.key_projection`. Freeze it before the
+# training.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -486,6 +535,12 @@ print(f"both frozen: {accuracy(train(both)(x, x, x), target):.2f}")
 # The accuracy is close to that of the shared matrix. With almost equal weights, the
 # layer can return the most frequent colour of the sequence, which is right more
 # often than a guess. But it cannot find the friend.
+#
+# ## What you can do now
+#
+# Three learned matrices give each vector the roles of query, key and value. You
+# can choose them by hand for a simple task, train them, and explain why a
+# single matrix for queries and keys is not enough.
 #
 # ## Where to go
 #

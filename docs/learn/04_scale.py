@@ -14,6 +14,12 @@
 # This chapter derives the first half of this sentence by hand, and measures the
 # second half.
 #
+# A forgotten square root raises no error. It only makes a trained translator
+# worse, or prevents a large layer from learning, and one may search for days.
+# At the end of this chapter you can recognise it from a single number. (If you
+# only want to know why the factor is there, the first three sections are
+# enough.)
+#
 # ## By hand: how large is a score?
 #
 # Before training, the features of queries and keys are random numbers. Take the
@@ -204,6 +210,10 @@ for name, lines in rows.items():
 #
 # ## Why is the gradient largest at d = 16?
 #
+# > **To skip at a first reading.** This section explains a detail of the table above, and
+# > nothing later needs it. Continue with the section on training, and come back when you
+# > are curious.
+#
 # The norm without division does not fall from line to line. It first rises, from
 # 0.297 to 0.335, and it is larger than that of the divided scores. Two effects
 # meet. Assume that $n$ of the keys share the weight equally, and the others have
@@ -388,11 +398,20 @@ evaluate("d = 64", nullcontext())
 #
 # ### Exercise 1: variance by hand
 #
+# *Easy, about 10 minutes.*
+#
 # The features of a query are +2 or −2, those of a key +1 or −1, with the
 # probability 1/2 each, independently of each other. There are $d = 9$ features.
 # Return four numbers: the variance of one product, the variance of a score, the
 # standard deviation of a score, and the factor by which scores must be multiplied
 # for a standard deviation of 1.
+#
+# <details><summary>Hint</summary>
+#
+# A product is +2 or −2. What is the mean of its square? Variances of
+# independent numbers add up.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -424,10 +443,19 @@ def by_hand():
 # %% [markdown]
 # ### Exercise 2: the norm for n equal weights
 #
+# *Medium, about 15 minutes.*
+#
 # If $n$ weights are $1/n$ each, what is the norm of the Jacobian? Count the entries:
 # $n$ of them are on the diagonal, and $n (n - 1)$ are beside it. Return the norm as
 # a formula of $n$, without tensors. The formula explains the numbers printed above,
 # and why two keys have the maximum.
+#
+# <details><summary>Hint</summary>
+#
+# An entry on the diagonal is $(n - 1) / n^2$, one beside it $-1 / n^2$. Add up
+# the squares.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -452,11 +480,20 @@ def norm_of_equal_weights(n):
 # %% [markdown]
 # ### Exercise 3: diagnose the factor
 #
+# *Medium, about 20 minutes.*
+#
 # You receive the attention weights of an untrained layer, of shape (N, S): N random
 # queries, S keys, and a head of size 64. Its scores were either not divided, divided
 # by $\sqrt{d}$, or divided by $d$. Return `"none"`, `"sqrt"` or `"d"`. Compare the mean
 # entropy with its largest possible value, $\ln S$. `torch.special.entr(weights)` returns
 # $-w \ln w$ for each weight.
+#
+# <details><summary>Hint</summary>
+#
+# Compute $\ln S$ minus the entropy for each of the three kinds of scores, and
+# choose limits between them.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -484,6 +521,12 @@ def diagnose(weights):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# The standard deviation of a score grows as $\sqrt{d_k}$, large scores saturate
+# the softmax, and then its gradient vanishes. You can derive the factor,
+# measure its effect, and recognise a wrong one from the entropy of the weights.
+#
 # ## Where to go
 #
 # - The equation is complete now. Which keys a query may attend to is decided by

@@ -16,6 +16,10 @@
 # **True hides**: a position of the table that is True is *masked*. This chapter
 # combines masks and shows mistakes in them, and the tools that find these mistakes.
 #
+# Mistakes in masks are the most expensive ones in practice. They raise no
+# error, and often the loss becomes *better* than it should be, so that one is
+# pleased at first.
+#
 # ## By hand
 #
 # The three scores of chapter 1 were 2, 1 and 0. We mask the second key. Its
@@ -398,10 +402,19 @@ for warning in explain_mask(~causal_mask(4)).warnings:
 #
 # ### Exercise 1: a masked row by hand
 #
+# *Easy, about 5 minutes.*
+#
 # A query has the scores 0, 1, 5 and 1 for four keys. The third key is masked.
 # The values of the keys are the numbers 10, 20, 1000 and 0. Compute the four
 # weights, rounded to two decimals, and the output, rounded to one decimal
 # ($e = 2.718$).
+#
+# <details><summary>Hint</summary>
+#
+# The exponential of the masked key is 0. Divide the others by their sum as
+# usual.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -432,6 +445,8 @@ def masked_by_hand():
 # %% [markdown]
 # ### Exercise 2: diagnose three masks
 #
+# *Easy, about 10 minutes.*
+#
 # A decoder receives a sequence of four tokens and one padding token. The first
 # table shows its right mask. Three colleagues have built the masks A, B and C
 # for it, and each has made another mistake: the whole mask is inverted, the
@@ -461,6 +476,13 @@ print(TABLES)
 
 # %% [markdown]
 # Return three keys of the dictionary `MISTAKES`, in the order A, B, C.
+#
+# <details><summary>Hint</summary>
+#
+# Begin with the diagonal and the last column. In which table is a token hidden
+# from itself?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -490,10 +512,19 @@ def diagnose():
 # %% [markdown]
 # ### Exercise 3: a causal mask for a cache
 #
+# *Medium, about 15 minutes.*
+#
 # Write a causal mask for L queries and S keys without the library, where S may
 # be larger than L. Query $i$ has the position $i + S - L$, since the last query
 # has the position of the last key. Return a boolean tensor of shape (L, S), in
 # which True hides. `torch.arange` gives the positions.
+#
+# <details><summary>Hint</summary>
+#
+# With a cache, the first query does not stand at position 0. Which key must the
+# last query still be able to read?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -519,6 +550,12 @@ def my_causal_mask(query_length, key_length):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# A mask replaces scores by $-\infty$ before the softmax, and True hides. You
+# can combine masks for padding and for the future, read a mask from its table,
+# and find a leak by a check instead of by luck.
+#
 # ## Where to go
 #
 # - A layer has several attention heads, each with weights of its own:

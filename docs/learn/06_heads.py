@@ -10,6 +10,10 @@
 # computes several attentions in parallel, each on a part of the features, and
 # concatenates their outputs. It costs no additional parameters.
 #
+# Almost nothing in a sentence depends on one other word alone. To choose
+# between *eats* and *eat*, a translator must know the subject and the verb at
+# once.
+#
 # ## By hand: what a sum forgets
 #
 # An item has two friends, and each friend has a colour. The value of red is
@@ -178,12 +182,13 @@ def make_batch(count):
     """Items, colours of the friends, places of the friends."""
     names = torch.rand(count, 6).argsort(dim=-1)
     order = torch.rand(count, 6, 6) + 2 * F.one_hot(names, 6)
-    friends = order.argsort(dim=-1)[..., :2]  # never the item itself
+    friends = order.argsort(dim=-1)[..., :2]  # own name comes last
     colours = torch.randint(COLOURS, (count, 6))
     x = torch.zeros(count, 6, D_MODEL)
     x[..., :6] = F.one_hot(names, 6)
     x[..., 6:18] = F.one_hot(friends, 6).flatten(2)
     x[..., 18:22] = F.one_hot(colours, COLOURS)
+    # The argsort of an order answers: where does each name stand?
     place_of = names.argsort(dim=-1)[:, None].expand(-1, 6, -1)
     places = place_of.gather(2, friends)  # (B, 6, 2)
     answers = colours[:, None].expand(-1, 6, -1).gather(2, places)
@@ -451,9 +456,17 @@ print(weights_on_friends(wrong))
 #
 # ### Exercise 1: split by hand
 #
+# *Easy, about 5 minutes.*
+#
 # Two positions have six features each: (1, 2, 3, 4, 5, 6) and (7, 8, 9, 10, 11,
 # 12). Split them into three heads with pencil and paper. Return a list of three
 # heads; each is a list of two vectors with $d_k$ features.
+#
+# <details><summary>Hint</summary>
+#
+# $d_k$ is 2. Head 0 has the first two features of both positions.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -478,6 +491,8 @@ def three_heads():
 # %% [markdown]
 # ### Exercise 2: derive the single head's score
 #
+# *Medium, about 15 minutes.*
+#
 # The colours of the two friends are independent, and each of $C$ colours is equally
 # probable. What share of all answers is right on the average, for each of
 # two strategies?
@@ -489,6 +504,12 @@ def three_heads():
 # Begin with the probability that both friends have the same colour. Return two
 # numbers, for any number of colours, and compare them with the measured accuracy of
 # one head.
+#
+# <details><summary>Hint</summary>
+#
+# The colours are equal with the probability $1 / C$. Add up the two cases.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -525,6 +546,8 @@ def single_head_score(colours):
 # %% [markdown]
 # ### Exercise 3: switch off a head
 #
+# *Medium, about 15 minutes.*
+#
 # What does each of the two heads contribute? Write a function that receives a
 # layer and the number of a head, and returns a *copy* of the layer in which this
 # head contributes nothing. Set the right columns of the weight of
@@ -534,6 +557,12 @@ def single_head_score(colours):
 # The check compares it with {func}`~transformer_blocks.inspection.ablate` and prints
 # the accuracies of the first and second friend without head 0, and without head 1.
 # Predict them from the weights that you have seen.
+#
+# <details><summary>Hint</summary>
+#
+# `slice(a, b)` selects columns, as in `weight[:, slice(a, b)]`.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -574,6 +603,12 @@ def without_head(layer, head):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# Heads attend in parallel, each in its own part of the features, and the output
+# projection reads them together. You can split and merge heads, say what a
+# single head cannot do, and switch one off to measure what it was for.
+#
 # ## Where to go
 #
 # - Attention has no idea of the order of the tokens:

@@ -15,6 +15,9 @@
 # each position a vector of its own, and see why the paper chose sines and
 # cosines.
 #
+# Without the idea of this chapter, a translator would not know who has been
+# eaten.
+#
 # ## By hand
 #
 # Take only two words, 猫 = (2, 0) and 魚 = (1, 1). To keep the arithmetic
@@ -279,9 +282,11 @@ CAT, DOG, LENGTH = 0, 1, 8
 
 def make_batch(count, length=LENGTH):
     tokens = torch.randint(2, 10, (count, length))
+    # The first two of a random order are two different places.
     places = torch.rand(count, length).argsort(dim=-1)[:, :2]
     animals = torch.tensor([CAT, DOG]).expand(count, 2)
     cat_is_first = places[:, 0] < places[:, 1]
+    # scatter is the reverse of gather: it writes to the places.
     return tokens.scatter(1, places, animals), cat_is_first.long()
 
 
@@ -455,10 +460,18 @@ check_cache(whole, RightSteps, sentences)
 #
 # ### Exercise 1: the length of an encoding
 #
+# *Easy, about 5 minutes.*
+#
 # All encodings of 512 features had the length (Euclidean norm) 16.00. Why?
 # Write a function that receives `d_model`, an even number, and returns the
 # length of each encoding as a float, without computing any sine. Begin with one
 # dial.
+#
+# <details><summary>Hint</summary>
+#
+# What is $\sin^2 a + \cos^2 a$, and how many such pairs has an encoding?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -482,11 +495,20 @@ def length_of_encoding(d_model):
 # %% [markdown]
 # ### Exercise 2: a shift is a rotation
 #
+# *Medium, about 20 minutes.*
+#
 # Build the matrix $R_k$. The function receives `k` and `d_model`, and returns a
 # tensor of shape (d_model, d_model) in float64, such that `matrix @ table[p]` is
 # `table[p + k]` for every position `p` of `table = sinusoidal_table(...)`. It
 # has one block of 2 times 2 numbers for each dial along its diagonal, and is
 # zero elsewhere.
+#
+# <details><summary>Hint</summary>
+#
+# The four numbers of a block are those of the matrix in the section on
+# rotation.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -521,12 +543,20 @@ def rotation(k, d_model):
 # %% [markdown]
 # ### Exercise 3: padding on the left
 #
+# *Medium, about 15 minutes.*
+#
 # When a model continues several texts at once, short ones are padded on the
 # *left*, so that all end at the same place. If positions are counted from the
 # first column, the padding shifts every word. Write a function that receives
 # token ids (B, L), in which 0 is padding, and returns the position of each
 # token (B, L): the first real token has the position 0. What padding receives
 # does not matter, as long as it is at least 0. `cumsum` is useful.
+#
+# <details><summary>Hint</summary>
+#
+# `(tokens != 0).cumsum(dim=1)` counts the real tokens up to each place.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -552,6 +582,12 @@ def positions_of(tokens):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# Attention alone treats a sentence as a bag of words, so each position gets a
+# vector of its own. You can build the sinusoids, show that a shift is a
+# rotation, and find a forgotten offset in a cache.
+#
 # ## Where to go
 #
 # - Attention, positions, and what else? The parts that make a deep stack

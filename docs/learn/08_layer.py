@@ -553,6 +553,8 @@ print(f"evaluation mode: {(layer(x) - layer(x)).abs().max():.2f}")
 #
 # ### Exercise 1: two thirds
 #
+# *Easy, about 10 minutes.*
+#
 # Compute the share of the feed-forward network without building a layer. The
 # function receives `d_model`, `d_ff` and the number of attention layers, 1 for
 # an encoder layer and 2 for a decoder layer. It returns the share as a number
@@ -585,6 +587,8 @@ def share(d_model, d_ff, attention_layers):
 # %% [markdown]
 # ### Exercise 2: remove the warm-up
 #
+# *Easy, about 10 minutes.*
+#
 # Write the schedule without its warm-up: the rate begins at the peak of `rate`,
 # stays there until the step `warmup`, and then decreases as before. The function
 # receives a step, counted from 1, and returns the rate. (In a
@@ -612,6 +616,8 @@ def rate_without_warmup(step, d_model=512, warmup=4000):
 
 # %% [markdown]
 # ### Exercise 3: from post-norm to pre-norm
+#
+# *Medium, about 15 minutes.*
 #
 # Write the method `forward` of a layer with pre-norm. It has the parts of
 # `Layer`, and receives and returns vectors of shape (B, L, d_model).
@@ -645,6 +651,12 @@ class PreNormLayer(Layer):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# A layer adds the outputs of attention and of a feed-forward network to the
+# residual stream, and normalisation keeps it in bounds. You can build a layer
+# in both orders, count its weights, and say what a warm-up is for.
+#
 # ## Where to go
 #
 # - How sentences were translated before: [chapter 9](09_before_transformers.py).

@@ -331,6 +331,8 @@ for problem in report.problems:
 #
 # ### Exercise 1: rebuild the articles' SimpleAttention
 #
+# *Medium, about 15 minutes.*
+#
 # A well-known Japanese article builds a `SimpleAttention` of four dense layers:
 # for query, key, value and output. It is this library's
 # {class}`~transformer_blocks.SingleHeadAttention`. Complete `forward`. `input`
@@ -380,6 +382,8 @@ class SimpleAttention(nn.Module):
 # %% [markdown]
 # ### Exercise 2: where is attention cheaper?
 #
+# *Medium, about 15 minutes.*
+#
 # Count whole layers, with their projections. Return two numbers of multiplications, for
 # `n` tokens with vectors of `d` numbers: those of a self-attention layer (four
 # projections from $d$ to $d$ numbers, the scores, the weighted sums), and those of an
@@ -418,6 +422,8 @@ def multiplications(n, d):
 # %% [markdown]
 # ### Exercise 3: the state of the last word
 #
+# *Easy, about 10 minutes.*
+#
 # Repair `summary`: return the state at the last token of each sentence that is
 # not padding (id 0), of shape (B, 16). Padding is always at the end.
 
@@ -444,6 +450,13 @@ def repaired_summary(tokens):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# A recurrent translator had to put a whole sentence into one state, and
+# attention was invented to remove this bottleneck. You can count what
+# recurrence and attention cost, and say which of the two computes all positions
+# at once.
+#
 # ## Where to go
 #
 # - The Transformer's encoder and decoder, which replace both RNNs:

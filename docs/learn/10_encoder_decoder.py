@@ -501,6 +501,8 @@ for causal in (True, False):
 #
 # ### Exercise 1: cut the cross-attention
 #
+# *Easy, about 10 minutes.*
+#
 # The library's decoder takes a `memory_mask` of the shape (B, 1, 1, S), in which
 # True hides. If *all* keys of a query are masked, the output of attention is zero
 # before its output projection. Return a mask which cuts the whole memory off, for
@@ -532,6 +534,8 @@ def cutting_mask(memory):
 
 # %% [markdown]
 # ### Exercise 2: encode once
+#
+# *Medium, about 15 minutes.*
 #
 # `decode` above calls the whole model at each step, and computes the same memory
 # six times. Call the encoder once and the decoder six times. The parts of the
@@ -572,6 +576,8 @@ def decode_faster(model, source):
 # %% [markdown]
 # ### Exercise 3: score a given target
 #
+# *Medium, about 15 minutes.*
+#
 # Teacher forcing also answers how probable a *given* target is. Return, for each
 # sequence, the sum of the log-probabilities of its symbols. `source` and `target`
 # have the shape (B, 6), and the result (B,). One call of the model is enough.
@@ -607,6 +613,12 @@ def log_probability(model, source, target):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# The encoder turns the source into a memory, and the decoder reads it by
+# cross-attention while it generates the target. You can train both by teacher
+# forcing, decode without encoding twice, and score a given target.
+#
 # ## Where to go
 #
 # - Real sentences instead of symbols: [chapter 11](11_text_to_batches.py) makes

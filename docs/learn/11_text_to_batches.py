@@ -330,6 +330,8 @@ for problem in report.problems:
 #
 # ### Exercise 1: merge by hand
 #
+# *Medium, about 15 minutes.*
+#
 # Which three merges does byte-pair encoding learn from the text
 # "low low lower slow"? Count with pencil and paper. Ties go to the pair whose
 # first token has the smaller id, then to the one whose second has. The ids of
@@ -358,6 +360,8 @@ def merges_by_hand():
 # %% [markdown]
 # ### Exercise 2: encode a new word
 #
+# *Medium, about 15 minutes.*
+#
 # A new word is split into characters, and then the merges are applied in the
 # order in which they were learned. `merges` is a list of pairs. Return the list
 # of tokens. Use `merge` from above.
@@ -384,6 +388,8 @@ def encode_word(word, merges):
 
 # %% [markdown]
 # ### Exercise 3: batches of similar length
+#
+# *Medium, about 20 minutes.*
 #
 # Divide sentences into batches. `lengths` holds the length of each sentence,
 # `batch_tokens` the largest number of positions of a batch, padding included
@@ -419,6 +425,12 @@ def make_batches(lengths, batch_tokens):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# Merges turn text into subwords, ids and padded batches. You can learn merges,
+# encode a word that was never seen, and form batches that waste little on
+# padding.
+#
 # ## Where to go
 #
 # - Batches go into the training loop: [chapter 12](12_train.py).

@@ -477,6 +477,8 @@ print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
 #
 # ### Exercise 1: how low can a smoothed loss be?
 #
+# *Easy, about 10 minutes.*
+#
 # Return the smallest possible loss with label smoothing `epsilon` and a vocabulary of
 # `size` tokens. It is reached where the prediction equals the goal $t$.
 
@@ -510,6 +512,8 @@ def lowest_loss(epsilon, size):
 
 # %% [markdown]
 # ### Exercise 2: the loss of several batches
+#
+# *Medium, about 15 minutes.*
 #
 # `batches` is a list of pairs: logits (B, L, V) and target ids (B, L), padded with
 # `PAD`. The lengths differ between batches. Return the mean loss per real token over
@@ -557,6 +561,8 @@ def loss_per_token(batches):
 # %% [markdown]
 # ### Exercise 3: early stopping
 #
+# *Easy, about 10 minutes.*
+#
 # Given the validation losses after each epoch, stop as soon as `patience` epochs in a
 # row have brought no new lowest loss. Return two indices, counted from 0: the epoch
 # after which training stops (the last one, if it never stops early), and the epoch
@@ -588,6 +594,13 @@ def early_stopping(losses, patience):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# The loss is a mean over real tokens, smoothing gives it a goal that can be
+# reached, and a validation set shows when learning becomes memorising. You can
+# compute each by hand, combine the losses of several batches, and stop at the
+# right epoch.
+#
 # ## Where to go
 #
 # - The model is trained. It gives probabilities, and one token has to be chosen:

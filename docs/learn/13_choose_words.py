@@ -336,6 +336,8 @@ print(fill(report.problems[0], 48))
 #
 # ### Exercise 1: a longer garden path
 #
+# *Medium, about 20 minutes.*
+#
 # Return probabilities of a table model for which greedy decoding finds a worse
 # sequence than beam search with two beams. The table has the shape (4, 4), and
 # each row sums to 1. Token 0 starts and ends a sequence. In this chapter's table,
@@ -378,6 +380,8 @@ def garden_path():
 # %% [markdown]
 # ### Exercise 2: top-p
 #
+# *Medium, about 15 minutes.*
+#
 # Return the probabilities of shape (V,) from which top-p sampling draws: those of
 # the smallest set of most probable tokens that sum to at least $p$, divided by
 # their sum, and 0 elsewhere. `torch.sort(descending=True)` and `cumsum` help.
@@ -415,6 +419,8 @@ def nucleus(probabilities, p):
 # %% [markdown]
 # ### Exercise 3: rank with a length penalty
 #
+# *Easy, about 5 minutes.*
+#
 # `hypotheses` is a list of pairs of a score (a sum of log-probabilities) and a
 # length. Return the index of the best with the paper's length penalty and the
 # exponent `alpha`.
@@ -446,6 +452,12 @@ def best_hypothesis(hypotheses, alpha):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# The model gives probabilities, and a search or a draw chooses the tokens. You
+# can compare greedy decoding, beam search and sampling, cut off improbable
+# tokens, and rank hypotheses of different lengths.
+#
 # ## Where to go
 #
 # - What a trained model attends to while it chooses:

@@ -643,6 +643,8 @@ for head in (0, 1):
 #
 # ### Exercise 1: ablate
 #
+# *Easy, about 10 minutes.*
+#
 # Return a set of all pairs `(name, head)` whose ablation, one head at a time,
 # leaves `count_correct(model)` at 12. The names are the keys of `recorded`, and
 # the heads are 0 and 1.
@@ -676,6 +678,8 @@ def superfluous_heads(model):
 
 # %% [markdown]
 # ### Exercise 2: rollout
+#
+# *Medium, about 15 minutes.*
 #
 # `layers` is a list of attention weights, first layer first, each of shape
 # (H, L, L). Return the rollout of the whole stack, of shape (L, L). Take the mean
@@ -719,6 +723,8 @@ def rollout(layers):
 # %% [markdown]
 # ### Exercise 3: the largest contribution
 #
+# *Easy, about 5 minutes.*
+#
 # Return, for each head and query, the index of the key with the longest
 # contribution. `weights` has the shape (H, L, S), `parts` (H, L, S, d), and the
 # result (H, L). The length of a vector is its `norm`.
@@ -744,6 +750,12 @@ def largest_contribution(weights, parts):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# You can record attention weights, name heads by their pattern, and measure
+# what they are for by contributions, patching and ablation. You have watched a
+# circuit arise, and you know that a weight is not yet an explanation.
+#
 # ## Where to go
 #
 # - The explorer for a translator of your own:

@@ -513,6 +513,8 @@ for offset in (0, 1, 2):
 #
 # ### Exercise 1: the size of a cache
 #
+# *Easy, about 5 minutes.*
+#
 # Return the number of bytes of the cache of a whole model: `layers` layers,
 # `groups` heads of keys and values with `d_k` numbers each, for `tokens` tokens, with
 # `size` bytes for each number.
@@ -545,6 +547,8 @@ def cache_bytes(layers, groups, d_k, tokens, size=2):
 
 # %% [markdown]
 # ### Exercise 2: swap a part
+#
+# *Medium, about 15 minutes.*
 #
 # Return a stack of two layers for `d_model` numbers and 4 heads, as in 2017 except
 # for one part: the feed-forward networks are `GatedFeedForward`, with the same
@@ -589,6 +593,8 @@ def gated_stack(d_model, d_ff):
 # %% [markdown]
 # ### Exercise 3: from halves to neighbours
 #
+# *Hard, about 30 minutes.*
+#
 # Reorder the features of one head so that weights of the halves convention fit
 # ours. `rows` has the shape (d_k, ...): row $i$ and row $i + d_k / 2$ are a pair, and
 # they must become the rows $2i$ and $2i + 1$. Return a tensor of the same shape. The
@@ -625,6 +631,12 @@ def to_neighbours(rows):
 
 
 # %% [markdown]
+# ## What you can do now
+#
+# Since 2017, nearly every part has been replaced by a cheaper or more stable
+# one, and the plan has stayed. You can compute the size of a cache, exchange a
+# part of a layer, and convert weights between two conventions.
+#
 # ## Where to go
 #
 # You have reached the end of the path. From here, everything is open:

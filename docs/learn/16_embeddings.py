@@ -484,7 +484,9 @@ for each in (right, copied):
 #
 # ### Exercise 1: neighbours
 #
-# *Easy, 10 minutes.* Return the ids of the `count` rows with the largest cosine to row `token`,
+# *Easy, about 10 minutes.*
+#
+# Return the ids of the `count` rows with the largest cosine to row `token`,
 # largest first, without the token itself.
 #
 # <details><summary>Hint</summary>
@@ -522,7 +524,9 @@ def neighbours(table, token, count):
 # %% [markdown]
 # ### Exercise 2: what do the tables cost?
 #
-# *Easy, 10 minutes.* A translator has a table for the source, one for the target, and one at the exit, without
+# *Easy, about 10 minutes.*
+#
+# A translator has a table for the source, one for the target, and one at the exit, without
 # biases. Return the number of weights of all three, for `tying` equal to `"none"`,
 # `"output"` (the exit shares the target's table) or `"all"` (one vocabulary and one table
 # for all three, as in the paper; both vocabularies are then equal).
@@ -559,7 +563,9 @@ def count_tables(source_size, target_size, d, tying):
 # %% [markdown]
 # ### Exercise 3: complete the row
 #
-# *Medium, 15 minutes.* `known` is a list of pairs of ids, such as (*cat*, *cats*). Return the id of the word
+# *Medium, about 15 minutes.*
+#
+# `known` is a list of pairs of ids, such as (*cat*, *cats*). Return the id of the word
 # that is to `start` as the second words are to the first: add the mean difference to the
 # row of `start`, and take the row with the largest cosine, which must not be `start`.
 #

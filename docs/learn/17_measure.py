@@ -349,7 +349,9 @@ print(fill(right.bleu_signature.replace("|", " "), 48))
 #
 # ### Exercise 1: clip
 #
-# *Easy, 10 minutes.* Return the clipped precision of one translation for n-grams of one length, as a fraction between 0
+# *Easy, about 10 minutes.*
+#
+# Return the clipped precision of one translation for n-grams of one length, as a fraction between 0
 # and 1. Both arguments are lists of tokens. If the translation has no such n-gram, return 0.
 #
 # <details><summary>Hint</summary>
@@ -391,7 +393,9 @@ def clipped_precision(hypothesis, reference, n):
 # %% [markdown]
 # ### Exercise 2: game the score
 #
-# *Medium, 15 minutes.* The brevity penalty is that of the whole corpus. Suppose that a system may leave out sentences, by
+# *Medium, about 15 minutes.*
+#
+# The brevity penalty is that of the whole corpus. Suppose that a system may leave out sentences, by
 # returning an empty line for those of which it is least certain. `rows` are the counts of its sentences. Return the BLEU of
 # the corpus if the sentences with the indices `left_out` are empty: all their counts become zero,
 # except for the length of the reference, which stays.
@@ -431,7 +435,9 @@ def bleu_without(rows, left_out):
 # %% [markdown]
 # ### Exercise 3: a paired bootstrap
 #
-# *Medium, 15 minutes.* `a` and `b` are the counts of two systems, tensors (N, 10). Return the mean difference of
+# *Medium, about 15 minutes.*
+#
+# `a` and `b` are the counts of two systems, tensors (N, 10). Return the mean difference of
 # BLEU, $a - b$, over `draws` (D, N), and the share of draws in which it is positive. Both
 # systems must be scored on the same draws.
 #

@@ -525,7 +525,9 @@ for update in (1, 25, 50, 100, 150):
 #
 # ### Exercise 1: clip
 #
-# *Easy, 10 minutes.* Change the gradients of some weights in place, so that the norm of all of them together is at most `limit`.
+# *Easy, about 10 minutes.*
+#
+# Change the gradients of some weights in place, so that the norm of all of them together is at most `limit`.
 # Return the norm before. If it is below the limit, nothing changes.
 #
 # <details><summary>Hint</summary>
@@ -574,7 +576,9 @@ def clip(weights, limit):
 # %% [markdown]
 # ### Exercise 2: plan a training
 #
-# *Easy, 10 minutes.* Return the number of days that a training takes: a model of `weights` weights learns `tokens` tokens on
+# *Easy, about 10 minutes.*
+#
+# Return the number of days that a training takes: a model of `weights` weights learns `tokens` tokens on
 # `devices` GPUs, each of which can do `peak` FLOPs per second, of which a share `utilisation` is used.
 # Use the rule of six.
 
@@ -600,7 +604,9 @@ def days(weights, tokens, devices, peak, utilisation):
 # %% [markdown]
 # ### Exercise 3: the exponent
 #
-# *Medium, 15 minutes.* Return $\alpha$ and $A$ of the law $L(N) = E + A N^{-\alpha}$ for three sizes, each `ratio` times the one before. `size` is
+# *Medium, about 15 minutes.*
+#
+# Return $\alpha$ and $A$ of the law $L(N) = E + A N^{-\alpha}$ for three sizes, each `ratio` times the one before. `size` is
 # the first, and `losses` are the three losses.
 #
 # <details><summary>Hint</summary>
