@@ -5,12 +5,11 @@
 # is that knowledge kept?**
 #
 # Read this chapter after [chapter 6](06_heads.py), or whenever you wonder what the
-# vectors are that attention moves around. A translator with two layers keeps about
-# half of its weights in two tables: one at the entrance, which turns each token into
-# a vector, and one at the exit, which turns a vector into a prediction. No one tells
-# these tables that *cat* and *dog* are animals, or that *bananas* is the plural of
-# *banana*. At the end of this chapter you will find both in the table of a translator
-# that was trained for two minutes, and you will know how they came there.
+# vectors are that attention moves around. A translator keeps a good part of its weights, a
+# quarter in the one that you will train here, in tables: those at the entrance turn each token into a
+# vector, and the one at the exit turns a vector into a prediction. No one tells them that *cat* and
+# *dog* are animals, or that *ate* is the past of *eat*. At the end of this chapter you will have found
+# both in the table of a translator that was trained for a minute or two, and you will know how they came there.
 #
 # ## By hand: a table at the entrance
 #
