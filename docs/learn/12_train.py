@@ -298,9 +298,10 @@ for (update, *first), (_, *second) in zip(many, few):
 #
 # A Japanese course on attention trains a recurrent translator with attention, as in
 # [chapter 9](09_before_transformers.py), on 8,000 sentence pairs for 200 epochs (passes
-# over the training set), and prints its losses every 20 epochs. Its encoder is a plain
-# RNN (`nn.RNN`), its decoder an LSTM. The first, third, fifth and tenth of its ten
-# reports are:
+# over the training set), and prints its losses every 20 epochs: the training loss is a
+# mean over the updates of an epoch, the test loss is computed at its end. Its encoder is
+# a plain RNN (`nn.RNN`), its decoder an LSTM. The first, third, fifth and tenth of its
+# ten reports are:
 #
 # | report | 1 | 3 | 5 | 10 |
 # | --- | --- | --- | --- | --- |
