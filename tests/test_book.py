@@ -20,7 +20,6 @@ CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 QUICK = ("08_layer",)
 """What the fast tests run of the chapters: one of whole blocks."""
 
-SUMMARY = "What you can do now"
 FIGURE = r"!\[([^]]*)\]\((figures/\w+\.svg)\)"
 UNPRINTED = [  # numbers in descriptions of figures that stand for lengths, angles and bars only
     *(("figures/dials.svg", number) for number in ("5.7", "0.57", "0.06")),
@@ -194,8 +193,10 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
     assert [roles[number : number + 3] for number in places] == 3 * [["stub", "check", "solution"]]
     assert all(asserts("check"))
     assert re.findall(r"^### Exercise (\d): \w", text, re.M) == ["1", "2", "3"]
-    titles = [title for title in re.findall(r"^## (.*)", text, re.M) if title != SUMMARY]
-    assert titles[-2:] == ["Exercises", "Where to go"]
+    assert len(re.findall(r"^\*(?:Easy|Medium|Hard), about \d+ minutes\.\*$", text, re.M)) == 3
+    assert text.count("<details><summary>Hint</summary>\n\n") == 3
+    titles = re.findall(r"^## (.*)", text, re.M)
+    assert titles[-3:] == ["Exercises", "What you can do now", "Where to go"]
 
 
 @chapters

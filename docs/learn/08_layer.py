@@ -561,6 +561,13 @@ print(f"evaluation mode: {(layer(x) - layer(x)).abs().max():.2f}")
 # from 0 to 1, and counts the weight matrices only, without biases and
 # normalisations. An attention layer has four matrices of d_model times d_model:
 # for queries, keys, values and the output.
+#
+# <details><summary>Hint</summary>
+#
+# Count matrices: two of $d_{model} \cdot d_{ff}$ in the network, four of
+# $d_{model}^2$ in each attention layer.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -594,6 +601,13 @@ def share(d_model, d_ff, attention_layers):
 # receives a step, counted from 1, and returns the rate. (In a
 # notebook, you can also run `train` above with `PreNorm`, and with other values
 # of `peak`.)
+#
+# <details><summary>Hint</summary>
+#
+# Without warm-up, the first of the two terms in the minimum does not grow any
+# more. What is its value at the step `warmup`?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -621,6 +635,13 @@ def rate_without_warmup(step, d_model=512, warmup=4000):
 #
 # Write the method `forward` of a layer with pre-norm. It has the parts of
 # `Layer`, and receives and returns vectors of shape (B, L, d_model).
+#
+# <details><summary>Hint</summary>
+#
+# Normalise what goes into each part, and add what comes out to the vector that
+# was not normalised.
+#
+# </details>
 
 
 # %% tags=["stub"]

@@ -338,6 +338,13 @@ for problem in report.problems:
 # {class}`~transformer_blocks.SingleHeadAttention`. Complete `forward`. `input`
 # has the shape (B, L, d) and gives the queries, `memory` (B, S, d) the keys and
 # values. Scale the scores by $1 / \sqrt{d}$. The result has the shape (B, L, d).
+#
+# <details><summary>Hint</summary>
+#
+# `k.transpose(1, 2)` makes the keys fit: (B, L, d) times (B, d, S) is (B, L,
+# S).
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -389,6 +396,12 @@ class SimpleAttention(nn.Module):
 # projections from $d$ to $d$ numbers, the scores, the weighted sums), and those of an
 # LSTM layer. At each token, an LSTM multiplies the token's vector and its state, each by
 # a matrix from $d$ to $4 d$ numbers. Up to which length is attention not more expensive?
+#
+# <details><summary>Hint</summary>
+#
+# Both are multiples of $n d$. Divide by it before you compare.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -426,6 +439,13 @@ def multiplications(n, d):
 #
 # Repair `summary`: return the state at the last token of each sentence that is
 # not padding (id 0), of shape (B, 16). Padding is always at the end.
+#
+# <details><summary>Hint</summary>
+#
+# The number of real tokens of a sentence, minus 1, is the place of its last
+# one.
+#
+# </details>
 
 
 # %% tags=["stub"]

@@ -507,6 +507,12 @@ for causal in (True, False):
 # True hides. If *all* keys of a query are masked, the output of attention is zero
 # before its output projection. Return a mask which cuts the whole memory off, for
 # a memory of shape (B, S, d).
+#
+# <details><summary>Hint</summary>
+#
+# `torch.zeros` hides nothing. Which value hides everything?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -541,6 +547,13 @@ def cutting_mask(memory):
 # six times. Call the encoder once and the decoder six times. The parts of the
 # model are `model.embed`, `model.encoder`, `model.decoder(y, memory)` and
 # `model.output`. `source` has the shape (B, 6); return the symbols, (B, 6).
+#
+# <details><summary>Hint</summary>
+#
+# In the loop, only the decoder and the output layer are needed. Take the logits
+# of the last position.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -581,6 +594,13 @@ def decode_faster(model, source):
 # Teacher forcing also answers how probable a *given* target is. Return, for each
 # sequence, the sum of the log-probabilities of its symbols. `source` and `target`
 # have the shape (B, 6), and the result (B,). One call of the model is enough.
+#
+# <details><summary>Hint</summary>
+#
+# A `log_softmax` makes log-probabilities of the logits, and `gather` takes
+# those of the target.
+#
+# </details>
 
 
 # %% tags=["stub"]

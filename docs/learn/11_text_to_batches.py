@@ -337,6 +337,12 @@ for problem in report.problems:
 # first token has the smaller id, then to the one whose second has. The ids of
 # the characters are e 0, l 1, o 2, r 3, s 4, w 5, and a new token gets the next
 # free id.
+#
+# <details><summary>Hint</summary>
+#
+# Count the pairs inside words only, and count a word as often as it occurs.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -365,6 +371,12 @@ def merges_by_hand():
 # A new word is split into characters, and then the merges are applied in the
 # order in which they were learned. `merges` is a list of pairs. Return the list
 # of tokens. Use `merge` from above.
+#
+# <details><summary>Hint</summary>
+#
+# Begin with `list(word)`, and give the result of each merge to the next.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -396,6 +408,13 @@ def encode_word(word, merges):
 # (number of sentences times the longest of them). Return a list of batches; each
 # is a list of *indices* into `lengths`. Every sentence occurs once, and sentences
 # of similar length go together.
+#
+# <details><summary>Hint</summary>
+#
+# Go through the indices in the order of the lengths. When would one more
+# sentence make the batch too large?
+#
+# </details>
 
 
 # %% tags=["stub"]

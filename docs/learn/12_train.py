@@ -482,6 +482,13 @@ print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
 #
 # Return the smallest possible loss with label smoothing `epsilon` and a vocabulary of
 # `size` tokens. It is reached where the prediction equals the goal $t$.
+#
+# <details><summary>Hint</summary>
+#
+# At the minimum, the loss is the entropy of the goal: one target probability,
+# and $V - 1$ equal ones.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -519,6 +526,12 @@ def lowest_loss(epsilon, size):
 # `batches` is a list of pairs: logits (B, L, V) and target ids (B, L), padded with
 # `PAD`. The lengths differ between batches. Return the mean loss per real token over
 # all batches, as a float. Use `smoothed_loss` or `cross_entropy`.
+#
+# <details><summary>Hint</summary>
+#
+# Add up sums of losses and numbers of real tokens. Divide once, at the end.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -568,6 +581,12 @@ def loss_per_token(batches):
 # row have brought no new lowest loss. Return two indices, counted from 0: the epoch
 # after which training stops (the last one, if it never stops early), and the epoch
 # whose weights are kept.
+#
+# <details><summary>Hint</summary>
+#
+# Remember the epoch of the lowest loss. How many epochs ago was it?
+#
+# </details>
 
 
 # %% tags=["stub"]

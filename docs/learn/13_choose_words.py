@@ -343,6 +343,13 @@ print(fill(report.problems[0], 48))
 # each row sums to 1. Token 0 starts and ends a sequence. In this chapter's table,
 # greedy decoding finds a sequence that is two thirds as probable as the best. In
 # yours, it must be less than *half* as probable.
+#
+# <details><summary>Hint</summary>
+#
+# Token 1 should look better at first, but be followed by many equally probable
+# tokens.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -386,6 +393,13 @@ def garden_path():
 # the smallest set of most probable tokens that sum to at least $p$, divided by
 # their sum, and 0 elsewhere. `torch.sort(descending=True)` and `cumsum` help.
 # Take care that the token that crosses $p$ belongs to the set.
+#
+# <details><summary>Hint</summary>
+#
+# The sum *before* a token, `cumsum` minus its own probability, says whether it
+# still belongs to the set.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -424,6 +438,13 @@ def nucleus(probabilities, p):
 # `hypotheses` is a list of pairs of a score (a sum of log-probabilities) and a
 # length. Return the index of the best with the paper's length penalty and the
 # exponent `alpha`.
+#
+# <details><summary>Hint</summary>
+#
+# The paper's penalty is $((5 + \mathit{length}) / 6)^\alpha$, and the score is
+# divided by it.
+#
+# </details>
 
 
 # %% tags=["stub"]

@@ -648,6 +648,13 @@ for head in (0, 1):
 # Return a set of all pairs `(name, head)` whose ablation, one head at a time,
 # leaves `count_correct(model)` at 12. The names are the keys of `recorded`, and
 # the heads are 0 and 1.
+#
+# <details><summary>Hint</summary>
+#
+# `with ablate(model, heads={name: [head]}):` removes one head while the model
+# is measured.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -684,6 +691,13 @@ def superfluous_heads(model):
 # `layers` is a list of attention weights, first layer first, each of shape
 # (H, L, L). Return the rollout of the whole stack, of shape (L, L). Take the mean
 # over the heads of each layer.
+#
+# <details><summary>Hint</summary>
+#
+# The identity stands for the residual connection. It is missing in the stub in
+# two places: the sum, and the factor ½.
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -728,6 +742,12 @@ def rollout(layers):
 # Return, for each head and query, the index of the key with the longest
 # contribution. `weights` has the shape (H, L, S), `parts` (H, L, S, d), and the
 # result (H, L). The length of a vector is its `norm`.
+#
+# <details><summary>Hint</summary>
+#
+# `parts.norm(dim=-1)` has the shape (H, L, S).
+#
+# </details>
 
 
 # %% tags=["stub"]

@@ -518,6 +518,12 @@ for offset in (0, 1, 2):
 # Return the number of bytes of the cache of a whole model: `layers` layers,
 # `groups` heads of keys and values with `d_k` numbers each, for `tokens` tokens, with
 # `size` bytes for each number.
+#
+# <details><summary>Hint</summary>
+#
+# The keys are half of a cache. What is the other half?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -554,6 +560,13 @@ def cache_bytes(layers, groups, d_k, tokens, size=2):
 # for one part: the feed-forward networks are `GatedFeedForward`, with the same
 # number of *matrix* weights as `FeedForward(d_model, d_ff)`, which has
 # $2 \cdot d_{model} \cdot d_{ff}$. `d_ff` is divisible by 3.
+#
+# <details><summary>Hint</summary>
+#
+# A gated network has three matrices instead of two. By which factor must `d_ff`
+# shrink?
+#
+# </details>
 
 
 # %% tags=["stub"]
@@ -599,6 +612,13 @@ def gated_stack(d_model, d_ff):
 # ours. `rows` has the shape (d_k, ...): row $i$ and row $i + d_k / 2$ are a pair, and
 # they must become the rows $2i$ and $2i + 1$. Return a tensor of the same shape. The
 # check applies your function to every head of the query and key projections.
+#
+# <details><summary>Hint</summary>
+#
+# `rows.chunk(2)` returns the halves, and `torch.stack(..., dim=1)` puts their
+# rows beside each other.
+#
+# </details>
 
 
 # %% tags=["stub"]

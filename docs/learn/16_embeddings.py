@@ -299,8 +299,8 @@ for word in examples.split():
 #
 # ## Directions
 #
-# The model reads ids. It cannot see that *cats* is written like *cat* with an *s*, nor that *ate*
-# is not written like *eat* at all. Still, the rows of *cook* and *cooked* differ, and perhaps this
+# The model reads ids. It cannot see that *cats* is written like *cat* with an *s*, nor that *went*
+# has no letter of *go*. Still, the rows of *open* and *opened* differ, and perhaps this
 # difference is similar for all verbs. Then it is a *direction* with a meaning, and we can compute
 # it from some words and try it on others. The rule is simple: take the mean difference of the known
 # pairs, add it to the row of a word that was not among them, and look for the nearest
@@ -376,8 +376,8 @@ for name, forms, known in (
     print(f"{name:15s}{len(forms):6d}{cells}")
 
 # %% [markdown]
-# All 16 of 16 irregular forms are found from the direction of the regular verbs: *eat* and *ate*,
-# *go* and *went*, which have no letter in common. Of the plurals, 34 of 35 are found. Without
+# All 16 of 16 irregular forms are found from the direction of the regular verbs, even *went* from *go*, with which
+# it has no letter in common. Of the plurals, 34 of 35 are found. Without
 # the direction, the nearest row is right in about a third of the cases, since forms of one word are neighbours
 # anyway; random rows find next to nothing. To predict the next word, the model must know that after *yesterday*
 # every verb takes its past form, and one direction for all verbs is the cheapest way to know it.
@@ -529,6 +529,12 @@ def neighbours(table, token, count):
 # biases. Return the number of weights of all three, for `tying` equal to `"none"`,
 # `"output"` (the exit shares the target's table) or `"all"` (one vocabulary and one table
 # for all three, as in the paper; both vocabularies are then equal).
+#
+# <details><summary>Hint</summary>
+#
+# Count the rows of all tables first, and multiply by `d` once.
+#
+# </details>
 
 
 # %% tags=["stub"]

@@ -399,6 +399,13 @@ def clipped_precision(hypothesis, reference, n):
 # returning an empty line for those of which it is least certain. `rows` are the counts of its sentences. Return the BLEU of
 # the corpus if the sentences with the indices `left_out` are empty: all their counts become zero,
 # except for the length of the reference, which stays.
+#
+# <details><summary>Hint</summary>
+#
+# The counts of a sentence are ten numbers, and the last of them is the length
+# of the reference.
+#
+# </details>
 
 
 # %% tags=["stub"]

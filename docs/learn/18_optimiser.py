@@ -21,10 +21,15 @@
 # One weight, at first $w$ = 1, with the rate 0.1, $\beta_1$ = 0.9 and the paper's $\beta_2$ = 0.98. Its gradients are 2 and then
 # −1.
 #
-# | update | g | m | v | m corrected | v corrected | step | w |
-# | --- | --- | --- | --- | --- | --- | --- | --- |
-# | 1 | 2 | 0.9 · 0 + 0.1 · 2 = 0.2 | 0.02 · 4 = 0.08 | 0.2 / 0.1 = 2 | 0.08 / 0.02 = 4 | 0.1 · 2 / √4 = 0.1 | 0.9 |
-# | 2 | −1 | 0.9 · 0.2 − 0.1 = 0.08 | 0.98 · 0.08 + 0.02 = 0.0984 | 0.08 / 0.19 = 0.421 | 0.0984 / 0.0396 = 2.485 | 0.1 · 0.421 / 1.576 = 0.0267 | 0.8733 |
+# | | update 1 | update 2 |
+# | --- | --- | --- |
+# | g | 2 | −1 |
+# | m | 0.9 · 0 + 0.1 · 2 = 0.2 | 0.9 · 0.2 − 0.1 · 1 = 0.08 |
+# | v | 0.98 · 0 + 0.02 · 4 = 0.08 | 0.98 · 0.08 + 0.02 · 1 = 0.0984 |
+# | m corrected | 0.2 / 0.1 = 2 | 0.08 / 0.19 = 0.421 |
+# | v corrected | 0.08 / 0.02 = 4 | 0.0984 / 0.0396 = 2.485 |
+# | step | 0.1 · 2 / √4 = 0.1 | 0.1 · 0.421 / √2.485 = 0.0267 |
+# | w | 1 − 0.1 = 0.9 | 0.9 − 0.0267 = 0.8733 |
 #
 # Both means begin at 0, which makes them too small at first. The *correction* divides by the sum of the weights
 # that a mean has handed out so far, $1 - \beta^t$: 0.1 after one update, 0.19 after two. See the first step: it is the
@@ -581,6 +586,13 @@ def clip(weights, limit):
 # Return the number of days that a training takes: a model of `weights` weights learns `tokens` tokens on
 # `devices` GPUs, each of which can do `peak` FLOPs per second, of which a share `utilisation` is used.
 # Use the rule of six.
+#
+# <details><summary>Hint</summary>
+#
+# Six FLOPs for each weight and token, divided by what all GPUs really do in a
+# second. A day has 86,400 seconds.
+#
+# </details>
 
 
 # %% tags=["stub"]
