@@ -3,13 +3,14 @@
 import importlib
 import itertools
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from tests.examples.course_answers import RIGHT, WRONG, Answer
 
 import course
 from coursework import positions, training
@@ -21,6 +22,18 @@ from transformer_blocks.museum import exhibits
 SOLUTION = Path(__file__).parent / "course_solution"
 numbers = itertools.count()
 Build = Callable[..., ModuleType]
+
+
+class Answer(NamedTuple):
+    """An answer to a unit: the solution's file, in which each old text is replaced by a new one."""
+
+    unit: str
+    name: str
+    edits: Any
+
+
+ANSWERS = tomllib.loads(Path(__file__).with_name("course_answers.toml").read_text("utf-8"))
+WRONG, RIGHT = ([Answer(**each) for each in ANSWERS[kind]] for kind in ("wrong", "right"))
 
 
 @pytest.fixture
