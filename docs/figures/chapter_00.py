@@ -58,7 +58,7 @@ def map() -> Figure:
     part(right, 7.6, "the cat", "", GREEN)
     for x in (left, right):
         part(x, 6.75, "tokens", "11")
-        part(x, 5.9, "embeddings, positions", "7", PURPLE)
+        part(x, 5.9, "embeddings, positions", "16, 7", PURPLE)
         arrow(axes, (x + 1.7, 7.6), (x + 1.7, 7.43))
         arrow(axes, (x + 1.7, 6.75), (x + 1.7, 6.58))
         arrow(axes, (x + 1.7, 5.9), (x + 1.7, 5.37))
@@ -85,8 +85,8 @@ def map() -> Figure:
     part(right, 0.8, "choose the next token", "13", BLUE)
     arrow(axes, (right + 1.7, 0.8), (right + 1.7, 0.5))
     note(axes, right + 1.7, 0.28, "eats", color=INK, size=11)
-    part(left, 0.35, "train all of it", "12", BLUE)
-    part(left, 1.1, "look inside", "14", BLUE)
+    part(left, 0.35, "train all of it", "12, 18", BLUE)
+    part(left, 1.1, "measure, look inside", "17, 14", BLUE)
     part(left, 1.85, "before, and since 2017", "9, 15", BLUE)
     return made
 
