@@ -28,25 +28,12 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
+from cells import chapter_files
+
 SOURCE = Path(__file__).parent.parent / "glossary.toml"
 PACKAGE = "transformer_blocks"
-CHAPTERS = [
-    "Map and demo",
-    "One query reads a memory",
-    "A sentence attends to itself",
-    "Queries, keys, values",
-    "Why sqrt(d_k)",
-    "Masks",
-    "Heads",
-    "Positions",
-    "A layer that trains",
-    "Before Transformers",
-    "Encoder and decoder",
-    "Text to batches",
-    "Train",
-    "Choose words",
-    "Look inside",
-    "Since 2017",
+CHAPTERS = [  # the titles, "# # 0 Map and demo" without the number
+    path.read_text("utf-8").splitlines()[1].lstrip("# 0123456789") for path in chapter_files()
 ]
 KATAKANA_TO_HIRAGANA = {code: code - 0x60 for code in range(ord("ァ"), ord("ヶ") + 1)}
 
