@@ -104,7 +104,7 @@ def translate(model, source, *, max_length=10):
 #
 # ## The map
 #
-# ![The parts of a translator from the source at the bottom left to the next target token at the top right, each with the number of its chapter: tokens 11, embeddings 16 and positions 7, masks 5, self-attention 2 to 4 in 6 heads, feed-forward networks, additions and norms 8, encoder and decoder with cross-attention 10, training 12 and 18, choosing the next token 13, measuring 17, looking inside 14.](figures/map.svg)
+# ![The parts of a translator from the source at the bottom to the next target token at the top, each with its chapter: tokens 11, embeddings 16 and positions 7, masks 5, self-attention 2 to 4 in 6 heads, feed-forward networks, additions and norms 8, encoder and decoder with cross-attention 10, training 12 and 18, choosing the next token 13, measuring 17, looking inside 14.](figures/map.svg)
 #
 # Attention is the part that moves information between words. The encoder's
 # *self-attention* lets the words of the source exchange information. The

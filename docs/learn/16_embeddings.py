@@ -598,14 +598,15 @@ small = torch.eye(4) + 0.01
 assert complete(small, [(0, 0)], 2) != 2, "not the word itself"
 torch.manual_seed(2)
 base, shift = torch.randn(6, 16), torch.randn(16)
-noise = torch.randn(6, 16)
-rows = torch.cat([base, base + shift + noise - noise.mean(dim=0)])
-rows[11] = base[5] + shift
+noise = torch.randn(5, 16)
+noise -= noise.mean(dim=0)  # the five pairs differ; their mean is right
+new = base[5] + torch.stack([shift, shift + noise[0], -shift])
+rows = torch.cat([base, base[:5] + shift + noise, new])
 known = [(i, i + 6) for i in range(5)]
-mean = sum(rows[b] - rows[a] for a, b in known) / 5
-order = nearest(rows, rows[5] + mean, 2)
-answer = order[1] if order[0] == 5 else order[0]
-assert complete(rows, known, 5) == answer == 11, "use all pairs"
+found = complete(rows, known, 5)
+assert found != 12, "use all pairs, not only the first"
+assert found != 13, "the second word minus the first"
+assert found == 11
 
 
 # %% tags=["solution"]
