@@ -159,7 +159,34 @@ def test_arrow_keys_move_between_neighbouring_tokens() -> None:
     assert press("queries", 0, "ArrowUp")["side"] == "keys"
 
 
-@pytest.mark.parametrize("width", [300, 700, 1200])
+def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the_other() -> None:
+    page = Script(uneven()[1], "#v=story&a=2&l=0&h=0")
+    page("$('story-figure').clientWidth = 360")
+    layout = page("measureStory(), story.layout")
+    assert layout["isColumns"]
+    for side in ("keys", "queries"):
+        items = layout[side]
+        assert [item["index"] for item in items] == list(range(40))
+        for before, item in itertools.pairwise(items):
+            assert item["y"] >= before["y"] + before["height"]
+        for item in items:
+            assert 0 <= item["x"] <= item["x"] + item["width"] <= layout["width"]
+            assert item["y"] + item["height"] <= layout["height"]
+    assert {item["x"] + item["width"] for item in layout["keys"]} == {layout["keyEnd"]}
+    assert {item["x"] for item in layout["queries"]} == {layout["queryStart"]}
+    for ribbon in page("ribbonsOf(story.layout, null)"):
+        for side, place in (("keys", "column"), ("queries", "row")):
+            item = layout[side][ribbon[place]]
+            assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
+    page("globalThis.painted = new Scene(1, 1)")
+    page("drawRibbons(painted, story.layout, ribbonsOf(story.layout, null), palette())")
+    for shape in page("painted.shapes"):
+        numbers = [float(number) for number in re.findall(r"[\d.]+", shape["d"])]
+        assert abs(numbers[0] - layout["keyEnd"]) <= 2
+        assert abs(numbers[-2] - layout["queryStart"]) <= 5
+
+
+@pytest.mark.parametrize("width", [560, 700, 1200])
 def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(width: int) -> None:
     page = Script(uneven()[1], "#v=story&a=2")
     words = page("attentions[2].keyWords")

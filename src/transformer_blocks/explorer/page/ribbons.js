@@ -46,11 +46,34 @@ function setLines(tokens, words, {width, size, height, isFew}) {
   return {items, lines: lines.length};
 }
 
-// Place both sides within a width. Pictures take the size of text on a screen with a mouse.
+// Set one side's tokens below each other; those of the keys end where the ribbons begin.
+function setColumn(tokens, words, {width, size, height, step, side, top}) {
+  const room = .37 * width, pad = .45 * size;
+  const items = tokens.map((token, index) => {
+    const isChip = token === "" || isUpright(token), text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - 2 * pad);
+    const own = Math.ceil(Math.max(textWidth(text, size) + 2 * pad, 1.5 * size));
+    return {index, text, isChip, begins: index === 0 || words[index] === "1", line: index, height, width: own,
+      x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
+  });
+  return {items, lines: items.length};
+}
+
+// Place both sides within a width: in lines above each other, on a narrow screen in columns beside each
+// other. Pictures take the size of text on a screen with a mouse.
 function layOutStory(width, {coarse = false} = {}) {
   const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY_TOKENS;
   const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
   const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
+  if (width < NARROW) {
+    const row = count <= 12 ? 44 : 32, all = count * (row + 4), top = 26;  // the shorter side is spread
+    const column = (side, tokens, words) => setColumn(tokens, words, {width, size, height: row, step: all / tokens.length, side, top});
+    const keys = column("keys", attention.keys, attention.keyWords), queries = column("queries", attention.queries, attention.queryWords);
+    return {
+      attention: state.attention, width, size, isFew, isColumns: true, keys: keys.items, queries: queries.items, keyEnd: .37 * width, queryStart: .63 * width,
+      height: top + all + 22, isWrapped: false,
+      many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count), least: isFew ? .01 : .05,
+    };
+  }
   const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
   const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});
   const top = 24, gap = Math.round(Math.max(150, Math.min(isFew ? 270 : 220, .3 * width)));
@@ -127,6 +150,7 @@ function ribbonsOf(layout, token, lastRow = Infinity) {
 // Set the ends of ribbons side by side along their token, in the order of their other ends.
 function spreadEnds(ribbons, layout, side) {
   const own = side === "queries" ? "row" : "column", other = side === "queries" ? "column" : "row";
+  const [place, size] = layout.isColumns ? ["y", "height"] : ["x", "width"];
   const others = layout[OTHER_SIDE[side]], groups = new Map();
   for (const ribbon of ribbons) {
     if (!groups.has(ribbon[own])) groups.set(ribbon[own], []);
@@ -134,8 +158,8 @@ function spreadEnds(ribbons, layout, side) {
   }
   for (const [index, group] of groups) {
     const item = layout[side][index], total = group.reduce((sum, ribbon) => sum + ribbon.width, 0);
-    const room = Math.max(0, item.width - 4), scale = Math.min(1, room / total), middle = item.x + item.width / 2;
-    group.sort((a, b) => others[a[other]].x - others[b[other]].x || a.head - b.head);
+    const room = Math.max(0, item[size] - 4), scale = Math.min(1, room / total), middle = item[place] + item[size] / 2;
+    group.sort((a, b) => others[a[other]][place] - others[b[other]][place] || a.head - b.head);
     let at = middle - total * scale / 2;
     for (const ribbon of group) {
       ribbon[side] = at + ribbon.width * scale / 2;
@@ -151,10 +175,11 @@ function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
   const least = isDarkPalette(colours) ? .16 : .06;
   for (const ribbon of ribbons) {
     const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
-    const from = key.y + key.height + 1, to = query.y - 4, reach = (to - from) * .5;
-    const [a, b] = [ribbon.keys, ribbon.queries].map(x => x.toFixed(1));
+    const [from, to] = layout.isColumns ? [key.x + key.width + 1, query.x - 4] : [key.y + key.height + 1, query.y - 4], middle = (from + to) / 2;
+    const points = [[ribbon.keys, from], [ribbon.keys, middle], [ribbon.queries, middle], [ribbon.queries, to]]
+      .map(point => (layout.isColumns ? point.reverse() : point).map(x => x.toFixed(1)).join(" "));
     const opacity = isAlone ? .4 + least + .45 * ribbon.weight : least + .7 * Math.sqrt(ribbon.weight) * (layout.isFew ? 1 : .8);
-    scene.path(`M${a} ${from.toFixed(1)}C${a} ${(from + reach).toFixed(1)} ${b} ${(to - reach).toFixed(1)} ${b} ${to.toFixed(1)}`,
+    scene.path(`M${points[0]}C${points.slice(1).join(" ")}`,
       {stroke: ribbon.colour, line: ribbon.width, opacity: Math.min(1, opacity)});
   }
 }
@@ -164,7 +189,8 @@ function drawQueryBars(scene, layout, lastRow, token) {
   if (!isSummaryShown()) return;
   layout.queries.forEach((item, row) => {
     if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
-    scene.rect(item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3, {fill: queryColour(row), radius: 1.5});
+    const bar = layout.isColumns ? [item.x - 4, item.y + 2, 3, item.height - 4] : [item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3];
+    scene.rect(...bar, {fill: queryColour(row), radius: 1.5});
   });
 }
 
@@ -175,6 +201,11 @@ function drawPercentages(scene, layout, token, colours) {
   const extra = [story.pointed?.side === side ? story.pointed.index : -1, state.isLocked ? (side === "keys" ? state.column : state.row) : -1];
   for (const index of new Set([...extra.filter(i => i >= 0), ...best])) {
     const item = layout[side][index], text = wholePercent(weights[index]), half = textWidth(text, 12, "bold") / 2 + 3;
+    if (layout.isColumns) {
+      const [x, anchor] = side === "keys" ? [item.x - 4, "end"] : [item.x + item.width + 4, "start"];
+      scene.text(x, item.y + item.height / 2, text, {size: 12, anchor, fill: colours.text, weight: "bold"});
+      continue;
+    }
     const x = Math.max(half, Math.min(layout.width - half, item.x + item.width / 2));
     if (placed.some(each => each.line === item.line && Math.abs(each.x - x) < each.half + half)) continue;
     placed.push({line: item.line, x, half});
@@ -268,5 +299,6 @@ function storyLead() {
   const [pointing, keep] = isCoarsePointer() ? ["Tap a token to see only its lines", "tap it again to see all"]
     : ["Point at a token to see only its lines", "click it to keep them"];
   const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
-  return `The thicker a line, the more the token below attends to the token above. ${pointing}, ${keep}, or ${more}.`;
+  const [from, to] = story.layout?.isColumns ? ["on the right", "on the left"] : ["below", "above"];
+  return `The thicker a line, the more the token ${from} attends to the token ${to}. ${pointing}, ${keep}, or ${more}.`;
 }

@@ -30,7 +30,8 @@ const OTHER_SIDE = {queries: "keys", keys: "queries"};
 const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
 const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
-const PERCENT_ROOM = 15;  // height of the percentages above the keys and below the queries
+const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
+const NARROW = 560;  // a figure of a smaller width has its tokens in columns
 const END_TOKENS = ["</s>", "<eos>", "<|endoftext|>", "[SEP]"];
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
@@ -139,7 +140,8 @@ function buildTokens() {
   }
   if (focused) $(`story-${focused.side}`).children[focused.index]?.focus({preventScroll: true});
   $("story-figure").style.height = `${story.layout.height}px`;
-  $("story-queries-axis").style.top = `${story.layout.height - 20}px`;
+  $("story").classList.toggle("columns", Boolean(story.layout.isColumns));
+  $("story-queries-axis").style.top = story.layout.isColumns ? "0" : `${story.layout.height - 20}px`;
 }
 
 // Paint a scene on one of the two canvases, in at most 12 million pixels.
@@ -157,7 +159,7 @@ function paintStory(scene, canvas, part = 1) {
   context.save();
   if (part < 1) {
     context.beginPath();
-    context.rect(0, 0, scene.width, part * scene.height);
+    context.rect(0, 0, ...(story.layout.isColumns ? [part * scene.width, scene.height] : [scene.width, part * scene.height]));
     context.clip();
   }
   paint(scene, context);
@@ -186,7 +188,7 @@ function drawTokenRibbons(part = 1) {
     if (part === 1) drawPercentages(scene, layout, token, palette());
   }
   story.drawn.one = ribbons.length;
-  const reach = (layout.keyEnd + part * (layout.height - layout.keyEnd)) / layout.height;
+  const whole = layout.isColumns ? layout.width : layout.height, reach = (layout.keyEnd + part * (whole - layout.keyEnd)) / whole;
   paintStory(scene, $("story-one"), part < 1 ? reach : 1);
 }
 
@@ -248,7 +250,7 @@ function drawStoryLegend() {
   drawRibbonScale(scene, layout, 4, 14, palette(), isAlone);
   show(scene, $("story-scale"));
   const parts = [];
-  if (isSummaryShown()) parts.push("The colour of a line is that of the token below.");
+  if (isSummaryShown()) parts.push(`The colour of a line is that of the token ${layout.isColumns ? "on the right" : "below"}.`);
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
   parts.push(isAlone ? "Weights below 0.2 % are not drawn." : layout.isFew ? `Weights below ${wholePercent(leastDrawn(layout))} are not drawn.` : `Thin lines: weights of at least ${wholePercent(leastDrawn(layout))}; a token that is pointed at shows all its weights.`);
@@ -367,15 +369,24 @@ $("story-figure").addEventListener("keydown", event => {
   if (!token || event.ctrlKey || event.altKey || event.metaKey) return;
   const buttons = $(`story-${token.side}`).children;
   let next = null;
-  if (event.key === "ArrowLeft") next = buttons[Math.max(0, token.index - 1)];
-  else if (event.key === "ArrowRight") next = buttons[Math.min(buttons.length - 1, token.index + 1)];
+  const {isColumns} = story.layout, [before, after] = isColumns ? ["ArrowUp", "ArrowDown"] : ["ArrowLeft", "ArrowRight"];
+  if (event.key === before) next = buttons[Math.max(0, token.index - 1)];
+  else if (event.key === after) next = buttons[Math.min(buttons.length - 1, token.index + 1)];
   else if (event.key === "Home") next = buttons[0];
   else if (event.key === "End") next = buttons[buttons.length - 1];
-  else if (event.key === "ArrowUp" || event.key === "ArrowDown") next = tokenBeyond(token, event.key === "ArrowUp" ? -1 : 1);
+  else if (isColumns && ARROWS[event.key]) next = tokenBeside(token);
+  else if (ARROWS[event.key]) next = tokenBeyond(token, event.key === "ArrowUp" ? -1 : 1);
   else return;
   event.preventDefault();
   if (next && !next.classList.contains("future")) next.focus();
 });
+
+// In columns, the nearest token of the other side.
+function tokenBeside({side, index}) {
+  const other = OTHER_SIDE[side], from = story.layout[side][index].y;
+  const nearest = story.layout[other].reduce((a, b) => Math.abs(a.y - from) <= Math.abs(b.y - from) ? a : b);
+  return $(`story-${other}`).children[nearest.index];
+}
 
 // The nearest token in the next line of text, which may be of the other side.
 function tokenBeyond({side, index}, direction) {
