@@ -9,7 +9,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -39,31 +39,77 @@ from translation.presets import Config
 from translation.run import load_translator
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
-PLANS = {
-    translate: ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"],
-    classify: [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
-    generate_text: [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
-}
-PLANS_OF = {translate: "--epochs", classify: "--steps", generate_text: "--steps"}
-KINDS = {translate: Config, classify: ClassifierConfig, generate_text: TextConfig}
-TRAINERS = {
-    translate: translate_training,
-    classify: classify_commands,
-    generate_text: text_commands,
-}
-LOADERS = {translate: "corpus_of", classify: "data_of", generate_text: "text_of"}
-PICTURES = {
-    translate: ["draw_attention"],
-    classify: ["plot_accuracy", "plot_encoder_attention"],
-    generate_text: ["plot_text_loss"],
-}
-PROGRAMS = pytest.mark.parametrize("program", list(PLANS), ids=lambda module: module.__name__)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[ModuleType, list[str]]:
-    """The options that name what each program learns from."""
-    folder = tmp_path_factory.mktemp("data")
+@dataclass
+class Program:
+    """A program that trains.
+
+    Attributes:
+        module: Its module.
+        config: The class of its configuration.
+        commands: The module that trains.
+        loader: The name of what loads its data there.
+        pictures: The names of what draws pictures there.
+        length: The option of how long it trains.
+        plan: The options of a small training.
+        data: The options that name what it learns from.
+        run: A finished run; tests read it and leave it as it is.
+    """
+
+    module: Any
+    config: Any
+    commands: ModuleType
+    loader: str
+    pictures: list[str]
+    length: str
+    plan: list[str]
+    data: list[str] = field(default_factory=list)
+    run: Path = Path()
+
+    @property
+    def name(self) -> str:
+        return str(self.module.__name__)
+
+    def train(self, folder: Path, *options: str) -> int:
+        """Train in a folder; return the exit status."""
+        command = ["train", "--run", str(folder), *self.data, *self.plan, *options]
+        return int(self.module.main(command))
+
+    def call(self, command: str, folder: Path, *options: str) -> int:
+        """Call a command with options of its own alone; return the exit status."""
+        return int(self.module.main([command, "--run", str(folder), *options]))
+
+
+TRANSLATE = Program(
+    *(translate, Config, translate_training, "corpus_of", ["draw_attention"], "--epochs"),
+    ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"],
+)
+CLASSIFY = Program(
+    *(classify, ClassifierConfig, classify_commands, "data_of"),
+    *(["plot_accuracy", "plot_encoder_attention"], "--steps"),
+    [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
+)
+GENERATE = Program(
+    *(generate_text, TextConfig, text_commands, "text_of", ["plot_text_loss"], "--steps"),
+    [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
+)
+PROGRAMS = TRANSLATE, CLASSIFY, GENERATE
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
+    for program in PROGRAMS:
+        for name in program.pictures:
+            monkeypatch.setattr(program.commands, name, lambda *arguments, **options: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Write what the programs learn from, and finish a run of each."""
+    folder = tmp_path_factory.mktemp("runs")
     corpus = make_corpus()
     pairs = [*corpus.train, *corpus.validation, *corpus.test]
     reviews = [f"{review.label}\t{review.text}" for review in order_matters(30)]
@@ -76,34 +122,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[ModuleType, list[str]
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     source, target, train, test = (str(folder / name) for name in texts)
-    return {
-        translate: ["--source-file", source, "--target-file", target],
-        classify: ["--train-file", train, "--test-file", test],
-        generate_text: ["--text", target],
-    }
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
-    for program, names in PICTURES.items():
-        for name in names:
-            monkeypatch.setattr(TRAINERS[program], name, lambda *arguments, **options: None)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-@pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, data: dict[ModuleType, list[str]]
-) -> dict[ModuleType, Path]:
-    """A finished run of each program; tests read it and leave it as it is."""
-    folder = tmp_path_factory.mktemp("runs")
+    TRANSLATE.data = ["--source-file", source, "--target-file", target]
+    CLASSIFY.data = ["--train-file", train, "--test-file", test]
+    GENERATE.data = ["--text", target]
     with pytest.MonkeyPatch.context() as patch:
         no_pictures.__wrapped__(patch)  # type: ignore[attr-defined]
-        for program, plan in PLANS.items():
-            command = ["train", "--run", str(folder / program.__name__), *data[program], *plan]
-            assert program.main(command) == 0
-    return {program: folder / program.__name__ for program in PLANS}
+        for program in PROGRAMS:
+            program.run = folder / program.name
+            assert program.train(program.run) == 0
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Program:
+    found: Program = request.param
+    return found
 
 
 def copy(run: Path, folder: Path) -> Path:
@@ -114,25 +146,19 @@ def copy(run: Path, folder: Path) -> Path:
 # Nothing of others is lost
 
 
-@PROGRAMS
 def test_an_interrupted_beginning_removes_only_what_it_made(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    runs: dict[ModuleType, Path],
-    monkeypatch: pytest.MonkeyPatch,
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "new" / "run"
-    command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
 
     def interrupted(*_: object, **__: object) -> None:
-        shutil.copytree(runs[program], folder, dirs_exist_ok=True)  # by another process
+        shutil.copytree(program.run, folder, dirs_exist_ok=True)  # by another process
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(TRAINERS[program], LOADERS[program], interrupted)
-        assert program.main(command) == 130
-    assert snapshot(folder) == snapshot(runs[program])
+        patch.setattr(program.commands, program.loader, interrupted)
+        assert program.train(folder) == 130
+    assert snapshot(folder) == snapshot(program.run)
     shutil.rmtree(folder.parent)
 
     def alone(*arguments: Any, **options: Any) -> None:
@@ -142,91 +168,71 @@ def test_an_interrupted_beginning_removes_only_what_it_made(
     train = Tokenizer.train
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "train", alone)
-        assert program.main(command) == 130
+        assert program.train(folder) == 130
     assert snapshot(tmp_path) == {"new": None}
 
 
-@PROGRAMS
 def test_a_training_that_meets_another_writes_nothing(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    runs: dict[ModuleType, Path],
-    capsys: pytest.CaptureFixture[str],
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new, old = tmp_path / "new", copy(runs[program], tmp_path / "old")
+    new, old = tmp_path / "new", copy(program.run, tmp_path / "old")
     for folder, resume in ((new, []), (old, ["--resume"]), (old, [])):
         with FolderLock(folder):
             before = snapshot(folder)
-            command = ["train", "--run", str(folder), *data[program], *PLANS[program], *resume]
-            assert program.main(command) == 2
+            assert program.train(folder, *resume) == 2
             assert f"another training is using {folder}" in one_error_line(capsys)
             assert snapshot(folder) == before
 
 
-@PROGRAMS
 def test_a_tokenizer_of_somebody_else_is_not_overwritten(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    capsys: pytest.CaptureFixture[str],
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["source.model", "target.model"] if program is translate else ["tokenizer.model"]
+    names = ["source.model", "target.model"] if program is TRANSLATE else ["tokenizer.model"]
     for name in names:
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_bytes(b"theirs")
-        command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
-        assert program.main(command) == 2
+        assert program.train(folder) == 2
         lines = capsys.readouterr().err.rstrip("\n").split("\n")
         assert f"error: {folder / name} exists already" in lines[-1]
         assert snapshot(folder) == {name: b"theirs"}
 
 
-@PROGRAMS
-def test_a_beginning_that_was_killed_begins_again(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    runs: dict[ModuleType, Path],
-) -> None:
+def test_a_beginning_that_was_killed_begins_again(program: Program, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    for file in runs[program].glob("*.model"):
+    for file in program.run.glob("*.model"):
         shutil.copy(file, folder)
     (folder / ".lock").touch()
-    command = ["train", "--run", str(folder), *data[program], *PLANS[program], "--resume"]
-    assert program.main(command) == 0
-    assert set(snapshot(folder)) == set(snapshot(runs[program]))
+    assert program.train(folder, "--resume") == 0
+    assert set(snapshot(folder)) == set(snapshot(program.run))
 
 
-@PROGRAMS
 def test_a_refused_command_changes_no_byte(
-    program: ModuleType,
+    program: Program,
     tmp_path: Path,
-    runs: dict[ModuleType, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = copy(runs[program], tmp_path / "run")
+    folder = copy(program.run, tmp_path / "run")
     before = snapshot(folder)
-    plan = PLANS_OF[program]
+    plan = program.length
     for options, message in (
         ([], "resume it with --resume"),
         (["--resume", "--seed", "3"], "was begun with seed=0, got 3"),
         (["--resume", plan, "0"], f"{plan}: must be a whole number "),
     ):
-        assert program.main(["train", "--run", str(folder), *options]) == 2
+        assert program.call("train", folder, *options) == 2
         assert message in one_error_line(capsys)
         assert snapshot(folder) == before
 
     def changed(*_: object, **__: object) -> None:
         raise UserError("the corpus has changed")
 
-    more = ["train", "--run", str(folder), "--resume", plan, "99"]
+    more = "train", folder, "--resume", plan, "99"
     with monkeypatch.context() as patch:
-        patch.setattr(TRAINERS[program], LOADERS[program], changed)
-        assert program.main(more) == 2
+        patch.setattr(program.commands, program.loader, changed)
+        assert program.call(*more) == 2
         assert snapshot(folder) == before
     for name in ("checkpoints", "best"):  # of another run with the same sizes
         (newest,) = sorted((folder / name).iterdir())[-1:]
@@ -241,7 +247,7 @@ def test_a_refused_command_changes_no_byte(
         )
         capsys.readouterr()
         mixed = snapshot(folder)
-        assert program.main(more) == 2
+        assert program.call(*more) == 2
         printed = " ".join(capsys.readouterr().err.split())  # with what is logged before it
         assert "belongs to another run: seed is 0 instead of 1" in printed
         assert snapshot(folder) == mixed
@@ -249,35 +255,34 @@ def test_a_refused_command_changes_no_byte(
         shutil.move(tmp_path / name, folder / name)
     assert snapshot(folder) == before
     shutil.rmtree(folder / "checkpoints")
-    assert program.main(["train", "--run", str(folder), "--resume"]) == 2
+    assert program.call("train", folder, "--resume") == 2
     assert "no checkpoint to resume from" in one_error_line(capsys)
     (folder / "config.json").unlink()
     before = snapshot(folder)
-    assert program.main(["train", "--run", str(folder)]) == 2
+    assert program.call("train", folder) == 2
     assert "holds weights but no config.json" in one_error_line(capsys)
     assert snapshot(folder) == before
 
 
-@PROGRAMS
 def test_a_plan_is_changed_once_it_is_accepted_and_carried_out(
-    program: ModuleType, tmp_path: Path, runs: dict[ModuleType, Path]
+    program: Program, tmp_path: Path
 ) -> None:
-    folder, plan = copy(runs[program], tmp_path / "run"), PLANS_OF[program].removeprefix("--")
-    assert program.main(["train", "--run", str(folder), "--resume", f"--{plan}", "6"]) == 0
+    folder, plan = copy(program.run, tmp_path / "run"), program.length.removeprefix("--")
+    assert program.call("train", folder, "--resume", program.length, "6") == 0
     assert json.loads((folder / "config.json").read_text())[plan] == 6
     rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
     done = [row[plan.removesuffix("s")] for row in rows]
-    assert done == ([1, 2, 3, 4, 5, 6] if program is translate else [4, 6])
+    assert done == ([1, 2, 3, 4, 5, 6] if program is TRANSLATE else [4, 6])
 
 
 def test_a_corpus_that_is_encoded_again_stays_when_the_training_fails(
-    tmp_path: Path, data: dict[ModuleType, list[str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    _, source, _, target = data[translate]
+    _, source, _, target = TRANSLATE.data
     own = str(shutil.copy(source, tmp_path))  # other tests read that one
     files = ["--source-file", own, "--target-file", target]
-    command = ["train", "--run", str(folder), *files, *PLANS[translate]]
+    command = ["train", "--run", str(folder), *files, *TRANSLATE.plan]
     assert translate.main(command) == 0
     names = set(snapshot(folder))
     os.utime(own, (0, 0))  # so that the encoded corpus is stale
@@ -296,22 +301,18 @@ def test_a_corpus_that_is_encoded_again_stays_when_the_training_fails(
 # Nothing that has changed is accepted
 
 
-@PROGRAMS
 def test_data_that_have_changed_are_refused(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    capsys: pytest.CaptureFixture[str],
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, files = tmp_path / "run", [Path(word) for word in data[program][1::2]]
+    folder, files = tmp_path / "run", [Path(word) for word in program.data[1::2]]
     own = [Path(shutil.copy(file, tmp_path)) for file in files]  # other tests read those
-    named = [word for pair in zip(data[program][::2], map(str, own), strict=True) for word in pair]
-    assert program.main(["train", "--run", str(folder), *named, *PLANS[program]]) == 0
+    named = [word for pair in zip(program.data[::2], map(str, own), strict=True) for word in pair]
+    assert program.call("train", folder, *named, *program.plan) == 0
     for path in own:
         path.write_bytes(path.read_bytes() + f"after\tone more for {path.name}\n".encode())
     capsys.readouterr()
-    for command in (["evaluate"], ["train", "--resume", PLANS_OF[program], "99"]):
-        assert program.main([*command, "--run", str(folder)]) == 2
+    for command, *options in (["evaluate"], ["train", "--resume", program.length, "99"]):
+        assert program.call(command, folder, *options) == 2
         assert "changed since the run began" in one_error_line(capsys)
 
 
@@ -335,20 +336,19 @@ def other(value: object, name: str) -> object:
     return 3 if name in ("steps", "epochs", "report_steps", "patience") else "x"
 
 
-@PROGRAMS
 @pytest.mark.parametrize("resealed", [False, True])
 def test_every_edited_field_of_a_configuration_is_named(
-    program: ModuleType, resealed: bool, tmp_path: Path, runs: dict[ModuleType, Path]
+    program: Program, resealed: bool, tmp_path: Path
 ) -> None:
-    folder = copy(runs[program], tmp_path / "run")
+    folder = copy(program.run, tmp_path / "run")
     free = {"format_version", "epochs", "minutes", "data_dir", "steps"}  # of the plan
-    run: Any = Run(folder, KINDS[program])
+    run: Any = Run(folder, program.config)
     config: Any = run.read_config()
 
     def load() -> object:
-        if program is translate:
+        if program is TRANSLATE:
             return load_translator(run, torch.device("cpu"))
-        if program is classify:
+        if program is CLASSIFY:
             return classify_commands.load(run, run.read_config(), torch.device("cpu"))
         return text_commands.load(Namespace(run=folder, device="cpu"))
 
@@ -416,7 +416,6 @@ def test_a_state_that_is_none_is_refused_in_one_line(
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-@PROGRAMS
 @pytest.mark.parametrize(
     "text",
     [
@@ -427,10 +426,10 @@ DEEP = "[" * 100_000 + "]" * 100_000
     ids=lambda text: text[:30].encode("unicode_escape").decode(),
 )
 def test_a_malformed_configuration_is_refused_in_one_line(
-    program: ModuleType, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: Program, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(text)
-    assert program.main(["evaluate", "--run", str(tmp_path)]) == 2
+    assert program.call("evaluate", tmp_path) == 2
     error = one_error_line(capsys)
     assert str(tmp_path / "config.json") in error
     assert len(error) < 1000
@@ -446,33 +445,26 @@ def outputs_that_fail() -> Iterator[tuple[int, TextIO]]:
         yield 2, full
 
 
-@PROGRAMS
 def test_an_output_that_cannot_be_written_sets_the_exit_status(
-    program: ModuleType,
-    runs: dict[ModuleType, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for status, stream in outputs_that_fail():
         monkeypatch.setattr(sys, "stdout", stream)
-        assert program.main(["evaluate", "--run", str(runs[program])]) == status
+        assert program.call("evaluate", program.run) == status
         assert ("error: No space left on device" in capsys.readouterr().err) == (status == 2)
 
 
 def test_no_output_is_written_over_a_file_of_a_run(
-    tmp_path: Path,
-    runs: dict[ModuleType, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(*_: object, **__: object) -> None:
         raise AssertionError("it should be refused before")
 
     monkeypatch.setattr(translate_commands, "load_translator", work)
     folder, bags = (
-        copy(runs[program], tmp_path / program.__name__)
-        for program in PLANS
-        if program is not generate_text
+        copy(program.run, tmp_path / program.name)
+        for program in PROGRAMS
+        if program is not GENERATE
     )
     before = snapshot(tmp_path)
     (step,) = (folder / "best").iterdir()
@@ -482,10 +474,7 @@ def test_no_output_is_written_over_a_file_of_a_run(
         *(folder / "checkpoints" / "new", step / "new", bags / "bag" / "metrics.jsonl"),
         *(tmp_path / "link" / "config.json", folder / "best" / ".." / "config.json"),
     ]
-    commands = [
-        ["evaluate", "--output"],
-        ["explore", "--sentence", "犬", "--output"],
-    ]
+    commands = [["evaluate", "--output"], ["explore", "--sentence", "犬", "--output"]]
     for command in commands:
         for file in files:
             assert translate.main([*command, str(file), "--run", str(folder)]) == 2
@@ -498,13 +487,13 @@ def test_no_output_is_written_over_a_file_of_a_run(
 
 
 def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
-    tmp_path: Path, runs: dict[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("comparison_figure", "side_by_side_figure"):
         monkeypatch.setattr(translate_commands, name, lambda *arguments, **options: None)
     theirs = tmp_path / "attention.png"
     theirs.write_bytes(b"theirs")
-    command = ["compare", str(runs[translate]), "--output", str(tmp_path)]
+    command = ["compare", str(TRANSLATE.run), "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr(translate_commands, "attention_along", lambda *_: [])
         assert translate.main(command) == 0
@@ -521,22 +510,14 @@ def test_a_comparison_removes_only_the_picture_of_an_earlier_one(
     assert theirs.read_bytes() == b"of the comparison before"
 
 
-@PROGRAMS
 def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing_behind(
-    program: ModuleType,
-    tmp_path: Path,
-    data: dict[ModuleType, list[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "runs" / "run"
-    command = ["train", "--run", str(folder), *data[program], *PLANS[program]]
     for options in ([], ["--resume"]):
-        with (
-            Path("/dev/full").open("w", encoding="utf-8") as full,
-            monkeypatch.context() as patch,
-        ):
+        with Path("/dev/full").open("w", encoding="utf-8") as full, monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", full)
-            assert program.main([*command, *options]) == 2
+            assert program.train(folder, *options) == 2
         assert snapshot(tmp_path) == {"runs": None}
 
     def refuse(self: Path, target: Path) -> None:
@@ -544,18 +525,17 @@ def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing_behind
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refuse)  # the last step of saving a checkpoint
-        assert program.main(command) == 2
+        assert program.train(folder) == 2
     assert not (folder / "config.json").exists()
-    assert program.main(command) == 0
+    assert program.train(folder) == 0
 
 
-@PROGRAMS
 def test_an_error_that_cannot_be_printed_sets_the_exit_status(
-    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _, stream in outputs_that_fail():
         monkeypatch.setattr(sys, "stderr", stream)
-        assert program.main(["evaluate", "--run", str(tmp_path / "nowhere")]) == 2
+        assert program.call("evaluate", tmp_path / "nowhere") == 2
         stream.flush()  # as Python does at its end
 
 
