@@ -190,17 +190,6 @@ def test_settings_of_older_folders_are_read_from_config_json(folder: Path, tmp_p
     assert found == [(6, 0.5, None)] * 2
 
 
-def test_padding_is_never_generated(folder: Path, tmp_path: Path) -> None:
-    eager = shutil.copytree(folder, tmp_path / "eager")
-    change_tensors(eager, lambda tensors: tensors["final_logits_bias"][:, -1].fill_(1e4))
-    model = Marian.load(eager)
-    with torch.no_grad():
-        steps, start = model.start(ragged(len(model.target_embedding.weight)).tolist())
-        probabilities = steps.step(start).softmax(-1)
-    assert not probabilities[:, model.padding_id].any()
-    torch.testing.assert_close(probabilities.sum(-1), torch.ones(4))
-
-
 def test_ids_beyond_the_vocabulary_are_never_generated(folder: Path, tmp_path: Path) -> None:
     larger = shutil.copytree(folder, tmp_path / "larger")
     translator = PublishedTranslator.load(folder)

@@ -33,16 +33,13 @@ from common.errors import UserError
 from pretrained.bert_sentences import SentenceEncoder
 from pretrained.generator import TextGenerator
 from pretrained.gpt2_model import Gpt2
-from pretrained.llama_family import pair_neighbours
 from pretrained.marian_translator import PublishedTranslator
 from pretrained.text_to_text import TextToText
 from transformer_blocks import (
     RelativeBias,
-    RotaryPositionalEncoding,
     beam_search,
     greedy_search,
     record_attention,
-    sample,
 )
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
@@ -193,53 +190,6 @@ def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
                 assert generation.finished == any(each in ends for each in row[: length + 1])
                 ended += generation.finished
     assert ended or family == "gpt2"  # which has a single end token here
-
-
-def test_tokens_are_sampled_with_the_probabilities_of_transformers(tmp_path: Path) -> None:
-    theirs, ours = save_model("llama", tmp_path, 1), load("llama", tmp_path)
-    tokens = torch.randint(3, VOCABULARY, (1, 8))
-    options: dict[str, Any] = {"temperature": 3.0, "top_k": 12, "top_p": 0.9}
-    output = theirs.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        do_sample=True,
-        max_new_tokens=1,
-        output_scores=True,
-        return_dict_in_generate=True,
-        **options,
-    )
-    expected = output.scores[0][0].softmax(-1)  # after temperature, top-k and top-p
-    count = 20_000
-    with torch.no_grad():
-        steps, start = ours.start(tokens.tolist())
-    steps.reorder(torch.zeros(count, dtype=torch.int64))
-    generator = torch.Generator().manual_seed(0)
-    drawn = sample(
-        steps, start.expand(count), end_id=None, max_length=1, generator=generator, **options
-    )
-    shares = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=VOCABULARY) / count
-    assert shares[expected == 0.0].sum() == 0.0
-    assert (expected > 0.0).sum() > 2
-    deviation = (expected * (1 - expected) / count).sqrt()
-    assert ((shares - expected).abs() <= 4.5 * deviation + 1e-6).all()
-
-
-def test_published_pairs_and_neighbours_give_the_same_scores() -> None:
-    def rotate_published(x: Tensor) -> Tensor:  # element i with element i + d_k / 2
-        angles = torch.arange(x.shape[2])[:, None] * 10000.0 ** (-torch.arange(0, 8, 2) / 8)
-        first, second = x.chunk(2, dim=-1)
-        cosine, sine = angles.cos(), angles.sin()
-        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-
-    def reorder(x: Tensor) -> Tensor:
-        return pair_neighbours(x.movedim(-1, 0), 8).movedim(0, -1)
-
-    rotary = RotaryPositionalEncoding(8)
-    query, key = torch.randn(2, 1, 3, 5, 8)
-    expected = rotate_published(query) @ rotate_published(key).mT
-    queries = rotary.transform_queries(reorder(query), start=0)
-    keys = rotary.transform_keys(reorder(key), start=0)
-    torch.testing.assert_close(queries @ keys.mT, expected)
 
 
 # Older forms of settings and files
