@@ -12,7 +12,6 @@ from transformer_blocks import (
     PostNorm,
     PreNorm,
     Residual,
-    causal_mask,
     padding_mask,
 )
 
@@ -68,13 +67,6 @@ def test_a_stack_applies_its_layers_in_turn_and_then_its_norm(norm: nn.LayerNorm
 def test_an_encoder_without_layers_is_the_identity() -> None:
     x = make_input()
     assert torch.equal(Encoder([])(x), x)
-
-
-def test_causal_is_the_causal_mask_in_every_layer() -> None:
-    encoder, x = Encoder([make_layer(), make_layer()]), make_input()
-    torch.testing.assert_close(
-        encoder(x, mask=PADDING, causal=True), encoder(x, mask=PADDING | causal_mask(4))
-    )
 
 
 def test_any_module_can_be_the_feed_forward() -> None:

@@ -194,18 +194,6 @@ def test_transforms_are_applied_in_their_order() -> None:
     torch.testing.assert_close(received[0], 2 * (queries + 1))
 
 
-@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-def test_attention_dropout_is_applied_in_training_only(attention_function: Any) -> None:
-    layer = MultiHeadAttention(8, 2, dropout=0.5, attention_function=attention_function)
-    x = torch.randn(2, 5, 8)
-    assert not torch.equal(layer(x, x, x), layer(x, x, x))
-    layer.eval()
-    assert torch.equal(layer(x, x, x), layer(x, x, x))
-    undropped = MultiHeadAttention(8, 2, attention_function=attention_function)
-    undropped.load_state_dict(layer.state_dict())
-    assert torch.equal(layer(x, x, x), undropped(x, x, x))
-
-
 def test_the_weights_of_a_layer_are_those_of_its_heads_before_dropout() -> None:
     layer = MultiHeadAttention(8, 2, dropout=0.9)
     query, key = torch.randn(2, 3, 8), torch.randn(2, 5, 8)

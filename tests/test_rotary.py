@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.reference import Array, attention_loop, to_numpy
+from tests.reference import Array, to_numpy
 from torch import Tensor
 
 from transformer_blocks import MultiHeadAttention, RotaryPositionalEncoding
@@ -29,28 +29,6 @@ def test_queries_and_keys_are_rotated_as_complex_numbers(
     rotary, expected = RotaryPositionalEncoding(6, base=base), rotate(x, start, base)
     for transform in (rotary.transform_queries, rotary.transform_keys):
         torch.testing.assert_close(transform(x, start=start), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("length", [7, 3, 1])
-def test_a_layer_attends_with_rotated_queries_and_keys(length: int) -> None:
-    layer = MultiHeadAttention(12, 2, transforms=[RotaryPositionalEncoding(6)]).double()
-    memory = torch.randn(2, 7, 12, dtype=torch.float64)
-    query, mask = memory[:, 7 - length :], torch.rand(length, 7) < 0.3
-    q, k, v = (
-        projection(x).unflatten(-1, (2, 6)).transpose(1, 2)
-        for projection, x in (
-            (layer.query_projection, query),
-            (layer.key_projection, memory),
-            (layer.value_projection, memory),
-        )
-    )
-    rotated = rotate(q, 7 - length, 1e4), rotate(k, 0, 1e4)
-    heads, weights = attention_loop(*rotated, v, mask=mask, causal=True)
-    output = layer.output_projection(torch.from_numpy(heads).transpose(1, 2).flatten(2))
-    options = {"mask": mask, "causal": True}
-    torch.testing.assert_close(layer(query, memory, memory, **options), output)
-    found = layer.attention_weights(query, memory, mask=mask, causal=True)
-    np.testing.assert_allclose(to_numpy(found), weights, rtol=0, atol=1e-12)
 
 
 def test_a_score_depends_on_the_distance_and_not_on_the_position() -> None:
