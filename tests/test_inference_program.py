@@ -119,15 +119,6 @@ def test_a_program_finds_what_beam_search_finds(
             assert math.isclose(one.score, other.score, rel_tol=0.0, abs_tol=1e-9)
 
 
-def test_a_program_with_one_beam_is_greedy_decoding() -> None:
-    model = model_of("translator")
-    sources: Any = [[5, 6, 7], [8], [9, 10]]
-    greedy = model.generate(sources, greedy_search, end_id=4, max_length=9)
-    found = traced("translator", 1, 4).generate(sources, max_length=9)
-    assert [row[0].tokens for row in found] == [each.tokens for each in greedy]
-    assert [row[0].finished for row in found] == [each.finished for each in greedy]
-
-
 def test_padding_within_a_source_and_an_empty_source_in_a_batch_are_as_in_the_model() -> None:
     model = model_of("translator")
     sources: Any

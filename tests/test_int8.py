@@ -137,14 +137,6 @@ def test_rows_of_zeros_and_of_the_smallest_numbers_are_quantised() -> None:
     assert quantise_rows(x)[0].isfinite().all()
 
 
-def test_rows_are_divided_by_their_largest_absolute_value() -> None:
-    x = torch.randn(4, 6)
-    integers, scale = quantise_rows(x)
-    assert torch.equal(integers, integers.round())
-    assert torch.equal(integers.abs().amax(-1), torch.full((4,), 127.0))
-    assert ((integers * scale - x).abs() <= scale * 0.5001).all()
-
-
 @torch.no_grad()
 def test_every_linear_layer_of_a_model_is_quantised() -> None:
     for model in (build_encoder(**SIZES), build_decoder(**SIZES, residual=PreNorm)):
@@ -189,23 +181,9 @@ def test_models_that_are_not_float32_or_not_on_a_cpu_are_refused() -> None:
             Int8Linear(nn.Linear(size, 1))
 
 
-def test_int8_is_a_boolean() -> None:
-    with pytest.raises(TypeError, match="int8"):
-        prepare(build_encoder(**SIZES), int8=1)  # type: ignore[arg-type]
-
-
-def test_inputs_are_checked() -> None:
-    quantised = Int8Linear(nn.Linear(16, 24))
-    with pytest.raises(ValueError, match="16"):
-        quantised(torch.randn(2, 15))
-    with pytest.raises(TypeError, match="dtype"):
-        quantised(torch.randn(2, 16, dtype=torch.float64))
-    with pytest.raises(TypeError, match="tensor"):
-        quantised([0.0] * 16)
-    with pytest.raises(TypeError, match="linear"):
-        Int8Linear(nn.Conv1d(1, 1, 1))  # type: ignore[arg-type]
+def test_gradients_are_refused() -> None:
     with pytest.raises(RuntimeError, match="differentiated"):
-        quantised(torch.randn(2, 16, requires_grad=True))
+        Int8Linear(nn.Linear(16, 24))(torch.randn(2, 16, requires_grad=True))
 
 
 @torch.no_grad()

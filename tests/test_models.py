@@ -71,18 +71,6 @@ every_model = pytest.mark.parametrize("new_model", [*LANGUAGE_MODELS, translator
 
 @language_models
 @torch.no_grad()
-def test_a_later_token_changes_no_earlier_logit(new_model: Callable[[], LanguageModel]) -> None:
-    model, tokens = new_model(), torch.tensor([[3, 1, 4, 1, 5]])
-    before = model(tokens)
-    tokens[0, 3] = 9
-    after = model(tokens)
-    assert before.shape == (1, 5, 20)
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert (before[:, 3:] != after[:, 3:]).any(-1).all()
-
-
-@language_models
-@torch.no_grad()
 def test_greedy_tokens_are_those_of_full_passes(new_model: Callable[[], LanguageModel]) -> None:
     model = new_model()
     found = model.generate(PROMPTS, greedy_search, max_length=6, end_id=None)
@@ -215,11 +203,6 @@ def test_a_prepared_model_generates_the_same(new_model: Callable[[], Any]) -> No
     assert [[each.tokens for each in beams] for beams in found] == [
         [each.tokens for each in beams] for beams in expected
     ]
-
-
-@every_model
-def test_no_prompts_give_no_results(new_model: Callable[[], Any]) -> None:
-    assert new_model().generate([], greedy_search, max_length=3, end_id=None) == []
 
 
 def test_a_prompt_without_tokens_is_refused() -> None:

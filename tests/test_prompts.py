@@ -405,24 +405,6 @@ def test_left_pad_aligns_the_ends() -> None:
         assert lengths == [0] * count
 
 
-LENGTHS: list[tuple[Any, type[Exception], str]] = [
-    ([3, -1], ValueError, r"lengths must be in 0..3, the length of tokens, got lengths\[1\]=-1"),
-    ([4, 1], ValueError, r"lengths must be in 0..3, the length of tokens, got lengths\[0\]=4"),
-    ([3, 1, 1], ValueError, "lengths must hold one number for each of the 2 rows, got 3"),
-    (torch.tensor([3.0, 1.0]), TypeError, r"lengths\[0\] must be an int, got lengths\[0\]=3.0"),
-    (torch.tensor([[3, 1]]), TypeError, r"lengths\[0\] must be an int, got list"),
-    (torch.tensor(3), TypeError, "lengths must be a list of ints or an integer tensor, got len.*"),
-]
-
-
-@pytest.mark.parametrize(("lengths", "error", "message"), LENGTHS)
-def test_wrong_lengths_are_refused(lengths: Any, error: type[Exception], message: str) -> None:
-    steps = build("sinusoidal").steps()
-    with pytest.raises(error, match=f"^{message}$"):
-        steps.prefill(torch.ones(2, 3, dtype=torch.int64), lengths=lengths)
-    assert steps.cache.length == 0
-
-
 def test_padding_cannot_follow_cached_tokens() -> None:
     steps, tokens = build("sinusoidal").steps(), torch.ones(2, 3, dtype=torch.int64)
     steps.prefill(tokens, lengths=torch.tensor([3, 1]))
@@ -453,13 +435,3 @@ def test_the_state_of_a_generator_afterwards_does_not_depend_on_the_batch() -> N
         (expected,) = seeded([seed])
         sample(*model.start([[1]]), end_id=None, max_length=limit, generator=expected)
         assert torch.equal(generator.get_state(), expected.get_state())
-
-
-def test_one_generator_cannot_serve_two_sequences_of_a_list() -> None:
-    steps, start = build("rotary").start([[1], [2]])
-    (one, other) = seeded([1, 2])
-    for wrong in ([one], [one, one], [one, other, one], []):
-        with pytest.raises(ValueError, match=r"^generator must be one, or a different one for ea"):
-            sample(steps, start, end_id=None, max_length=3, generator=wrong)
-    with pytest.raises(TypeError, match=r"^generator\[1\] must be an instance of Generator, got"):
-        sample(steps, start, end_id=None, max_length=3, generator=[one, 7])  # type: ignore[list-item]

@@ -98,35 +98,6 @@ def test_the_buckets_are_those_of_transformers(
     assert {*found.unique().tolist()} <= {*range(num_buckets)}
 
 
-@pytest.mark.parametrize("is_decoder", [False, True])
-@torch.no_grad()
-def test_a_layer_with_the_weights_of_transformers_computes_the_same(is_decoder: bool) -> None:
-    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
-    sizes = {"d_model": 16, "d_kv": 4, "num_heads": 4, "dropout_rate": 0.0}
-    config = t5.T5Config(**sizes, is_decoder=is_decoder)
-    config._attn_implementation = "eager"
-    other = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double().eval()
-    for parameter in other.parameters():
-        nn.init.normal_(parameter)
-    bias = RelativeBias(4, bidirectional=not is_decoder, scale=1.0)
-    mine = MultiHeadAttention(16, 4, bias=False, attention_function=bias).double()
-    mine.load_state_dict(
-        {
-            "attention_function.weight": other.relative_attention_bias.weight,
-            "query_projection.weight": other.q.weight,
-            "key_projection.weight": other.k.weight,
-            "value_projection.weight": other.v.weight,
-            "output_projection.weight": other.o.weight,
-        }
-    )
-    x = torch.randn(2, 150, 16, dtype=torch.float64)
-    mask = torch.zeros(1, 1, 150, 150, dtype=torch.float64)
-    if is_decoder:
-        mask += torch.full_like(mask, -torch.inf).triu(1)
-    expected = other(x, mask=mask)[0]
-    torch.testing.assert_close(mine(x, x, x, causal=is_decoder), expected, rtol=0, atol=1e-11)
-
-
 def test_a_call_s_scale_takes_the_place_of_the_constructor_s() -> None:
     query, key = torch.randn(2, 1, 2, 5, 4, dtype=torch.float64)
     plain = RelativeBias(2).double()
