@@ -1,6 +1,7 @@
 """The museum: every published fault is found by the check that should, and no mended model is."""
 
 import importlib
+import io
 import re
 import subprocess
 import sys
@@ -141,6 +142,42 @@ def test_the_program_shows_one_exhibit(by: str, capsys: pytest.CaptureFixture[st
     assert "VIOLATED" in broken
     assert "VIOLATED" not in mended
     assert max(map(len, (text.split("The code")[0] + broken + mended).splitlines())) <= 80
+
+
+class Terminal(io.StringIO):
+    """A terminal, whose width the environment gives."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_its_width_and_colours_that_can_be_switched_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def shown(*arguments: str, **environment: str) -> list[str]:
+        with monkeypatch.context() as patch:
+            for name, value in {"TERM": "xterm", "NO_COLOR": "", **environment}.items():
+                patch.setenv(name, value)
+            screen = Terminal()
+            patch.setattr(sys, "stdout", screen)
+            assert __main__.main(arguments) == 0
+            return screen.getvalue().splitlines()
+
+    lines = shown("mean_over_padding", COLUMNS="60")
+    assert "\033[1mWhat is mended\033[0m" in lines
+    assert "\033[31m  -    return x.mean(dim=1)\033[0m" in lines
+    assert any(line.startswith("\033[32m  +") for line in lines)
+    assert any("\033[31mVIOLATED\033[0m" in line for line in lines)
+    assert any(line.endswith("  \033[32mholds\033[0m") for line in lines)
+    plain = [re.sub(r"\033\[\d+m", "", line) for line in lines]
+    for switch in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert shown("mean_over_padding", COLUMNS="60", **switch) == plain
+    for columns in (70, 120):
+        lines = shown("mean_over_padding", COLUMNS=str(columns), NO_COLOR="1")
+        story = lines[: lines.index("The code")]
+        assert columns - 20 < max(map(len, story)) <= columns
+        assert max(map(len, shown(COLUMNS=str(columns), NO_COLOR="1"))) <= columns
+    assert "    1. \033[1m" in "".join(shown(COLUMNS="80"))
 
 
 def test_the_program_examines_all_and_prints_the_score(

@@ -4,15 +4,15 @@ Without arguments it lists them; with a name it shows one; with ``--all`` it exa
 and prints how many are found.
 """
 
-import argparse
 import difflib
-import functools
 import importlib.metadata
 import os
 import re
+import shutil
 import sys
 import textwrap
 import time
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -22,29 +22,44 @@ from transformer_blocks.museum.reading import code, difference, format_result, s
 COLUMNS = 80
 INDENT = "  "
 PROGRAM = "python -m transformer_blocks.museum"
+COLOURS = {
+    31: r"^  -.*|VIOLATED|NOT FOUND|FAILED|THE MENDED MODEL FAILS A CHECK",
+    32: r"^  \+.*|(?<=  )(holds|found)$",
+    1: r"^(The code|What is mended|The report on the \w+ model)$|(?<=^  ...\. )\w+",
+}
+"""What is coloured on a terminal, by the code of the colour."""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(ArgumentParser):
     """A parser whose errors are one line each."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with status 2."""
-        self.exit(2, f"error: {message}\n")
+        self.exit(2, f"error: {message.removeprefix('argument exhibit: ')}\n")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; unlike argparse's, fail if it cannot be written."""
         print(self.format_help(), end="", file=file, flush=True)
 
 
-def wrap(text: str, indent: str = "", first: str | None = None) -> list[str]:
-    """Break a paragraph into lines that fit."""
+def columns() -> int:
+    """Return the width of the terminal, at least 40; 80 for a pipe or a file."""
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+
+
+def painted(line: str) -> str:
+    """Colour a line for a terminal: what is broken red, what is mended green, headings bold."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if sys.stdout.isatty() and not plain:
+        for code, pattern in COLOURS.items():
+            line = re.sub(pattern, rf"\033[{code}m\g<0>\033[0m", line)
+    return line
+
+
+def wrap(text: str, indent: str = "") -> list[str]:
+    """Break a paragraph into lines that fit; those after the first are indented."""
     return textwrap.wrap(
-        text,
-        COLUMNS,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -59,8 +74,8 @@ def list_exhibits() -> Iterator[str]:
         yield theme.capitalize()
         for number, (name, exhibit) in enumerate(exhibits().items(), 1):
             if exhibit.theme == theme:
-                yield from wrap(f"{name} ({exhibit.found_by})", "        ", first=f"  {number:3}. ")
-                yield from wrap(exhibit.title, "        ")
+                yield from wrap(f"  {number:3}. {name} ({exhibit.found_by})", " " * 7)
+                yield from wrap(f"{' ' * 7}{exhibit.title}", " " * 7)
         yield ""
     yield from wrap(f"See one by its name or number: {PROGRAM} {next(iter(exhibits()))}")
 
@@ -76,12 +91,12 @@ def show(name: str) -> Iterator[str]:
         yield from wrap(paragraph)
     yield ""
     yield f"Published: {exhibit.source}"
-    yield f"Theme: {exhibit.theme}. Found by the check: {exhibit.found_by}."
+    yield from wrap(f"Theme: {exhibit.theme}. Found by the check: {exhibit.found_by}.")
     yield from headed("The code", code(module))
     yield from headed("What is mended", difference(module))
     examination = examine(exhibit)
     for state, result in (("broken", examination.broken), ("mended", examination.mended)):
-        report = format_result(result, COLUMNS - len(INDENT))
+        report = format_result(result, columns() - len(INDENT))
         yield from headed(f"The report on the {state} model", report)
 
 
@@ -100,7 +115,7 @@ def examine_all(write: Callable[[str], None]) -> bool:
             result = f"FAILED: {error}"
         right += result == "found"
         row = f"{name:{width}}  {exhibit.found_by:14}  {result}"
-        for line in wrap(row, " " * (width + 18), first=""):
+        for line in wrap(row, " " * (width + 18)):
             write(line)
     write(f"{right} of {len(found)} found in {time.perf_counter() - start:.1f} s")
     return right == len(found)
@@ -116,7 +131,7 @@ def resolve(text: str) -> str:
     """Find the exhibit of a name or number.
 
     Raises:
-        ValueError: If there is none; the message says which names or numbers there are.
+        ArgumentTypeError: If there is none; the message says which names or numbers there are.
     """
     names = list(modules())
     name = "_".join(text.lower().replace("-", " ").replace("_", " ").split())
@@ -127,15 +142,14 @@ def resolve(text: str) -> str:
     if (digits := name.lstrip("0")) in numbered:
         return numbered[digits]
     if re.fullmatch("[0-9]+", name):
-        raise ValueError(f"exhibits have the numbers 1 to {len(names)}, got {shown}")
+        raise ArgumentTypeError(f"exhibits have the numbers 1 to {len(names)}, got {shown}")
     themes = {theme.replace(" ", "_"): theme for theme in THEMES}
-    if close := difflib.get_close_matches(name, [*themes, *names], n=1):
-        found = close[0]
-        if found not in themes:
-            raise ValueError(f"no exhibit is called {shown} (did you mean {found}?)")
-        of_theme = [name for name, each in exhibits().items() if each.theme == themes[found]]
-        raise ValueError(f"{themes[found]!r} is a theme; its exhibits are {', '.join(of_theme)}")
-    raise ValueError(f"no exhibit is called {shown}: {PROGRAM} lists the names and numbers")
+    close = difflib.get_close_matches(name, [*themes, *names], n=1)
+    if theme := themes.get("".join(close)):
+        of_theme = [name for name, each in exhibits().items() if each.theme == theme]
+        raise ArgumentTypeError(f"{theme!r} is a theme; its exhibits are {', '.join(of_theme)}")
+    hint = nearest(name, names) or f": {PROGRAM} lists the names and numbers"
+    raise ArgumentTypeError(f"no exhibit is called {shown}{hint}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,14 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
         description="Show published faults of Transformers, and the checks that find them.",
     )
-    parser.add_argument(
-        "exhibit", nargs="?", help="the name or number of an exhibit (default: list them)"
-    )
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="examine all exhibits; exit with 1 if a fault is missed or a mended model fails",
-    )
+    text = "the name or number of an exhibit (default: list them)"
+    parser.add_argument("exhibit", nargs="?", type=resolve, help=text)
+    text = "examine all exhibits; exit with 1 if a fault is missed or a mended model fails"
+    parser.add_argument("--all", action="store_true", help=text)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     try:
         return run(parser, arguments)
@@ -182,15 +192,10 @@ def run(parser: Parser, arguments: Sequence[str] | None) -> int:
         return 0
     if options.all and options.exhibit is not None:
         parser.error("--all takes no exhibit")
-    name = None
-    if options.exhibit is not None:
-        try:
-            name = resolve(options.exhibit)
-        except ValueError as error:
-            parser.error(str(error))
     if options.all:
-        return 0 if examine_all(functools.partial(print, flush=True)) else 1
-    print("\n".join(list_exhibits() if name is None else show(name)), flush=True)
+        return 0 if examine_all(lambda line: print(painted(line), flush=True)) else 1
+    lines = list_exhibits() if options.exhibit is None else show(options.exhibit)
+    print("\n".join(map(painted, lines)), flush=True)
     return 0
 
 
