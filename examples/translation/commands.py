@@ -40,7 +40,7 @@ from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import Scores, score
-from translation.summary import example_sentence, translating_command
+from translation.summary import example_sentence, print_next
 
 
 def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, Search]:
@@ -126,9 +126,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         heading = "The score, the page of the attention weights, and a command that translates:"
         print(fit(f"\n{heading}", sys.stdout))
         print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
-        if page.exists():
-            print(page.resolve().as_uri())
-        print(translating_command(run.folder, sentence))
+        print_next(run.folder, page, sentence)
 
 
 def evaluated_corpus(

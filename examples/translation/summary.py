@@ -1,4 +1,4 @@
-"""Summary: the last lines of ``make demo``: a score, the address of a page, and a command.
+"""Summary: the last lines of a training and of ``make demo``: an address, and a command.
 
 The reader continues from there: a terminal opens the address in a browser, and the command
 translates when it is pasted into a shell in the folder where the program was started.
@@ -30,3 +30,10 @@ def translating_command(run: Path, sentence: str) -> str:
     if sentence.startswith("-"):
         options.append("--")  # the end of the options
     return shlex.join([sys.executable, str(PROGRAM), *options, sentence])
+
+
+def print_next(run: Path, page: Path, sentence: str) -> None:
+    """Print the address of a page or picture if there is one, and a command that translates."""
+    if page.exists():
+        print(page.resolve().as_uri())
+    print(translating_command(run, sentence))

@@ -46,7 +46,7 @@ from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
 from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
-from translation.summary import example_sentence, shown_pairs
+from translation.summary import example_sentence, print_next, shown_pairs
 from translation.translator import Translator
 
 TOKENIZER_PAIRS = 500_000
@@ -298,7 +298,11 @@ def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: Folde
 
 
 def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
-    """Translate five test sentences, and show the attention weights of the first and the last."""
+    """Translate five test sentences, and show the attention weights of the first and the last.
+
+    The last lines are the address of the page, or of the picture of the losses for a model without
+    attention, and the command that translates.
+    """
     trained = load_translator(run, device)
     _, model, source, target = trained
     pairs = shown_pairs(corpus)
@@ -307,10 +311,12 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
-    written = [run.folder / "loss.png"]
+    written, sentence = [run.folder / "loss.png"], example_sentence(corpus)
     if model.cross_attentions:
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))
-        explore(trained, example_sentence(corpus), written[-1], search=search)
+        explore(trained, sentence, written[-1], search=search)
     print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
+    print(fit("The last of these in a browser, and a command that translates:", sys.stdout))
+    print_next(run.folder, written[-1], sentence)

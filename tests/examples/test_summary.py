@@ -1,6 +1,7 @@
 """The last lines of a program: an address that opens, and a command that can be pasted."""
 
 import errno
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,28 @@ def test_an_evaluation_ends_with_a_score_an_address_and_a_command_that_works_whe
     assert first == f"Without --sentence, a test sentence of {folder} is translated:"
     assert last == address
     assert page.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"), [("transformer", "explorer.html"), ("rnn-fixed", "loss.png")]
+)
+def test_a_training_ends_with_an_address_and_a_command_that_works_when_pasted(
+    model: str,
+    shown: str,
+    files: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64", "--model", model]
+    assert translate.main(["train", "--run", "a b", *files, *tiny]) == 0
+    *_, address, command = capsys.readouterr().out.splitlines()
+    assert Path(unquote(urlsplit(address).path)) == (tmp_path / "a b" / shown).resolve()
+    python, program, *arguments = shlex.split(command)
+    assert (python, Path(program)) == (sys.executable, ROOT / "examples" / "translate.py")
+    assert translate.main(arguments) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
