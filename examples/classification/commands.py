@@ -27,7 +27,7 @@ from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
-from common.options import chosen_fields
+from common.options import check_together, chosen_fields
 from common.run import Run, choose_run
 from common.tables import format_table
 from common.terminal import counted, fit, limit
@@ -40,8 +40,7 @@ STEPS, REPORT_STEPS = 2000, 100  # updates planned, and between two validations
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
-    if ("train_file" in chosen) != ("test_file" in chosen):
-        raise UserError("--train-file and --test-file must be given together")
+    check_together(chosen, "train_file", "test_file")
     is_toy = "train_file" not in chosen
     config = Config(
         steps=STEPS,

@@ -6,6 +6,8 @@ has no content of its own. The bag of words is the mean of the embeddings. The m
 any order of the words, and so are its logits.
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -24,12 +26,10 @@ class EncoderClassifier(nn.Module):
     Args:
         vocabulary: Number of token ids; id 0 is padding.
         classes: Number of labels.
-        num_layers: Number of layers of the encoder.
         d_model: Hidden size.
-        num_heads: Number of heads of each attention.
-        d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of sublayer outputs and of embeddings.
         max_length: Maximum number of tokens of a text.
+        sizes: The other sizes of the encoder: ``num_layers``, ``num_heads`` and ``d_ff``.
 
     Example:
         >>> import torch
@@ -48,25 +48,16 @@ class EncoderClassifier(nn.Module):
         vocabulary: int,
         classes: int,
         *,
-        num_layers: int,
         d_model: int,
-        num_heads: int,
-        d_ff: int,
         dropout: float,
         max_length: int,
+        **sizes: Any,
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, d_model)
         self.positions = SinusoidalPositionalEncoding(d_model, max_length=max_length)
         self.dropout = Dropout(dropout)
-        self.encoder = build_encoder(
-            num_layers=num_layers,
-            d_model=d_model,
-            num_heads=num_heads,
-            d_ff=d_ff,
-            dropout=dropout,
-            residual=PreNorm,
-        )
+        self.encoder = build_encoder(d_model=d_model, dropout=dropout, residual=PreNorm, **sizes)
         self.output = nn.Linear(d_model, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:

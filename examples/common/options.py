@@ -1,7 +1,7 @@
 """Options: argparse helpers, options that several programs share, and the ranges of numbers."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -148,6 +148,21 @@ def chosen_fields(options: argparse.Namespace, kind: type["DataclassInstance"]) 
     }
 
 
+def flag(name: str) -> str:
+    """Return the option that sets a field of the options: ``--top-k`` for ``top_k``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def check_together(given: Container[str], *names: str) -> None:
+    """Raise if some of these options are given, and others are not.
+
+    Raises:
+        UserError: If they are.
+    """
+    if len({name in given for name in names}) > 1:
+        raise UserError(f"{' and '.join(map(flag, names))} must be given together")
+
+
 def add(
     parser: argparse._ActionsContainer, kind: Any, texts: Mapping[str, str], **how: Any
 ) -> None:
@@ -195,7 +210,7 @@ def check_greedy(options: argparse.Namespace, reason: str) -> None:
     """
     for name in ("temperature", "top_k", "top_p", "seed"):
         if getattr(options, name) is not None:
-            raise UserError(f"--{name.replace('_', '-')} {reason}")
+            raise UserError(f"{flag(name)} {reason}")
 
 
 def run_options(default: str = "the latest trained run in runs/") -> Parser:

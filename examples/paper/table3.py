@@ -16,6 +16,7 @@ the last; no size fits all.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -114,21 +115,10 @@ def build(row: Row) -> nn.ModuleDict:
     )
     if row.d_k is not None:
         attention = partial(KeySizeAttention, row.d_model, row.num_heads, row.d_k)
-    encoder = build_encoder(
-        num_layers=row.num_layers,
-        d_model=row.d_model,
-        d_ff=row.d_ff,
-        dropout=row.dropout,
-        attention=attention,
-    )
-    decoder = build_decoder(
-        num_layers=row.num_layers,
-        d_model=row.d_model,
-        d_ff=row.d_ff,
-        dropout=row.dropout,
-        attention=attention,
-        cross_attention=attention,
-    )
+    names = "num_layers", "d_model", "d_ff", "dropout"
+    sizes: dict[str, Any] = {name: getattr(row, name) for name in names}
+    encoder = build_encoder(**sizes, attention=attention)
+    decoder = build_decoder(**sizes, attention=attention, cross_attention=attention)
     embedding = TokenEmbedding(VOCABULARY, row.d_model)
     positions: nn.Module = SinusoidalPositionalEncoding(row.d_model, max_length=MAX_LENGTH)
     if row.learned_positions:

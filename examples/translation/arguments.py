@@ -13,6 +13,7 @@ from common.options import (
     add_sampling_options,
     add_training_options,
     check_greedy,
+    flag,
     run_options,
 )
 
@@ -219,8 +220,7 @@ def check_search_options(options: argparse.Namespace) -> None:
     for name, others in EXCLUSIVE.items():
         for other in others:
             if name in given and other in given:
-                first, second = (f"--{each.replace('_', '-')}" for each in (other, name))
-                raise UserError(f"{first} cannot be combined with {second}")
+                raise UserError(f"{flag(other)} cannot be combined with {flag(name)}")
     if options.sample:
         return
     check_greedy(options, "requires --sample")

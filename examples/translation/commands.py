@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
@@ -15,6 +14,7 @@ from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
+from common.options import check_together
 from common.plots import save
 from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
@@ -91,7 +91,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         check_folder(options.output)
     run, trained, search = load(options)
     config, model, source, target = trained
-    corpus = evaluated_corpus(run, config, options.test_source, options.test_target)
+    corpus = evaluated_corpus(run, config, options)
     sentences = [pair.source for pair in corpus.test]
     with tqdm(
         total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
@@ -129,16 +129,15 @@ def evaluate_command(options: argparse.Namespace) -> None:
         print_next(run.folder, page, sentence)
 
 
-def evaluated_corpus(
-    run: Run[Config], config: Config, source: Path | None, target: Path | None
-) -> Corpus:
+def evaluated_corpus(run: Run[Config], config: Config, options: argparse.Namespace) -> Corpus:
     """Load the run's corpus, or two test files as a corpus without other splits."""
-    if (source is None) != (target is None):
-        raise UserError("--test-source and --test-target must be given together")
-    if source is None or target is None:
+    given = [name for name, value in vars(options).items() if value is not None]
+    check_together(given, "test_source", "test_target")
+    if options.test_source is None:
         return corpus_of(run, config)
     languages = config.source_language, config.target_language
-    test = FilePairs((source, target), Languages(*languages, config.corpus)).load()
+    how = Languages(*languages, config.corpus)
+    test = FilePairs((options.test_source, options.test_target), how).load()
     return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
 
 

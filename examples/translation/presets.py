@@ -8,14 +8,23 @@ from typing import Any, ClassVar
 
 from common.configuration import build_model
 from common.errors import UserError
+from common.options import check_together, flag
 from common.run import Config as TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
+from translation.pairs import Files
 from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
 from translation.translator import Translator
 
 FEW_WORDS, MANY_PAIRS, READ_PAIRS = 2_000, 1_000_000, 800_000
 """Sizes by which :func:`fit_to_corpus` chooses what the command line leaves open."""
+
+FILES = {
+    "train": ("source_file", "target_file"),
+    "validation": ("valid_source", "valid_target"),
+    "test": ("test_source", "test_target"),
+}
+"""The fields of a configuration that hold the two files of each split."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,11 @@ class Config(TrainingConfig):
     def languages(self) -> str:
         """The direction of translation, in words."""
         return f"from {self.source_language} to {self.target_language}"
+
+    def files(self, split: str) -> Files | None:
+        """Return the files of a split, if there are any."""
+        source, target = (getattr(self, name) for name in FILES[split])
+        return None if source is None else (Path(source), Path(target))
 
     @property
     def tokenizer_names(self) -> tuple[str, ...]:
@@ -158,7 +172,8 @@ TINY = replace(
 )
 """For the toy corpus on two cores: minutes."""
 
-BASE = Config(
+BASE = replace(
+    SMALL,
     preset="base",
     num_layers=6,
     d_model=512,
@@ -167,14 +182,11 @@ BASE = Config(
     dropout=0.1,
     max_length=512,
     pre_norm=False,
-    tie_embeddings=True,
     shared_vocabulary=True,
     vocabulary=37000,
     batch_tokens=12500,
     peak_rate=None,
     warmup_steps=4000,
-    label_smoothing=0.1,
-    average=0.999,
     epochs=100,
     patience=10,
 )
@@ -190,16 +202,13 @@ PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
-    files = [name in chosen for name in ("source_file", "target_file")]
-    corpus = chosen.get("corpus", "files" if any(files) else "toy")
-    if (corpus == "files") != all(files) or (corpus != "files" and any(files)):
-        raise UserError("--corpus files, --source-file and --target-file must be given together")
-    for split in ("valid", "test"):
-        source, target = (f"{split}_{side}" in chosen for side in ("source", "target"))
-        if source != target:
-            raise UserError(f"--{split}-source and --{split}-target must be given together")
-        if corpus != "files" and source:
-            raise UserError(f"--{split}-source requires --corpus files")
+    corpus = chosen.get("corpus", "files" if "source_file" in chosen else "toy")
+    for first, second in FILES.values():
+        check_together(chosen, first, second)
+        if first in chosen and corpus != "files":
+            raise UserError(f"{flag(first)} requires --corpus files")
+    if corpus == "files" and "source_file" not in chosen:
+        raise UserError("--corpus files requires --source-file and --target-file")
     preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
     languages = languages_of(chosen) if corpus == "files" else {}
     return replace(preset, **{**languages, **chosen, "corpus": corpus})

@@ -34,8 +34,8 @@ from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, load_corpus
 from translation.examples import Examples, check_lengths, encode_for_files, encode_pairs
-from translation.pairs import FilePairs, Files, Languages, Pair
-from translation.presets import Config
+from translation.pairs import FilePairs, Languages, Pair
+from translation.presets import FILES, Config
 from translation.translator import Translator
 
 FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
@@ -70,9 +70,9 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
         source_language=config.source_language,
         target_language=config.target_language,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
-        files=_files(config.source_file, config.target_file),
-        validation_files=_files(config.valid_source, config.valid_target),
-        test_files=_files(config.test_source, config.test_target),
+        files=config.files("train"),
+        validation_files=config.files("validation"),
+        test_files=config.files("test"),
     )
     if stale and write is not None:
         encode_files(run, config, corpus, write=write)
@@ -167,7 +167,7 @@ def _read_splits(files: TokenFiles, config: Config) -> Corpus:
     """Read the splits of a run whose files have not changed."""
     found = json.loads((files.folder / _SPLITS).read_text(encoding="utf-8"))
     validation, test = ([Pair(*pair) for pair in found[name]] for name in ("validation", "test"))
-    paths = _files(config.source_file, config.target_file)
+    paths = config.files("train")
     assert paths is not None
     languages = config.source_language, config.target_language
     left_out = frozenset(pair.source for pair in [*validation, *test])
@@ -193,10 +193,9 @@ def _identities(config: Config) -> list[list[int]]:
     Raises:
         StaleError: If a file is missing.
     """
-    fields = ("source_file", "target_file", "valid_source", "valid_target")
-    paths = [getattr(config, name) for name in (*fields, "test_source", "test_target")]
+    paths = [path for split in FILES for path in config.files(split) or ()]
     try:
-        return [[*identity(Path(path).resolve())[1:]] for path in paths if path is not None]
+        return [[*identity(path.resolve())[1:]] for path in paths]
     except OSError as error:
         raise StaleError(f"cannot read {error.filename}: {error.strerror}") from error
 
@@ -207,11 +206,6 @@ def _check_unchanged(config: Config, fingerprint: str) -> None:
             f"the corpus {config.corpus} has changed since the run began, so that its test "
             "sentences may have been trained on; begin another --run"
         )
-
-
-def _files(source: str | None, target: str | None) -> Files | None:
-    """Return a pair of paths, if there is one."""
-    return None if source is None or target is None else (Path(source), Path(target))
 
 
 class TrainedTranslator(NamedTuple):

@@ -75,6 +75,7 @@ class Mood(NamedTuple):
     """How an action is told: a pattern for its verb in both languages, and where it fits.
 
     Attributes:
+        name: What it is called here; the names of orders are not used.
         japanese: The form of the verb (see ``conjugate``); what follows the hyphen inflects.
         english: The auxiliary, which inflects, and the form of the verb.
         uses: What the verb must allow, any of these letters (see ``VERBS``).
@@ -82,6 +83,7 @@ class Mood(NamedTuple):
         tenses: The tenses, as often as they are chosen; "future:p" only for verbs of that use.
     """
 
+    name: str
     japanese: str
     english: str
     uses: str
@@ -89,29 +91,9 @@ class Mood(NamedTuple):
     tenses: str = ""
 
 
-# What somebody does, is doing, can do, must do, wants or likes to do.
-# Habits have their verbs, and only what we control can be announced.
-FACT = Mood("{masu}-ます", "do {base}", "", "the", "past past future:p present:h present:h")
-ONGOING = Mood("{te}い-ます", "be {ing}", "n", "the", "present past")
-STATE = Mood("{te}い-ます", "do {base}", "s", "a", "present past")
-FEELING = Mood("{plain}-です", "do {base}", "f", "every", "present present past")
-SKILL = Mood("{plain}ことができ-ます", "can {base}", "c", "a", "present past")
-DUTY = Mood("{nai}なければなりません", "must {base}", "p", "the", "present")
-WISH = Mood("{masu}た-いです", "do want to {base}", "p", "a", "present past")
-PLEASURE = Mood("{plain}のが好き-です", "do like {ing}", "l", "often", "present past")
-MOODS = (ONGOING, STATE, FEELING, SKILL, DUTY, WISH, PLEASURE)
-ORDERS = (  # what is said to someone
-    Mood("{te}ください", "please {base}", "p", "the"),
-    Mood("{nai}ないでください", "please do not {base}", "pd", "the"),
-    Mood("{masu}ましょう", "let's {base}", "p", "the"),
-    Mood("{te}もいいです", "you may {base}", "p", "a"),
-    Mood("{te}もいいですか", "may I {base}", "p", "a"),
-    Mood("{te}はいけません", "you must not {base}", "p", "often"),
-)
-QUESTIONS = {  # what asks for an object
-    "thing": ("何", "what"), "person": ("誰", "who"), "time": ("何時", "what time"),
-    "place": ("どこ", "where"),
-}  # fmt: skip
+FACT, *MOODS = [Mood(*row) for row in rows("moods")]  # a fact is told more often
+ORDERS = [Mood(*row) for row in rows("orders")]
+QUESTIONS = {kind: (japanese, english) for kind, japanese, english in rows("questions")}
 DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")  # of "what did he do?"
 REASONS = {(reason, because): words for reason, because, words in rows("reasons")}
 TIMES, PARTS_OF_DAY = rows("times"), rows("parts of day")
@@ -290,23 +272,23 @@ def action(rng: Random) -> Pair:
     mood = rng.choice(moods if set("sf") & set(verb.uses) else [*moods, FACT, FACT, FACT, FACT])
     tenses = [tense.partition(":") for tense in mood.tenses.split()]
     tense = rng.choice([tense for tense, _, use in tenses if use in verb.uses])
-    asks = mood is not DUTY and rng.random() < 0.3
-    negative = mood is not DUTY and not asks and rng.random() < 0.25
+    asks = mood.name != "duty" and rng.random() < 0.3
+    negative = mood.name != "duty" and not asks and rng.random() < 0.25
 
     first = next(other for other in VERBS if other.japanese == verb.japanese)
     questions = {
         "object": verb is first and verb.group != "カ変",
-        "count": mood is not PLEASURE,
+        "count": mood.name != "pleasure",
         "place": verb.places != "",
-        "when": mood is FACT and tense != "present",
-        "who": mood not in (WISH, PLEASURE) and not set("af") & set(verb.uses),
+        "when": mood.name == "fact" and tense != "present",
+        "who": mood.name not in ("wish", "pleasure") and not set("af") & set(verb.uses),
     }
     ask = rng.choice(["", "", *(each for each, fits in questions.items() if asks and fits)])
     if ask == "object" and (verb.japanese == "する" or (verb.places and rng.random() < 0.3)):
         verb = DO._replace(places=verb.places, uses=verb.uses.replace("t", ""))  # 何をしましたか
     verb = verb._replace(uses=verb.uses + "o" * negative)  # a negated verb takes no number of books
-    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood is WISH)
-    bare = "often" if mood is FACT and tense == "present" else mood.bare
+    who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.name == "wish")
+    bare = "often" if mood.name == "fact" and tense == "present" else mood.bare
     rest = middle(rng, verb, who.japanese, bare, ask)
     if "w" in verb.uses and rng.random() < 0.2:
         friend = rng.choice(people("name family", who.japanese))
@@ -315,14 +297,14 @@ def action(rng: Random) -> Pair:
         rest = Middle("いつ" + rest.japanese, rest.english, "when")
 
     time, said = ("", ""), conjugate(rest.japanese + "{masu}", verb)
-    if mood is FACT and ask != "when":
+    if mood.name == "fact" and ask != "when":
         due = tense == "future" or (tense == "present" and not (asks or negative))
         idle = tense == "present" and negative  # "not every day" would be another sentence
         if due or (not idle and rng.random() < 0.5):
             time = moment(rng, tense, verb, said)
-    elif mood in (DUTY, WISH) and tense == "present" and rng.random() < 0.3:
+    elif mood.name in ("duty", "wish") and tense == "present" and rng.random() < 0.3:
         time = moment(rng, "future", verb, said)
-    elif mood is ONGOING and tense == "present" and rng.random() < 0.3:
+    elif mood.name == "ongoing" and tense == "present" and rng.random() < 0.3:
         time = ("今、", "now")
     also = not asks and rng.random() < 0.07
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from common.tokenizer import BOS, PAD
 from transformer_blocks import (
-    PostNorm,
-    Residual,
     Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -30,17 +28,16 @@ class Transformer(Seq2Seq, Translator):
     Args:
         source_vocabulary: Number of source token ids; id 0 is padding.
         target_vocabulary: Number of target token ids; id 0 is padding.
-        num_layers: Number of layers of the encoder and of the decoder.
         d_model: Hidden size.
-        num_heads: Number of heads of each attention.
-        d_ff: Inner size of the feed-forward networks.
         dropout: Dropout probability of sublayer outputs and of embeddings (section 5.4).
         max_length: Maximum number of tokens of a sentence.
-        residual: ``PostNorm``, the paper's, or ``PreNorm``, easier to train.
         tie_embeddings: Whether target embeddings and output layer share their weights (section
             3.4).
         share_embeddings: Whether source and target have one embedding, too, as in the paper
             (section 3.4), because they have one vocabulary.
+        sizes: Other arguments of :func:`~transformer_blocks.build_encoder` for both stacks:
+            ``num_layers``, ``num_heads``, ``d_ff``, and ``residual``, which is ``PostNorm``, the
+            paper's, or ``PreNorm``, easier to train.
 
     Raises:
         ValueError: If a size is not positive, or ``num_heads`` does not divide ``d_model``.
@@ -64,24 +61,14 @@ class Transformer(Seq2Seq, Translator):
         source_vocabulary: int,
         target_vocabulary: int,
         *,
-        num_layers: int = 6,
         d_model: int = 512,
-        num_heads: int = 8,
-        d_ff: int = 2048,
         dropout: float = 0.1,
         max_length: int = 512,
-        residual: type[Residual] = PostNorm,
         tie_embeddings: bool = True,
         share_embeddings: bool = False,
+        **sizes: Any,
     ) -> None:
-        sizes: dict[str, Any] = {
-            "num_layers": num_layers,
-            "d_model": d_model,
-            "num_heads": num_heads,
-            "d_ff": d_ff,
-            "dropout": dropout,
-            "residual": residual,
-        }
+        sizes |= {"d_model": d_model, "dropout": dropout}
         source_embedding = TokenEmbedding(source_vocabulary, d_model)
         super().__init__(
             source_embedding,
@@ -96,7 +83,11 @@ class Transformer(Seq2Seq, Translator):
         )
         self.max_length = max_length
         self.attentions = [
-            Attentions(title, [f"{stack}.layers.{i}.{kind}" for i in range(num_layers)], *sides)
+            Attentions(
+                title,
+                [f"{stack}.layers.{i}.{kind}" for i in range(len(self.decoder.layers))],
+                *sides,
+            )
             for title, stack, kind, sides in (
                 ("Encoder self-attention", "encoder", "self_attention", ("source", "source")),
                 ("Decoder self-attention", "decoder", "self_attention", ("target", "target")),
