@@ -169,11 +169,12 @@ def start(folder: Path, results: Path) -> None:
     note(results, "start, until the first update (with importing torch)", started, peak)
 
 
-def make_training(folder: Path) -> Any:
-    """Prepare the training as the program does."""
+def make_training(folder: Path, *, from_memory: bool = False) -> Any:
+    """Prepare the training as the program does, or with a copy of its token ids in memory."""
     import torch
 
     from common.files import write_folder
+    from translation.examples import Examples
     from translation.run import corpus_of
     from translation.training import TranslationTraining
 
@@ -181,27 +182,21 @@ def make_training(folder: Path) -> Any:
     config = run.read_config()
     corpus = corpus_of(run, config, write=write_folder)
     torch.set_num_threads(1)
-    return TranslationTraining(run, config, corpus, device=torch.device("cpu"))
-
-
-def in_memory(examples: Any) -> Any:
-    """Return a copy of examples in memory."""
-    from translation.examples import Examples
-
-    return Examples(examples.tokens.copy(), examples.bounds.copy())
+    training = TranslationTraining(run, config, corpus, device=torch.device("cpu"))
+    if from_memory:
+        mapped = training.task.train_set
+        training.task.train_set = Examples(mapped.tokens.copy(), mapped.bounds.copy())
+    return training
 
 
 def read(folder: Path, results: Path, *, from_memory: bool) -> None:
     """Make and collate the batches of an epoch."""
     from translation.batches import Batches, collate
 
-    training = make_training(folder)
-    examples = training.task.train_set
-    if from_memory:
-        examples = in_memory(examples)
+    training = make_training(folder, from_memory=from_memory)
     started = clock()
     with peak_memory() as peak:
-        batches = Batches(examples, batch_tokens=BATCH_TOKENS, seed=0, epoch=0)
+        batches = Batches(training.task.train_set, batch_tokens=BATCH_TOKENS, seed=0, epoch=0)
         first = time.perf_counter() - started[0]
         tokens = sum(
             int(collate(batch).source.ne(0).sum()) + training.task.count(batch) for batch in batches
@@ -214,9 +209,7 @@ def read(folder: Path, results: Path, *, from_memory: bool) -> None:
 
 def train(folder: Path, results: Path, *, from_memory: bool) -> None:
     """Train for some seconds."""
-    training = make_training(folder)
-    if from_memory:
-        training.task.train_set = in_memory(training.task.train_set)
+    training = make_training(folder, from_memory=from_memory)
     batches = training.task.batches(0)
     training.model.train()
     for number in range(20):

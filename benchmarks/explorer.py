@@ -134,9 +134,8 @@ def main() -> None:
     show_row(*["---"] * 9)
     rows = []
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
         for size in SIZES:
             path = Path(folder) / "page.html"
             size_in_bytes = make_page(size, path)

@@ -37,11 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that the command line names."""
-    if options.command == "train":
-        from translation.training import train_command  # only now: it imports torch
-
-        train_command(options)
-        return
     from translation.commands import COMMANDS  # only now: it imports torch
 
     COMMANDS[options.command](options)

@@ -35,23 +35,16 @@ from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 
 ENCODER, BAG = "encoder", "bag of words"
-STEPS, REPORT_STEPS = 2000, 100  # updates planned, and between two validations
+REPORT_STEPS = 100  # updates between two validations
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
     check_together(chosen, "train_file", "test_file")
-    is_toy = "train_file" not in chosen
-    config = Config(
-        steps=STEPS,
-        report_steps=REPORT_STEPS,
-        peak_rate=1.5e-3,
-        warmup_steps=100,
-        average=0.99,
-        vocabulary=1000 if is_toy else 4000,
-        dropout=0.0 if is_toy else 0.1,  # there are too many toy reviews to overfit
-    )
-    return replace(config, **chosen)
+    # There are too many toy reviews to overfit.
+    size, dropout = (1000, 0.0) if "train_file" not in chosen else (4000, 0.1)
+    defaults = {"report_steps": REPORT_STEPS, "vocabulary": size, "dropout": dropout}
+    return Config(**{**defaults, **chosen})
 
 
 def data_of(config: Config) -> Data:

@@ -44,6 +44,10 @@ class Config(TrainingConfig):
     d_ff: int = 256
     dropout: float = 0.1
     max_length: int = 256
+    steps: int | None = 2000
+    peak_rate: float | None = 1.5e-3
+    warmup_steps: int = 100
+    average: float = 0.99
 
     def build_encoder(self, vocabulary: int) -> EncoderClassifier:
         """Build the encoder with fresh weights.

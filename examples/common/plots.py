@@ -16,6 +16,8 @@ LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
 WIDTH = 1600  # pixels, so that a page that shows half as many is sharp on any display
 MUTED = PALETTES["light"].muted
 MOST_MARKERS = 25  # on a line
+LOSSES = {"train_loss": "training", "validation_loss": "validation"}
+"""The losses that the metrics of every training hold, each with its name in a legend."""
 
 
 def as_png(figure: Figure) -> bytes:

@@ -36,23 +36,15 @@ from text.writing import encode_prompt, generate
 TRAIN = "python examples/generate_text.py train"
 ORDER = 5
 """Order of the n-gram model."""
-STEPS, REPORT_STEPS = 1000, 50  # updates planned, and between two validations
+REPORT_STEPS = 50  # updates between two validations
 SHOWN = 24  # tokens that are generated after each validation
 
 
 def new_config(chosen: Mapping[str, Any]) -> Config:
     """Make the configuration of a new run from the fields that the command line sets."""
-    is_toy = "text" not in chosen
-    config = Config(
-        steps=STEPS,
-        report_steps=REPORT_STEPS,
-        peak_rate=2e-3,
-        warmup_steps=200,
-        average=0.99,
-        vocabulary=400 if is_toy else 2000,
-        dropout=0.0 if is_toy else 0.1,
-    )
-    return replace(config, **chosen)
+    size, dropout = (400, 0.0) if "text" not in chosen else (2000, 0.1)
+    defaults = {"report_steps": REPORT_STEPS, "vocabulary": size, "dropout": dropout}
+    return Config(**{**defaults, **chosen})
 
 
 def text_of(config: Config) -> Text:

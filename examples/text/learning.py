@@ -34,6 +34,10 @@ class Config(TrainingConfig):
     num_heads: int = 4
     d_ff: int = 384
     dropout: float = 0.0
+    steps: int | None = 1000
+    peak_rate: float | None = 2e-3
+    warmup_steps: int = 200
+    average: float = 0.99
 
     def build(self, vocabulary: int) -> TextModel:
         """Build the model with fresh weights.

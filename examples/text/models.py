@@ -44,8 +44,8 @@ class TextModel(LanguageModel):
         embedding: The token embedding.
         decoder: The stack of layers.
         context: Maximum number of tokens that the model reads at once.
-        positions: The positional encoding; None if the attention encodes positions itself.
-        dropout: Dropout probability of embeddings.
+        options: Other arguments of :class:`~transformer_blocks.LanguageModel`: ``positions`` and
+            ``dropout``.
 
     Example:
         >>> from transformer_blocks import greedy_search
@@ -59,15 +59,9 @@ class TextModel(LanguageModel):
     embedding: TokenEmbedding
 
     def __init__(
-        self,
-        embedding: TokenEmbedding,
-        decoder: Encoder,
-        *,
-        context: int,
-        positions: SinusoidalPositionalEncoding | None = None,
-        dropout: float = 0.0,
+        self, embedding: TokenEmbedding, decoder: Encoder, *, context: int, **options: Any
     ) -> None:
-        super().__init__(embedding, decoder, positions=positions, dropout=dropout)
+        super().__init__(embedding, decoder, **options)
         self.context = context
 
     def start(self, prompts: Prompts) -> tuple["TextSteps", Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.plots import MUTED, plot_line, save, style
+from common.plots import LOSSES, MUTED, plot_line, save, style
 from transformer_blocks.explorer.plots import new_figure
 
 
@@ -26,13 +26,11 @@ def plot_text_loss(
     axes = figure.subplots()
     style(axes, "updates", "loss per token (nats)")
     steps = [row["step"] for row in rows]
-    for number, kind in enumerate(("training", "validation")):
-        key = {"training": "train_loss", "validation": "validation_loss"}[kind]
+    for number, (key, kind) in enumerate(LOSSES.items()):
         plot_line(axes, steps, [row[key] for row in rows], number, label=kind)
     axes.axhline(ngrams, color=MUTED, linestyle="--", linewidth=1, label=title)
     lowest = min(row["validation_loss"] for row in rows)
-    axes.set_ylim(
-        0.0, max(3.0 * ngrams, 1.5 * lowest)
-    )  # the loss of the initial weights is far higher
+    # The loss of the initial weights is far higher.
+    axes.set_ylim(0.0, max(3.0 * ngrams, 1.5 * lowest))
     axes.legend(frameon=False)
     save(figure, path)

@@ -1,4 +1,4 @@
-"""Commands: what each command of ``translate.py`` but ``train`` does."""
+"""Commands: what each command of ``translate.py`` does; that of ``train`` is in ``training``."""
 
 import argparse
 import os
@@ -41,6 +41,7 @@ from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import Scores, score
 from translation.summary import example_sentence, print_next
+from translation.training import train_command
 
 
 def load(options: argparse.Namespace) -> tuple[Run[Config], TrainedTranslator, Search]:
@@ -270,6 +271,7 @@ def report(title: str, outputs: Sequence[str], references: Sequence[str], tokeni
 
 
 COMMANDS = {
+    "train": train_command,
     "translate": translate_command,
     "evaluate": evaluate_command,
     "compare": compare_command,

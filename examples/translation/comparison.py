@@ -112,9 +112,8 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
         indices[bisect_left(edges, length)].append(index)
     found = []
     for group in filter(None, indices):
-        shortest = min(lengths[index] for index in group)
-        longest = max(lengths[index] for index in group)
-        title = str(shortest) if shortest == longest else f"{shortest}-{longest}"
+        within = sorted({lengths[index] for index in group})
+        title = str(within[0]) if len(within) == 1 else f"{within[0]}-{within[-1]}"
         found.append((title, group))
     return found
 
@@ -144,14 +143,7 @@ def compare(
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
     decoders = [
-        partial(
-            translate,
-            prepare(model),
-            source,
-            target,
-            search=search,
-            batch_tokens=batch_tokens,
-        )
+        partial(translate, prepare(model), source, target, search=search, batch_tokens=batch_tokens)
         for _, model, source, target in (compared.trained for compared in runs)
     ]
     sources = [pair.source for pair in pairs]
@@ -163,16 +155,13 @@ def compare(
             decode(sources[:TIMED])
             times.append(time.perf_counter() - begun)
     references = [pair.reference for pair in pairs]
-    p_values = [None, *bootstrap(outputs, references, tokenize=corpus.bleu_tokenizer)]
+    tokenize = corpus.bleu_tokenizer
+    p_values = [None, *bootstrap(outputs, references, tokenize=tokenize)]
     results = []
     for compared, lines, times, p_value in zip(runs, outputs, seconds, p_values, strict=True):
         scores = [
-            score(
-                [lines[index] for index in indices],
-                [references[index] for index in indices],
-                tokenize=corpus.bleu_tokenizer,
-            )
-            for indices in ([*range(len(pairs))], *(indices for _, indices in groups))
+            score([lines[i] for i in part], [references[i] for i in part], tokenize=tokenize)
+            for part in (range(len(pairs)), *(indices for _, indices in groups))
         ]
         metrics = compared.metrics
         results.append(

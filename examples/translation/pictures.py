@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.plots import MUTED, plot_line, save, style
+from common.plots import LOSSES, MUTED, plot_line, save, style
 from common.searches import Search
 from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
@@ -25,9 +25,7 @@ def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     losses, bleu = figure.subplots(1, 2)
     style(losses, "minutes of training", "loss per token (nats, label-smoothed)")
     style(bleu, "minutes of training", "BLEU of a validation sample, greedy")
-    for number, (key, name) in enumerate(
-        (("train_loss", "training"), ("validation_loss", "validation"))
-    ):
+    for number, (key, name) in enumerate(LOSSES.items()):
         plot_line(losses, minutes, [row[key] for row in rows], number, label=name)
     losses.legend(frameon=False)
     values = [row["validation_bleu"] for row in rows]
