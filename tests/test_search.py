@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ TERMS = [
     "Source-Target-Attention",
     "MASK",
 ]
-SOURCES = {
-    "conf.py": f"""
+SITE = Path(__file__).with_name("search_site")
+CONFIGURATION = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
 project = html_title = "site"
@@ -40,72 +41,12 @@ html_theme = "furo"
 html_static_path = [{str(ROOT / "docs" / "_static")!r}]
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_additional_pages = {{"search": "search.html"}}
-""",
-    "index.rst": """
-Start
-=====
+"""
 
-Begin here.
 
-.. toctree::
-   :glob:
-
-   pages/*
-   learn/*
-   glossary
-   reference
-   hidden
-""",
-    "reference.rst": r"""
-Layers
-=======
-
-.. comment: this is in no text
-
-A layer :math:`\frac{QK^\top}{\sqrt{d_k}} d_\text{model}` has properties.
-
-.. raw:: html
-
-   <p>An <b>exact</b> &amp; raw word.</p><script>var concealed = 1</script>
-   <svg><text>concealed</text></svg>
-
-.. py:class:: LayerNorm(size: int)
-
-   Normalise the features.
-
-   .. py:method:: forward(x)
-
-      Compute the output of the norm.
-
-Positions
----------
-
-Rotary positions (RoPE) rotate queries and keys.
-
-::
-
-   literal_code(1)
-""",
-    "hidden.rst": ":no-search:\n\nConcealed\n=========\n\nA concealed page.\n",
-    "glossary.rst": """
-Glossary
-========
-
-.. glossary::
-
-   注意機構
-      各クエリが、キーに応じてバリューの重み付
-      き平均を計算する。ＲＮＮ。
-
-   어텐션
-      쿼리와 키의 유사도.
-
-   softmax
-      Turns scores into weights.
-""",
-    "learn/softmax.rst": "What a softmax does\n===================\n\nScores, weights, scores.\n",
-    **{
-        f"pages/page{number}.rst": f"""
+def write_page(number: int) -> str:
+    """Write one of several pages that are alike."""
+    return f"""
 Page {number}
 =======
 
@@ -126,9 +67,6 @@ Third of {number}
 
 Scores.
 """
-        for number in range(12)
-    },
-}
 
 
 def build(source: Path, *options: str) -> Path:
@@ -155,9 +93,12 @@ def entries(html: Path) -> dict[str, list[str]]:
 
 
 def write(source: Path) -> Path:
-    for name, text in SOURCES.items():
-        (source / name).parent.mkdir(exist_ok=True)
-        (source / name).write_text(text, encoding="utf-8")
+    """Write the site: its files, twelve pages that are alike, and the configuration."""
+    shutil.copytree(SITE, source, dirs_exist_ok=True)
+    (source / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
+    (source / "pages").mkdir()
+    for number in range(12):
+        (source / "pages" / f"page{number}.rst").write_text(write_page(number), encoding="utf-8")
     return source
 
 
