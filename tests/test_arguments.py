@@ -111,16 +111,8 @@ def ids(*shape: int, dtype: torch.dtype = torch.int64) -> Argument:
 
 def mask(*shape: int) -> Argument:
     valid = torch.zeros(shape, dtype=torch.bool)
-    invalid = (
-        valid.numpy(),
-        valid.tolist(),
-        "causal",
-        True,
-        valid.float(),
-        valid.long(),
-        valid[..., 1:],
-    )
-    return Argument(valid, (*invalid, valid[None], valid.to("meta")))
+    invalid = valid.numpy(), valid.tolist(), "causal", True, valid.float(), valid.long()
+    return Argument(valid, (*invalid, valid[..., 1:], valid[None], valid.to("meta")))
 
 
 def size(valid: int) -> Argument:
@@ -375,10 +367,13 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     "apply_dropout": {"x": ANY_VECTORS},
     **{
         f"{name}.forward": {"x": vectors(B, L, D, any_rank=True)}
-        for name in ("FeedForward", "GatedFeedForward", "Int8Linear", "LoraLinear")
-    },
-    "PrepackedLinear.forward": {
-        "x": vectors(B, L, D, any_rank=True),
+        for name in (
+            "FeedForward",
+            "GatedFeedForward",
+            "Int8Linear",
+            "LoraLinear",
+            "PrepackedLinear",
+        )
     },
     **{f"{name}.forward": STEPS for name in ("SandwichNorm", "PostNorm", "PreNorm")},
     **{f"{name}.forward": STEPS for name in ("EncoderLayer", "DecoderLayer")},
@@ -579,28 +574,12 @@ STEP_METHODS = "step", "step_top_k", "reorder"
 TESTED_ELSEWHERE = {  # the arguments of these have tests of their own
     *("check_cache", "check_causal", "check_padding", "ablate", "record_attention"),
     *("record_projections", "Projections", "logit_lens"),
-    *(
-        "explain_mask",
-        "trace_shapes",
-        "MaskExplanation",
-        "Report",
-        "Soundness",
-        "Trace",
-        "HeadPattern",
-    ),
+    *("explain_mask", "trace_shapes", "MaskExplanation", "Report", "Soundness", "Trace"),
+    "HeadPattern",
     *("from_torch", "to_torch", "load_weights"),
     *("assert_equivalent", "first_difference", "Difference", "Pair"),
-    *(
-        "Arithmetic",
-        "AttentionMaps",
-        "DecodingSteps",
-        "LiveModel",
-        "Explorer",
-        "explore",
-        "plot_attention",
-        "plot_heads",
-        "reproduces",
-    ),
+    *("Arithmetic", "AttentionMaps", "DecodingSteps", "LiveModel", "Explorer", "explore"),
+    *("plot_attention", "plot_heads", "reproduces"),
     *("Exhibit", "Examination", "examine", "exhibits"),
     *("LanguageModel.start", "Seq2Seq.start", "Seq2Seq.begin"),  # tested in test_models
     # Parts of the forward pass of a model.
