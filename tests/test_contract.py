@@ -262,10 +262,7 @@ def test_gradients_of_single_samples_are_computed_by_vmap(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("name", "with_gradients"),
-    [
-        *(traced(name, False) for name in CASES),
-        *(traced(name, True) for name in WITH_ATTENTION),
-    ],
+    [*(traced(name, False) for name in CASES), *(traced(name, True) for name in WITH_ATTENTION)],
 )
 def test_one_graph_serves_every_length(name: str, with_gradients: bool) -> None:
     case, graphs = CASES[name], []

@@ -95,29 +95,24 @@ def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("sizes", [(16, 48), (48, 16), (16, 16), (0, 3), (3, 0)])
+@every_pair(
+    {
+        "bias": [True, False],
+        "sizes": [(16, 48), (48, 16), (16, 16), (0, 3), (3, 0)],
+        "dtype": TOLERANCES,
+    }
+)
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @torch.no_grad()
-def test_a_prepacked_linear_layer_equals_the_layer(bias: bool, sizes: tuple[int, int]) -> None:
-    linear = nn.Linear(*sizes, bias=bias)
+def test_a_prepacked_linear_layer_equals_the_layer(
+    bias: bool, sizes: tuple[int, int], dtype: torch.dtype
+) -> None:
+    linear = nn.Linear(*sizes, bias=bias, dtype=dtype)
     prepared = PrepackedLinear(linear)
     assert (prepared.in_features, prepared.out_features) == sizes
     for shape in ((1,), (3,), (2, 5), (1, 1), (0, 4)):
-        x = torch.randn(*shape, sizes[0])
-        torch.testing.assert_close(prepared(x), linear(x), **TOLERANCE)
-
-
-@pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@torch.no_grad()
-def test_a_prepacked_linear_layer_has_any_dtype(dtype: torch.dtype) -> None:
-    linear = nn.Linear(16, 24, dtype=dtype)
-    prepared = PrepackedLinear(linear)
-    for shape in ((1, 1), (3, 1), (2, 5), (0, 4)):
-        x = torch.randn(*shape, 16, dtype=dtype)
-        tolerance: dict[str, Any] = {"rtol": 0, "atol": TOLERANCES[dtype]}
-        torch.testing.assert_close(prepared(x), linear(x), **tolerance)
+        x = torch.randn(*shape, sizes[0], dtype=dtype)
+        torch.testing.assert_close(prepared(x), linear(x), rtol=0, atol=TOLERANCES[dtype])
 
 
 @pytest.mark.usefixtures("any_size")
@@ -426,11 +421,7 @@ PADDED_MASKS = {
 
 @torch.no_grad()
 @every_pair(
-    {
-        "residual": [PreNorm, PostNorm],
-        "causal": [False, True],
-        "padding": PADDED_MASKS.values(),
-    }
+    {"residual": [PreNorm, PostNorm], "causal": [False, True], "padding": PADDED_MASKS.values()}
 )
 def test_a_prepared_encoder_computes_every_token_and_no_padding(
     residual: Any, causal: bool, padding: Tensor, monkeypatch: pytest.MonkeyPatch

@@ -13,11 +13,7 @@ from torch.export import Dim, ExportedProgram
 
 from transformer_blocks import PreNorm, build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, int8, prepare
-from transformer_blocks.inference.int8 import (
-    Int8Linear,
-    has_integer_product,
-    quantise_rows,
-)
+from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
 from transformer_blocks.inference.program import OPTIONS
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}

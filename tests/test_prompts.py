@@ -237,9 +237,6 @@ def test_wrong_replacements_are_refused_and_change_nothing() -> None:
     before = copy.deepcopy(steps.cache.layers[0].read())
     one, ids = torch.tensor([1]), torch.ones(1, 2, dtype=torch.int64)
     cases: list[tuple[Any, Any, type[Exception], str]] = [
-        ([1], ids, TypeError, r"^rows must be a tensor"),
-        (one.float(), ids, TypeError, r"^rows must be int64 ids"),
-        (one[None], ids, ValueError, r"^rows must have shape \(M,\)"),
         (torch.tensor([2]), ids, IndexError, r"^rows must be in 0..1, got 2$"),
         (
             torch.tensor([1, 1]),
@@ -247,7 +244,6 @@ def test_wrong_replacements_are_refused_and_change_nothing() -> None:
             ValueError,
             r"^rows must not repeat an index, got",
         ),
-        (one, [[1]], TypeError, r"^tokens must be a tensor"),
         (one, ids[0], ValueError, r"^tokens must have shape \(M, L\), got \(2,\)$"),
         (one, ids.expand(2, 2), ValueError, r"^rows and tokens must agree in M, got 1 and 2$"),
         (one, torch.ones(1, 4, dtype=torch.int64), ValueError, r"^tokens must not be longer than"),

@@ -363,11 +363,7 @@ class Trap:
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json"])
 def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    zipped: bool,
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, zipped: bool
 ) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     mark = tmp_path / "executed"

@@ -245,11 +245,7 @@ MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the
 
 
 @pytest.mark.parametrize(
-    ("search", "batch_tokens"),
-    [
-        (Greedy(), 10000),
-        (Sample(2.0, 5, None, 3), 130),
-    ],
+    ("search", "batch_tokens"), [(Greedy(), 10000), (Sample(2.0, 5, None, 3), 130)]
 )
 def test_many_prompts_are_continued_as_each_alone(
     trained: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
@@ -286,15 +282,13 @@ def test_a_text_may_be_longer_than_the_context_and_is_as_long_as_was_asked(train
 
 @pytest.mark.usefixtures("pictures")
 def test_train_evaluate_and_generate_in_one_folder(
-    tmp_path: Path,
-    file: str,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "runs" / "first, try"
     train = ["train", "--run", str(folder), "--text", file, "--style", "2017", *TINY]
     assert generate_text.main(train) == 0
     assert {path.name for path in folder.iterdir()} == {
-        *("config.json", "tokenizer.model", "checkpoints", "best", "metrics.jsonl", "loss.png"),
+        *("config.json", "tokenizer.model", "checkpoints", "best", "metrics.jsonl", "loss.png")
     }
     assert imread(folder / "loss.png").ndim == 3
     capsys.readouterr()

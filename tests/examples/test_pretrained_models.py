@@ -35,12 +35,7 @@ from pretrained.generator import TextGenerator
 from pretrained.gpt2_model import Gpt2
 from pretrained.marian_translator import PublishedTranslator
 from pretrained.text_to_text import TextToText
-from transformer_blocks import (
-    RelativeBias,
-    beam_search,
-    greedy_search,
-    record_attention,
-)
+from transformer_blocks import RelativeBias, beam_search, greedy_search, record_attention
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
 
