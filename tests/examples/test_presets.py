@@ -22,6 +22,8 @@ from translation.presets import (
 from translation.toy import GRAMMAR
 from translation.training import begin
 
+SIDES = ("source", "target")
+
 
 def sentences(words: int) -> list[str]:
     """Return sentences of two words each, ``words`` different words in all."""
@@ -101,6 +103,15 @@ def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
         config = begin(run, new_config(chosen), chosen, lock)
     assert (config.preset, config.epochs, config.corpus) == ("small", 40, "files")
     assert config.data_hash
+
+
+def test_the_files_of_a_split_are_its_sentences_and_then_their_translations() -> None:
+    names = {"train": "{}_file", "validation": "valid_{}", "test": "test_{}"}
+    chosen = {name.format(side): f"{name}.{side}" for name in names.values() for side in SIDES}
+    config = new_config(chosen)
+    for split, name in names.items():
+        assert config.files(split) == tuple(Path(f"{name}.{side}") for side in SIDES)
+        assert new_config({}).files(split) is None
 
 
 @pytest.mark.parametrize(
