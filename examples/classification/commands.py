@@ -12,7 +12,7 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 import torch
 from torch import nn
 
-from classification.data import Data, best_of_counts, cleaned, load_data
+from classification.data import Data, best_of_counts, load_data
 from classification.learning import (
     Classification,
     Config,
@@ -31,6 +31,7 @@ from common.options import check_together, chosen_fields
 from common.run import Run, choose_run
 from common.tables import format_table
 from common.terminal import counted, fit, limit
+from common.text_files import clean_text
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 
@@ -88,14 +89,10 @@ def train_command(options: argparse.Namespace) -> None:
 
         shared: dict[str, Any] = {"device": device, "processes": processes, "on_report": draw}
         bag = Training(
-            *(bag_of(run), config, lambda: config.build_bag(vocabulary), task),
-            **shared,
-            title=BAG,
+            bag_of(run), config, lambda: config.build_bag(vocabulary), task, title=BAG, **shared
         )
         encoder = Training(
-            *(run, config, lambda: config.build_encoder(vocabulary), task),
-            **shared,
-            title=ENCODER,
+            run, config, lambda: config.build_encoder(vocabulary), task, title=ENCODER, **shared
         )
         if processes.is_first:
             parameters = sum(weight.numel() for weight in encoder.model.parameters())
@@ -175,8 +172,7 @@ def show_attention(trained: Trained, data: Data) -> None:
 
 def load_chosen(options: argparse.Namespace) -> Trained:
     """Load the run that ``--run`` names, or the latest."""
-    train = "python examples/classify.py train"
-    run = choose_run(options.run, Config, train=train)
+    run = choose_run(options.run, Config, train="python examples/classify.py train")
     return load(run, run.read_config(), choose_device(options.device))
 
 
@@ -191,7 +187,7 @@ def classify_command(options: argparse.Namespace) -> None:
     trained = load_chosen(options)
     config = trained.config
     for lines in input_lines(options.sentences, options.file):
-        texts = [cleaned(line) for line in lines]
+        texts = [clean_text(line, "en") for line in lines]
         known = encode([text for text in texts if text], trained.tokenizer, config.max_length)
         probabilities = iter(predict(trained.encoder, known).tolist() if known else [])
         for text in texts:

@@ -89,7 +89,7 @@ def read_reviews(path: Path) -> list[Review]:
     reviews, blank = [], 0
     for number, line in enumerate(read_lines(path), start=1):
         label, tab, text = line.partition("\t")
-        label, text = cleaned(label), cleaned(text)
+        label, text = clean_text(label, "en"), clean_text(text, "en")
         if not tab and label:
             raise UserError(f"{path}:{number} has no tab; a line must be label, tab, text")
         if label and text:
@@ -101,11 +101,6 @@ def read_reviews(path: Path) -> list[Review]:
     if blank:
         log.warning(f"{path}: left out {counted(blank, 'line')} without a label or a text")
     return reviews
-
-
-def cleaned(text: str) -> str:
-    """Normalise a text to the spelling that models are trained on."""
-    return clean_text(text, "en")
 
 
 def best_of_counts(reviews: Sequence[Review]) -> float:

@@ -55,17 +55,13 @@ class Config(TrainingConfig):
         Raises:
             UserError: If its sizes do not go together.
         """
-        return build_model(
-            lambda: EncoderClassifier(
-                vocabulary, len(self.labels), max_length=self.max_length, **self.sizes
-            )
-        )
+        classes, sizes = len(self.labels), {"max_length": self.max_length, **self.sizes}
+        return build_model(lambda: EncoderClassifier(vocabulary, classes, **sizes))
 
     def build_bag(self, vocabulary: int) -> BagClassifier:
         """Build the baseline with fresh weights."""
-        return build_model(
-            lambda: BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
-        )
+        classes, d_model = len(self.labels), self.d_model
+        return build_model(lambda: BagClassifier(vocabulary, classes, d_model=d_model))
 
 
 class Classification(LowestLoss):

@@ -83,8 +83,7 @@ def train_command(options: argparse.Namespace) -> None:
         picture = run.folder / "loss.png"
 
         def draw() -> None:
-            title = f"{ORDER}-grams, validation"
-            plot_text_loss(training.metrics, picture, ngrams=ngram_loss, title=title)
+            plot_text_loss(training.metrics, picture, ngrams=ngram_loss, order=ORDER)
 
         training = Training(
             run,

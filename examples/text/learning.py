@@ -45,11 +45,8 @@ class Config(TrainingConfig):
         Raises:
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
-        return build_model(
-            lambda: build_text_model(
-                vocabulary, style=self.style, context=self.context, **self.sizes
-            )
-        )
+        options = {"style": self.style, "context": self.context, **self.sizes}
+        return build_model(lambda: build_text_model(vocabulary, **options))
 
 
 class NextToken(LowestLoss):

@@ -9,7 +9,7 @@ from transformer_blocks.explorer.plots import new_figure
 
 
 def plot_text_loss(
-    rows: Sequence[Mapping[str, Any]], path: Path, *, ngrams: float, title: str
+    rows: Sequence[Mapping[str, Any]], path: Path, *, ngrams: float, order: int
 ) -> None:
     """Draw the losses of a language model over its training.
 
@@ -20,7 +20,7 @@ def plot_text_loss(
         rows: The metrics of each validation.
         path: The PNG file to write.
         ngrams: The validation loss of the n-gram model.
-        title: The name of the n-gram model.
+        order: The order of the n-gram model.
     """
     figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
@@ -28,7 +28,8 @@ def plot_text_loss(
     steps = [row["step"] for row in rows]
     for number, (key, kind) in enumerate(LOSSES.items()):
         plot_line(axes, steps, [row[key] for row in rows], number, label=kind)
-    axes.axhline(ngrams, color=MUTED, linestyle="--", linewidth=1, label=title)
+    label = f"{order}-grams, validation"
+    axes.axhline(ngrams, color=MUTED, linestyle="--", linewidth=1, label=label)
     lowest = min(row["validation_loss"] for row in rows)
     # The loss of the initial weights is far higher.
     axes.set_ylim(0.0, max(3.0 * ngrams, 1.5 * lowest))

@@ -45,7 +45,7 @@ def load_text(path: Path | None) -> Text:
     Raises:
         UserError: If the file cannot be read, or has too few lines.
     """
-    lines = toy_text() if path is None else [cleaned(line) for line in read_lines(path)]
+    lines = toy_text() if path is None else [clean_text(line, "en") for line in read_lines(path)]
     lines = [line for line in lines if line]
     if len(lines) < FEWEST:
         raise UserError(
@@ -54,11 +54,6 @@ def load_text(path: Path | None) -> Text:
         )
     size = len(lines) // 20
     return Text(lines[: -2 * size], lines[-2 * size : -size], lines[-size:])
-
-
-def cleaned(line: str) -> str:
-    """Normalise a line to the spelling that models are trained on."""
-    return clean_text(line, "en")
 
 
 def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tensor:

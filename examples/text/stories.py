@@ -24,11 +24,6 @@ THERE = (
 WEATHER = "It was raining. | The sun was hot. | Snow was falling. | It was a windy day. |||"
 
 
-def pick(rng: Random, words: str) -> str:
-    """Choose one of several words."""
-    return rng.choice(words.split())
-
-
 def story(rng: Random) -> str:
     """Generate one story.
 
@@ -39,7 +34,7 @@ def story(rng: Random) -> str:
     people = [(name, "she", "her") for name in GIRLS.split()]
     people += [(name, "he", "his") for name in BOYS.split()]
     (name, she, her), (friend, *_) = rng.sample(people, 2)
-    job, colour, thing = pick(rng, JOBS), pick(rng, COLOURS), pick(rng, THINGS)
+    job, colour, thing = (rng.choice(words.split()) for words in (JOBS, COLOURS, THINGS))
     places = rng.sample(PLACES, rng.choice((2, 3, 4)))
     told = [
         f"{name} the {job} had lost a {colour} {thing}.",

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from common.batching import group_by_length
 from common.searches import Search
+from common.text_files import clean_text
 from common.tokenizer import EOS, Tokenizer
 from text.models import TextModel
-from text.source import cleaned, decode_lines
+from text.source import decode_lines
 
 BATCH_TOKENS = 2**15
 """Maximum number of tokens of a batch, with padding and generated ones."""
@@ -49,5 +50,5 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer) -> list[int]:
     """Encode the lines of a prompt, after the end of a line before it."""
     ids: list[int] = []
     for line in prompt.split("\n"):
-        ids += [EOS, *tokenizer.encode(cleaned(line))]
+        ids += [EOS, *tokenizer.encode(clean_text(line, "en"))]
     return ids
