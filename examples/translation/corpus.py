@@ -107,11 +107,8 @@ class Corpus:
     @property
     def sizes(self) -> str:
         """The number of pairs in each split, and which splits were held out, in words."""
-        sizes = (
-            f"{counted(len(self.train), 'training pair')}, "
-            f"{counted(len(self.validation), 'validation pair')}, "
-            f"{counted(len(self.test), 'test pair')}"
-        )
+        splits = {"training": self.train, "validation": self.validation, "test": self.test}
+        sizes = ", ".join(counted(len(pairs), f"{name} pair") for name, pairs in splits.items())
         if not self.held_out:
             return sizes
         return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"

@@ -54,9 +54,7 @@ def explore(
         of_target = attentions.queries == "target"
         reads_target = of_target and is_self_attention
         mask = causal_mask(len(record.decoder_input)) if reads_target else None
-        axes = ["target (input of the decoder)"] * 2
-        if not reads_target:
-            axes = [attentions.queries, attentions.keys]
+        input_axis = "target (input of the decoder)" if reads_target else None
         calls = [record.projections.get(name, [])[:1] for name in attentions.names]
         arithmetic = Arithmetic.of([each for call in calls for each in call], weights, mask)
         maps.append(
@@ -68,8 +66,8 @@ def explore(
                 mask=mask,
                 is_decoding=of_target,
                 arithmetic=arithmetic,
-                query_axis=axes[0],
-                key_axis=axes[1],
+                query_axis=input_axis or attentions.queries,
+                key_axis=input_axis or attentions.keys,
             )
         )
     title = f"{sentence} → {record.translation}"

@@ -118,14 +118,9 @@ ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
 
 def build(config: Config, *vocabularies: int) -> Translator:
     """Build the model of a configuration: the Transformer, or a recurrent one."""
-    sizes: dict[str, Any] = {
-        "num_layers": config.num_layers,
-        "d_model": config.d_model,
-        "dropout": config.dropout,
-        "max_length": config.max_length,
-        "tie_embeddings": config.tie_embeddings,
-        "share_embeddings": config.shared_vocabulary,
-    }
+    names = "num_layers", "d_model", "dropout", "max_length", "tie_embeddings"
+    sizes: dict[str, Any] = {name: getattr(config, name) for name in names}
+    sizes["share_embeddings"] = config.shared_vocabulary
     if config.model == "transformer":
         residual = PreNorm if config.pre_norm else PostNorm
         heads, d_ff = config.num_heads, config.d_ff

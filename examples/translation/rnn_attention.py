@@ -24,6 +24,7 @@ another; the Transformer removed that recurrence.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,25 +94,14 @@ class RecurrentTranslator(Translator):
         self.attentions = []
         if attention is not None:
             self.attentions.append(Attentions("Attention", ["attention"], "target", "source"))
-        self.source_embedding = TokenEmbedding(source_vocabulary, d_model)
-        self.target_embedding = (
-            self.source_embedding
-            if share_embeddings
-            else TokenEmbedding(target_vocabulary, d_model)
-        )
+        self.source_embedding = self.target_embedding = TokenEmbedding(source_vocabulary, d_model)
+        if not share_embeddings:
+            self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
         self.dropout = Dropout(dropout)
-        between_layers = dropout if num_layers > 1 else 0.0
-        self.encoder = nn.LSTM(
-            d_model,
-            d_state // 2,
-            num_layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=between_layers,
-        )
-        self.decoder = nn.LSTM(
-            d_model, d_state, num_layers, batch_first=True, dropout=between_layers
-        )
+        layers: dict[str, Any] = {"num_layers": num_layers, "batch_first": True}
+        layers["dropout"] = dropout if num_layers > 1 else 0.0  # between the layers
+        self.encoder = nn.LSTM(d_model, d_state // 2, bidirectional=True, **layers)
+        self.decoder = nn.LSTM(d_model, d_state, **layers)
         self.attention = attention
         self.combine = nn.Linear(d_state if attention is None else 2 * d_state, d_model)
         self.output = nn.Linear(d_model, target_vocabulary, bias=False)

@@ -131,12 +131,8 @@ class TranslationTask(TranslationLoss):
 
     def batches(self, epoch: int) -> Batches:
         """Return the batches of an epoch: sentences of similar length together, in random order."""
-        return Batches(
-            self.train_set,
-            batch_tokens=self.config.batch_tokens,
-            seed=self.config.seed,
-            epoch=epoch,
-        )
+        most, seed = self.config.batch_tokens, self.config.seed
+        return Batches(self.train_set, batch_tokens=most, seed=seed, epoch=epoch)
 
     def validate(self, model: Translator) -> dict[str, float]:
         """Compute the validation loss, and BLEU."""
@@ -170,12 +166,9 @@ class TranslationTask(TranslationLoss):
 
     def sample(self, model: Translator) -> Sample:
         """Translate a validation sentence, always the same one: one of middle length."""
-        most = self.config.max_length
-        fitting = [
-            pair
-            for pair in self.corpus.validation[:SAMPLE]
-            if len(self.tokenizers[0].encode(pair.source)) < most
-        ]
+        most, (tokenizer, _) = self.config.max_length, self.tokenizers
+        pairs = self.corpus.validation[:SAMPLE]
+        fitting = [pair for pair in pairs if len(tokenizer.encode(pair.source)) < most]
         if not fitting:
             return []
         pair = sorted(fitting, key=lambda pair: len(pair.source))[len(fitting) // 2]
