@@ -35,6 +35,12 @@ def saved_weights(checkpoint: Path, group: str, model: nn.Module) -> list[Tensor
     return [stored[name] for name, _ in model.named_parameters()]
 
 
+def check_weights(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Check that weights are equal up to rounding."""
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
+
+
 def only_entry(folder: Path) -> Path:
     """Find the one checkpoint that a folder holds."""
     (found,) = folder.iterdir()

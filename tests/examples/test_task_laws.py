@@ -51,11 +51,6 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def check_weights(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
-
-
 def check_rates(updates: list[Update], plan: Config) -> None:
     """Check the rate of every update: up with each, then down with each, never to zero."""
     assert plan.peak_rate is not None
@@ -76,12 +71,12 @@ def check_saved(folder: Path, model: nn.Module, updates: list[Update], keep: flo
     steps = [row["step"] for row in rows[-2:]]
     assert [path.name for path in checkpoints] == [f"step-{step:08d}" for step in steps]
     for path, step in zip(checkpoints, steps, strict=True):
-        check_weights(by_hand.saved_weights(path, "model", model), updates[step - 1].after)
-        check_weights(by_hand.saved_weights(path, "average", model), averages[step - 1])
+        by_hand.check_weights(by_hand.saved_weights(path, "model", model), updates[step - 1].after)
+        by_hand.check_weights(by_hand.saved_weights(path, "average", model), averages[step - 1])
     best = min(rows, key=lambda row: float(row["validation_loss"]))
     path = by_hand.only_entry(folder / "best")
     assert path.name == f"step-{best['step']:08d}"
-    check_weights(by_hand.saved_weights(path, "model", model), averages[best["step"] - 1])
+    by_hand.check_weights(by_hand.saved_weights(path, "model", model), averages[best["step"] - 1])
 
 
 # ------------------------------------------------------------------ any task
@@ -236,7 +231,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_loss(
     assert path.name == f"step-{3 * best:08d}"
     averages = by_hand.moving_average([each.after for each in updates], plan.average)
     found = by_hand.saved_weights(path, "model", training.model)
-    check_weights(found, averages[3 * best - 1])
+    by_hand.check_weights(found, averages[3 * best - 1])
 
 
 # ------------------------------------------------------------------ the classifier

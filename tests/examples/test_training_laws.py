@@ -105,11 +105,6 @@ def test_gradients_and_training_loss_are_those_of_all_real_tokens_with_their_end
     assert max(norms) > 1.1
 
 
-def check_weights(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
-
-
 def validation_loss(run: ProofRun, weights: list[Tensor]) -> float:
     """Compute the loss per token of the validation sentences, ends included, one by one."""
     model = by_hand.with_weights(run.model(), weights)
@@ -222,7 +217,7 @@ def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     assert state["validation_bleu"] == scores[best - 1]
     assert state["validation_loss"] == losses[best - 1]
     averages = by_hand.moving_average([each.after for each in updates], SETTINGS.average)
-    check_weights(by_hand.saved_weights(path, "model", training.model), averages[step - 1])
+    by_hand.check_weights(by_hand.saved_weights(path, "model", training.model), averages[step - 1])
 
 
 class Clock:
