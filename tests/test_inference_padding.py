@@ -32,7 +32,7 @@ from transformer_blocks import (
     build_encoder,
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
-from transformer_blocks.interop import from_torch, load_weights
+from transformer_blocks.interop import from_torch
 
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -257,15 +257,6 @@ def test_a_prepared_model_gives_gradients_neither_of_its_weights_nor_of_its_inpu
 def test_a_prepacked_layer_can_be_vectorised_while_gradients_are_recorded() -> None:
     prepared, x = PrepackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
     torch.testing.assert_close(vmap(prepared)(x), prepared(x), **TOLERANCE)
-
-
-def test_weights_cannot_be_loaded_into_a_prepared_model() -> None:
-    model = build_encoder(**SIZES)
-    prepared = prepare(model)
-    with pytest.raises((RuntimeError, ValueError)):
-        load_weights(prepared, model.state_dict())
-    with pytest.raises(RuntimeError, match="given other weights"):
-        load_weights(prepared, prepared.state_dict())
 
 
 def test_a_changed_model_can_be_prepared_again() -> None:

@@ -43,13 +43,6 @@ def test_a_score_depends_on_the_distance_and_not_on_the_position() -> None:
     assert scores[0].std() > 0.1  # and it does depend on the distance
 
 
-def test_a_rotation_keeps_norms_and_position_zero() -> None:
-    rotary, x = RotaryPositionalEncoding(8), torch.randn(2, 3, 100, 8)
-    rotated = rotary.transform_keys(x, start=0)
-    torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
-    assert torch.equal(rotated[:, :, 0], x[:, :, 0])
-
-
 def test_positions_are_exact_in_half_precision() -> None:
     x = torch.ones(1, 1, 4001, 2)
     expected = RotaryPositionalEncoding(2).transform_keys(x, start=0)
