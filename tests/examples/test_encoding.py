@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from translation.batches import Batches, collate
 from translation.corpus import Corpus, load_corpus
 from translation.examples import Example, Examples, encode_pairs
 from translation.pairs import Pair
-from translation.presets import Config
+from translation.presets import FILES, Config
 from translation.run import corpus_of, encode_files, training_examples
 
 LINES = 97
@@ -200,13 +201,20 @@ def test_a_symbolic_link_where_the_folder_would_be_written_is_not_followed(tmp_p
 # ------------------------------------------------------------------ stale and damaged files
 
 
-@pytest.mark.parametrize("name", ["source_file", "target_file"])
+@pytest.mark.parametrize("name", [name for names in FILES.values() for name in names])
 def test_a_changed_file_is_never_taken_for_the_old_one(tmp_path: Path, name: str) -> None:
     run, config = prepare(tmp_path)
-    config = encode(run, config)
+    others: dict[str, Any] = {}
+    for split in ("valid", "test"):
+        (tmp_path / split).mkdir()
+        for side, path in zip(("source", "target"), write_lines(tmp_path / split, 5), strict=True):
+            path.write_text(path.read_text("utf-8").replace("n", split[0]), encoding="utf-8")
+            others[f"{split}_{side}"] = str(path)
+    config = encode(run, replace(config, **others))
+    assert opened(run, config)[0].held_out == ()
     path = Path(getattr(config, name))
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
-    path.write_text(path.read_text("utf-8").replace("n", "m", 1), encoding="utf-8")
+    path.write_text("m" + path.read_text("utf-8")[1:], encoding="utf-8")
     os.utime(path, ns=times)  # the same size, and the same time of change
     with pytest.raises(UserError, match="has changed since the run began"):
         corpus_of(run, config)
