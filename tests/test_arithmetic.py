@@ -2,11 +2,11 @@
 
 import base64
 import json
-import logging
 import math
 import re
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from tests.foreign import FAMILIES
 from tests.page import data_of
+from tests.page_script import Script
 from torch import Tensor, nn
 
 from transformer_blocks import AdditiveAttention, ALiBi, attention_weights, causal_mask
@@ -27,7 +28,6 @@ from transformer_blocks.explorer import (
     reproduces,
 )
 from transformer_blocks.explorer import arithmetic as module
-from transformer_blocks.explorer import page as page_module
 from transformer_blocks.inspection import Projections
 from transformer_blocks.inspection.patterns import PATTERNS
 
@@ -107,22 +107,20 @@ def test_weights_that_are_not_those_of_equation_1_are_not_reproduced() -> None:
     assert reproduces(arithmetic, weights + 1e-3)
 
 
-def test_arithmetic_beyond_the_limit_is_left_out_and_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arithmetic_beyond_the_limit_is_left_out_and_the_page_says_so() -> None:
     query, key, value = vectors(6, 6, 64, 64)
     maps = AttentionMaps(
         "a", attention_weights(query, key), QUERIES, arithmetic=Arithmetic(query, key, value)
     )
     for limit, is_shown in ((19, True), (18, False)):
-        monkeypatch.setattr(page_module, "ARITHMETIC_KILOBYTES", limit)
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            content = data_of(Explorer([maps]).html)
+        page = Explorer([maps], arithmetic_kilobytes=limit)
+        content, script = data_of(page.html), Script(page.html, "#v=map&q=2&k=3&lock=1")
         assert bool(content["maps"][0]["arithmetic"]) is bool(content["lines"]) is is_shown
-        assert len(caplog.messages) == (not is_shown)
+        assert (content["leftOut"] is None) is is_shown
         assert not is_shown or len(json.dumps(content["maps"][0]["arithmetic"])) < 19_000
-    assert "18 kB, more than 18" in caplog.messages[0]
+        said = script("$('why').hidden ? '' : String($('why').textContent)")
+        assert ("were left out: they take 19 kB" in said) is not is_shown
+    assert len(data_of(replace(page, arithmetic_kilobytes=content["leftOut"]).html)["lines"]) > 0
 
 
 def test_each_step_is_one_line_of_the_source_and_names_a_chapter() -> None:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-import logging
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,10 +18,12 @@ from torch import Tensor
 from transformer_blocks._contracts import (
     Mask,
     Probability,
+    Size,
     Vectors,
     check,
     checked,
 )
+from transformer_blocks._version import __version__
 from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
@@ -42,10 +44,7 @@ from transformer_blocks.explorer.tokens import encodable, token_labels
 from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
 from transformer_blocks.masks import causal_mask
 
-log = logging.getLogger(__name__)
-
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
-ARITHMETIC_KILOBYTES = 400  # so that a page stays below a megabyte
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "live", "story", "overview", "map", "why", "poster")
 SCRIPTS = (  # in this order, in one scope
@@ -156,13 +155,13 @@ class Explorer:
 
     Args:
         maps: Attention maps to show, for example those of the encoder's self-attention, the
-            decoder's self-attention and the cross-attention, in the order of their buttons. If
-            their arithmetic takes more than 400 kB without compression, it is left out, and this is
-            logged.
+            decoder's self-attention and the cross-attention, in the order of their buttons.
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
         live: The model itself, with which the page translates or continues other sentences.
+        arithmetic_kilobytes: Largest size of the maps' arithmetic, without compression. If they
+            take more, they are left out; the page says so, and how large they are.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -187,6 +186,7 @@ class Explorer:
     decoding: DecodingSteps | None = None
     model: Text = ""
     live: LiveModel | None = None
+    arithmetic_kilobytes: Size = 400
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -220,6 +220,7 @@ class Explorer:
         contents = {
             "policy": policy,
             "title": escape(encodable(self.title)),
+            "version": __version__,
             "theme": theme,
             "style": style,
             "data": _as_script_data(content),
@@ -249,12 +250,7 @@ class Explorer:
 
     def _content(self) -> dict[str, Any]:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
-        fits = size <= ARITHMETIC_KILOBYTES
-        if not fits:
-            log.info(
-                f"the arithmetic is left out of the page: {size:,.0f} kB, more than "
-                f"{ARITHMETIC_KILOBYTES}"
-            )
+        fits = size <= self.arithmetic_kilobytes
         maps = [_serialize(each, has_arithmetic=fits) for each in self.maps]
         names = {name for each in maps for layer in each["patterns"] for name in layer}
         return {
@@ -268,6 +264,7 @@ class Explorer:
             "maps": maps,
             "rules": {each.name: each.rule for each in PATTERNS if each.name in names},
             "lines": serialize_lines() if fits and size else None,
+            "leftOut": None if fits else math.ceil(size),
             "decoding": None if self.decoding is None else _serialize_steps(self.decoding),
         }
 

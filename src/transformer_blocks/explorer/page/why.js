@@ -209,6 +209,13 @@ function drawWhy() {
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
+  if (isLocked && data.leftOut) {
+    $("why").hidden = false;
+    $("why").replaceChildren(make("p", {className: "note", textContent: "Why this weight? " +
+      `The queries, keys and values of this page were left out: they take ${data.leftOut.toLocaleString("en")} kB. ` +
+      `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.`}));
+    return;
+  }
   if (!isLocked || !attentions[attention].arithmetic) { hideWhy(); return; }
   if (isHead && !decodedVectors.get(attention)) {
     if (!decodedVectors.has(attention)) decodeArithmetic(attention);
