@@ -1,8 +1,8 @@
 """Cached decoding of a model under examination: find its cache, and drive it step by step."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -103,9 +103,12 @@ def select_rows(value: Any, rows: Tensor, dimension: int) -> Any:
         return value.index_select(dimension, rows.to(value.device))
     elif type(value) in (tuple, list):
         return type(value)(select_rows(each, rows, dimension) for each in value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {name: select_rows(each, rows, dimension) for name, each in vars(value).items()}
-        return replace(value, **parts)
+    elif isinstance(value, dict):
+        return {key: select_rows(each, rows, dimension) for key, each in value.items()}
+    elif hasattr(value, "__dict__") and not isinstance(value, Tensor | type):
+        selected = copy(value)
+        vars(selected).update(select_rows(vars(value), rows, dimension))
+        return selected
     return value
 
 

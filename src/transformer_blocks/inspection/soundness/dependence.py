@@ -19,6 +19,7 @@ from transformer_blocks.inspection.soundness.example import (
 from transformer_blocks.inspection.soundness.subject import Subject
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
+ROUNDING = 1e-4  # change by rounding, as a part of a change that another token causes
 BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
 
 
@@ -207,14 +208,13 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
         return None  # vectors, to which positions may have been added
     compared = slice(-1 if number == subject.group else 0, None)
 
-    def changes_outputs(places: Tensor) -> bool:
-        """Return whether outputs change if each position holds the token of another one."""
+    def largest_change(places: Tensor, *, exact: bool = False) -> float:
+        """Return how much outputs change if each position holds the token of another one."""
         values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
         outputs = subject.outputs(example.given(), values=values)
-        return any(
-            bool(subject.measure(a, b)[compared].any())
-            for a, b in zip(expected, outputs, strict=True)
-        )
+        pairs = zip(expected, outputs, strict=True)
+        changes = [subject.measure(a, b, exact=exact)[compared] for a, b in pairs]
+        return max(float(change.max()) for change in changes if change.numel())
 
     given = torch.arange(group.length).repeat(example.batch_size, 1)
     repeated, reversed_, rolled, swapped, copied = (given.clone() for _ in range(5))
@@ -225,11 +225,12 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
         if row == group.longest:
             nearest = before[-2:]
             swapped[row, nearest], copied[row, nearest[-1:]] = nearest.flip(0), nearest[:1]
-    if not changes_outputs(repeated):
+    if not largest_change(repeated):
         return None
-    if not changes_outputs(reversed_) and not changes_outputs(rolled):
+    if not largest_change(reversed_) and not largest_change(rolled):
         return "tokens"
-    return "last tokens" if changes_outputs(copied) and not changes_outputs(swapped) else ""
+    of_swap, of_copy = (largest_change(each, exact=True) for each in (swapped, copied))
+    return "last tokens" if of_swap < ROUNDING * of_copy else ""
 
 
 def is_causal(subject: Subject, dependence: Dependence) -> bool:
