@@ -365,6 +365,18 @@ Function = Annotated[Kind, Rule("a function or a module", _test_function)]
 Factory = Annotated[Kind, Rule("returns new modules", _test_factory)]
 """``Factory[Callable[[], Residual]]``: a class, or a function that returns a new module."""
 
+
+def make(kind: type[Kind], name: str, factory: Callable[[], Any]) -> Kind:
+    """Make a part by the factory that was passed as the argument ``name``.
+
+    Raises:
+        TypeError: If the part is not an instance of ``kind``.
+    """
+    part = factory()
+    check(kind, **{name: part})
+    return part
+
+
 Module = Annotated[Kind, instance_of(nn.Module)]
 """``Module[MultiHeadAttention]``: such a layer, or any other module in its place."""
 

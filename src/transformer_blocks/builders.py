@@ -22,8 +22,8 @@ from transformer_blocks._contracts import (
     Factory,
     Function,
     Size,
-    check,
     checked,
+    make,
 )
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -174,24 +174,18 @@ def _compose(
         MultiHeadAttention, d_model, given["num_heads"], dropout=given["attention_dropout"]
     )
     feed_forward = partial(FeedForward, d_model, given["d_ff"], activation=given["activation"])
-    factories = {  # in the order of the arguments of a layer
-        name: given[name] or attention for name in ("attention", "cross_attention") if name in given
-    } | {"feed_forward": given["feed_forward"] or feed_forward}
+    names = [name for name in ("attention", "cross_attention") if name in given]
+    factories = {name: given[name] or attention for name in names}
+    factories["feed_forward"] = given["feed_forward"] or feed_forward
     residual = partial(given["residual"], d_model, dropout=given["dropout"])
     layers = [
-        layer(*(_make(name, factory) for name, factory in factories.items()), residual=residual)
+        # The parts are arguments of a layer, in this order.
+        layer(*(make(nn.Module, *each) for each in factories.items()), residual=residual)
         for _ in range(given["num_layers"])
     ]
     _check_nothing_is_shared(layers)
     last = residual()
     return stack(layers, norm=last.norm if last.needs_final_norm else None)
-
-
-def _make(name: str, factory: Callable[[], nn.Module]) -> nn.Module:
-    """Build one part; ``name`` is the argument that is its factory."""
-    part = factory()
-    check(nn.Module, **{name: part})
-    return part
 
 
 def _check_nothing_is_shared(layers: Sequence[nn.Module]) -> None:

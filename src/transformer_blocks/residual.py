@@ -45,9 +45,9 @@ from transformer_blocks._contracts import (
     Input,
     Size,
     Vectors,
-    check,
     check_tensor,
     checked,
+    make,
 )
 from transformer_blocks.fast.dropout import Dropout
 
@@ -120,9 +120,7 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
     Raises:
         TypeError: If the factory returns anything else.
     """
-    residual = factory()
-    check(Residual, residual=residual)
-    return residual
+    return make(Residual, "residual", factory)
 
 
 class PostNorm(Residual):
