@@ -31,15 +31,28 @@ def measure_changes(
     rounding = 16 * epsilon(first)
     if tolerance is None:
         tolerance = max(1e-4, rounding)
-    first, second = to_float64(first), to_float64(second)
     scale = measure_deviation(first) if deviation is None else deviation
     if tolerance:  # numbers may be much larger than their deviation
-        largest = (
-            float(first.abs().masked_fill(~first.isfinite(), 0.0).amax()) if first.numel() else 0.0
-        )
-        scale = max(scale, largest * rounding / tolerance)
-    sizes = ((second - first).abs() / scale).nan_to_num(nan=torch.inf)
-    return sizes.masked_fill((first == second) | (sizes <= tolerance), 0.0)
+        scale = max(scale, find_largest(first) * rounding / tolerance)
+    sizes = measure_differences(first, second) / scale
+    return sizes.masked_fill(sizes <= tolerance, 0.0)
+
+
+def measure_differences(first: Tensor, second: Tensor) -> Tensor:
+    """Measure the absolute differences elementwise, in float64.
+
+    Infinities are equal to themselves, and NaN is infinitely far from every number.
+    """
+    first, second = to_float64(first), to_float64(second)
+    differences = (second - first).abs().masked_fill(first == second, 0.0)
+    return differences.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def find_largest(*tensors: Tensor) -> float:
+    """Return the largest finite absolute value; 0 if there is none."""
+    numbers = torch.cat([to_float64(x).flatten() for x in tensors])
+    finite = numbers[numbers.isfinite()]
+    return float(finite.abs().max()) if len(finite) else 0.0
 
 
 def measure_deviation(x: Tensor) -> float:

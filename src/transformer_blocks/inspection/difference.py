@@ -22,7 +22,13 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.inspection.comparison import Tolerance, epsilon, to_float64
+from transformer_blocks.inspection.comparison import (
+    Tolerance,
+    epsilon,
+    find_largest,
+    measure_differences,
+    to_float64,
+)
 from transformer_blocks.inspection.corrections import Site, corrected, corrections
 from transformer_blocks.inspection.soundness.subject import evaluation
 from transformer_blocks.inspection.values import OUTPUT, Run, Subject, Value, in_float64
@@ -198,13 +204,11 @@ def measure_distance(a: Tensor, b: Tensor) -> float:
         return math.inf
     exchanged = [] if a.shape == b.shape else range(b.dim() - 2)
     layouts = [b, *(b.transpose(n, n + 1) for n in exchanged)]
-    distances = []
-    for x, y in ((to_float64(a).flatten(), to_float64(each).flatten()) for each in layouts):
-        sizes = torch.maximum(x.abs(), y.abs())
-        largest = sizes.masked_fill(~sizes.isfinite(), 0.0).max().clamp(min=1e-300)
-        difference = (x - y).abs().masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)
-        distances.append(float((difference / largest).nan_to_num(math.inf, math.inf).max()))
-    return min(distances)
+    differences = []
+    for x, y in ((a.flatten().cpu(), each.flatten().cpu()) for each in layouts):
+        sizes = measure_differences(x, y).masked_fill(x.isnan() & y.isnan(), 0.0)
+        differences.append(float(sizes.max()))
+    return min(differences) / max(find_largest(a, b), 1e-300)
 
 
 def _describe(pair: tuple[Value, Value]) -> Pair:

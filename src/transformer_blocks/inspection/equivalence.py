@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, at_least, checked
+from transformer_blocks.inspection.comparison import find_largest, measure_differences
 from transformer_blocks.inspection.difference import first_difference
 from transformer_blocks.inspection.soundness.subject import evaluation
 
@@ -58,31 +59,41 @@ def assert_equivalent(
         >>> assert_equivalent(theirs, from_torch(theirs), [x])  # doctest: +ELLIPSIS
         largest difference ...
     """
+    table, problem = compare_models(a, b, inputs, tolerance)
+    if table:
+        print(table)
+    if problem:
+        raise AssertionError(problem)
+
+
+def compare_models(
+    a: Callable[..., Any], b: Callable[..., Any], inputs: Sequence[Any], tolerance: float | None
+) -> tuple[str, str]:
+    """Return a table of the differences, if shapes are equal, and the first one too large."""
     if isinstance(inputs, Tensor):
         raise TypeError("inputs must be a list of arguments, got a tensor; pass [x]")
     first, second = (_run(model, inputs) for model in (a, b))
     names = [name for name in first if name in second]
-    for name in names:
-        shapes = [tuple(each[name].shape) for each in (first, second)]
-        if shapes[0] != shapes[1]:
-            raise AssertionError(f"the {name} differs in shape: {shapes[0]} and {shapes[1]}")
     output = first[OUTPUTS[0]]
-    if not output.numel():
-        raise ValueError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
     if tolerance is None:
         is_float = output.is_floating_point()
         tolerance = torch.finfo(output.dtype).eps ** 0.75 if is_float else 0.0
-    found = {name: _compare(first[name], second[name]) for name in names}
-    width = max(map(len, names))
-    print(f"largest difference (tolerance {tolerance:.0e} of the largest number)")
-    for name, (difference, largest) in found.items():
-        print(f"  {name:{width}}  {difference:.1e}  of {largest:.1e}")
-    for name, (difference, largest) in found.items():
-        if not difference <= tolerance * largest:
-            raise AssertionError(
-                f"the {name} differs by {difference:.1e}; its largest number is {largest:.1e}"
-                + (_locate(a, b, inputs) if name in OUTPUTS else "")
-            )
+    lines = [f"largest difference (tolerance {tolerance:.0e} of the largest number)"]
+    problem, width = "", max(map(len, names))
+    for name in names:
+        pair = first[name], second[name]
+        shapes = [tuple(each.shape) for each in pair]
+        if shapes[0] != shapes[1]:
+            return "", f"the {name} differs in shape: {shapes[0]} and {shapes[1]}"
+        difference = float(measure_differences(*pair).max()) if pair[0].numel() else 0.0
+        largest = find_largest(*pair)
+        lines.append(f"  {name:{width}}  {difference:.1e}  of {largest:.1e}")
+        if difference > tolerance * largest and not problem:
+            problem = f"the {name} differs by {difference:.1e}; its largest number is {largest:.1e}"
+            problem += _locate(a, b, inputs) if name in OUTPUTS else ""
+    if not output.numel():
+        raise ValueError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
+    return "\n".join(lines), problem
 
 
 def _locate(a: Callable[..., Any], b: Callable[..., Any], inputs: Sequence[Any]) -> str:
@@ -100,9 +111,7 @@ def _locate(a: Callable[..., Any], b: Callable[..., Any], inputs: Sequence[Any])
 def _run(model: Callable[..., Any], inputs: Sequence[Any]) -> dict[str, Tensor]:
     """Compute the output with and without gradients, and the gradients, by name."""
     module = model if isinstance(model, nn.Module) else nn.Module()
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
+    with evaluation(model):
         copies = [_copy(value) for value in inputs]
         leaves = {
             f"gradient of input {number}": value
@@ -122,9 +131,6 @@ def _run(model: Callable[..., Any], inputs: Sequence[Any]) -> dict[str, Tensor]:
                 )
         with torch.no_grad():
             without_gradients = _first(model(*[_copy(value) for value in inputs]))
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
     results = [output.detach(), without_gradients.detach()]
     found = dict(zip((*OUTPUTS, *leaves), (*results, *gradients), strict=False))
     if module is model:  # also if no parameter is trainable
@@ -145,12 +151,3 @@ def _first(output: Any) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(f"a model must return a tensor, got {type(output).__name__}")
     return output
-
-
-def _compare(a: Tensor, b: Tensor) -> tuple[float, float]:
-    """Return the largest difference between two tensors, and their largest finite number."""
-    if not a.numel():
-        return 0.0, 0.0
-    difference = (a - b).abs().masked_fill(a == b, 0.0)  # infinity minus infinity is NaN
-    sizes = torch.maximum(a.abs(), b.abs())
-    return float(difference.max()), float(torch.where(sizes.isfinite(), sizes, 0).max())

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from transformer_blocks._contracts import Function, Ids, Size, checked, raise_type_error
 from transformer_blocks.inspection.checks import Report
-from transformer_blocks.inspection.comparison import Tolerance, epsilon, perturb, to_float64
+from transformer_blocks.inspection.comparison import (
+    Tolerance,
+    epsilon,
+    find_largest,
+    measure_differences,
+    perturb,
+    to_float64,
+)
 from transformer_blocks.inspection.soundness.dependence import choose_positions
 
 SUMMED = 4  # positions at which the probabilities of all tokens are summed, one call each
@@ -92,8 +99,7 @@ def check_scorer(
             f"with L={length} and V={vocabulary_size}, got {tuple(scores.shape)}"
         )
     if tolerance is None:
-        largest = float(scores.abs().masked_fill(scores == -torch.inf, 0.0).max())
-        tolerance = max(1e-4, 16 * epsilon(scores) * largest)
+        tolerance = max(1e-4, 16 * epsilon(scores) * find_largest(scores))
     if bool((measure_differences(scores, run(tokens)) > tolerance).any()):
         return Report("scorer", ("two equal calls give other scores, or one that is no number",))
     first = length - len(scores) if scores.dim() else 2  # the first token whose score is checked
@@ -131,9 +137,3 @@ def check_scorer(
         if not abs(float(total)) <= tolerance
     ]
     return Report("scorer", tuple(problems))
-
-
-def measure_differences(first: Tensor, second: Tensor) -> Tensor:
-    """Measure the differences of log-probabilities, in nats; NaN differs from every number."""
-    before, after = to_float64(first), to_float64(second)
-    return (after - before).abs().masked_fill(before == after, 0.0).nan_to_num(nan=torch.inf)
