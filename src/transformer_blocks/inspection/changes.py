@@ -1,8 +1,9 @@
 """Changes: replace attributes of modules and settings of torch for a while, and restore them."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -14,47 +15,41 @@ from transformer_blocks._contexts import SharedContext, eager_execution
 from transformer_blocks.attention import attention_weights
 from transformer_blocks.fast.attention import fused_attention
 
-
-class _Attribute:
-    """An attribute of a module (a value, a submodule or a method) and the active changes to it."""
-
-    def __init__(self, module: nn.Module, name: str) -> None:
-        self.values, self.name = vars(module), name
-        self.is_own = name in self.values
-        self.original = getattr(module, name)
-        self.changes: list[Callable[[Any], object]] = []
-
-    def update(self) -> None:
-        """Apply all active changes to the original value."""
-        if not self.changes and not self.is_own:
-            del self.values[self.name]
-            return
-        value = self.original
-        for change in self.changes:
-            value = change(value)
-        self.values[self.name] = value
-
-
-_attributes: dict[tuple[nn.Module, str], _Attribute] = {}
+_active: dict[tuple[nn.Module, str], tuple[bool, Any, list[Callable[[Any], Any]]]] = {}
+"""Whether each changed attribute is its module's own, its original value, and its changes."""
 _lock = Lock()
 
 
 @contextmanager
 def changed(module: nn.Module, name: str, change: Callable[[Any], object]) -> Iterator[None]:
-    """Change an attribute inside the ``with`` block; several blocks may end in any order."""
-    key = module, name
+    """Change an attribute inside the ``with`` block; several blocks may end in any order.
+
+    It may be a value, a submodule or a method.
+    """
+    key, values = (module, name), vars(module)
     with _lock:
-        attribute = _attributes.setdefault(key, _Attribute(module, name))
-        attribute.changes.append(change)
-        attribute.update()
+        if key not in _active:
+            _active[key] = name in values, getattr(module, name), []
+        is_own, original, changes = _active[key]
+
+        def update() -> None:
+            value = original
+            for each in changes:
+                value = each(value)
+            values[name] = value
+            if not changes:
+                del _active[key]
+                if not is_own:
+                    del values[name]
+
+        changes.append(change)
+        update()
     try:
         yield
     finally:
         with _lock:
-            attribute.changes.remove(change)
-            attribute.update()
-            if not attribute.changes:
-                del _attributes[key]
+            changes.remove(change)
+            update()
 
 
 class AttentionWrapper:
@@ -92,20 +87,20 @@ _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
 
 
 @contextmanager
-def _set_flag(
-    get: Callable[[], bool], set_flag: Callable[[bool], object], value: bool
+def changed_setting(
+    get: Callable[[], Any], change: Callable[[Any], object], value: Any
 ) -> Iterator[None]:
-    """Set a flag of torch inside the ``with`` block."""
+    """Change a setting of torch inside the ``with`` block."""
     before = get()
-    set_flag(value)
+    change(value)
     try:
         yield
     finally:
-        set_flag(before)
+        change(before)
 
 
 without_fast_path = SharedContext(
-    lambda: _set_flag(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
+    lambda: changed_setting(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
 )
 """Let the modules of torch.nn call each of their parts inside the ``with`` block."""
 
@@ -118,7 +113,7 @@ def without_gradients() -> Iterator[None]:
     too, whose gradients would be lost.
     """
     cache = torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False
-    with _set_flag(*cache), torch.no_grad():
+    with changed_setting(*cache), torch.no_grad():
         yield
 
 
@@ -131,4 +126,30 @@ def run_eagerly() -> Iterator[None]:
     # Without it nothing has been compiled by torch.compile; and its import takes a second.
     has_dynamo = "torch._dynamo" in sys.modules
     with eager_execution, _force_eager if has_dynamo else nullcontext():
+        yield
+
+
+def _ignore(*_: Any) -> None:
+    """Do nothing before, or after, a call."""
+
+
+@contextmanager
+def hooked(
+    parts: Mapping[Any, nn.Module],
+    before: Callable[..., Any] = _ignore,
+    after: Callable[..., Any] = _ignore,
+) -> Iterator[None]:
+    """Call functions before and after each call of some modules, inside the ``with`` block.
+
+    Args:
+        parts: The modules, by name.
+        before: Function of a module's name, the module, its arguments, and its keyword arguments.
+        after: Function of a module's name, the module, its arguments, and its result.
+    """
+    with run_eagerly(), ExitStack() as stack:
+        for name, part in parts.items():
+            hooks = partial(before, name), partial(after, name)
+            handle = part.register_forward_pre_hook(hooks[0], with_kwargs=True, prepend=True)
+            stack.callback(handle.remove)
+            stack.callback(part.register_forward_hook(hooks[1]).remove)
         yield

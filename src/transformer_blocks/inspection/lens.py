@@ -1,15 +1,14 @@
 """Logit lens: what the output layer predicts from the output of each layer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.inspection.changes import run_eagerly
+from transformer_blocks.inspection.changes import hooked
 
 
 @checked
@@ -60,19 +59,12 @@ def logit_lens(
     if not layers:
         raise ValueError("layers must not be empty, got none")
     recorded: list[list[Tensor]] = [[] for _ in layers]
-    with ExitStack() as stack:
-        stack.enter_context(run_eagerly())
-        for layer, calls in zip(layers, recorded, strict=True):
-            handle = layer.register_forward_hook(partial(_record_prediction, calls, read))
-            stack.callback(handle.remove)
+
+    @torch.no_grad()
+    def record(number: int, layer: nn.Module, inputs: object, output: Any) -> None:
+        logits = read(output[0] if isinstance(output, tuple) else output)
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        recorded[number].append(logits.softmax(dim=-1, dtype=precise))
+
+    with hooked(dict(enumerate(layers)), after=record):
         yield recorded
-
-
-@torch.no_grad()
-def _record_prediction(
-    calls: list[Tensor], read: Callable[[Tensor], Tensor], _: nn.Module, inputs: object, output: Any
-) -> None:
-    """Append the probabilities that are read from the output of a layer."""
-    logits = read(output[0] if isinstance(output, tuple) else output)
-    precise = torch.promote_types(logits.dtype, torch.float32)
-    calls.append(logits.softmax(dim=-1, dtype=precise))

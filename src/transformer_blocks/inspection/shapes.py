@@ -8,9 +8,8 @@ module that failed, with its error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import check
 from transformer_blocks.embedding import TokenEmbedding
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.inspection.changes import run_eagerly, without_fast_path
+from transformer_blocks.inspection.changes import hooked, without_fast_path
 from transformer_blocks.inspection.comparison import find_tensors
 from transformer_blocks.multi_head import MultiHeadAttention
 
@@ -188,14 +187,7 @@ def _record_calls(model: nn.Module, calls: list[Call]) -> Iterator[None]:
         call.outputs = [tuple(each.shape) for each in find_tensors(output)]
         call.completed = True
 
-    with ExitStack() as hooks:
-        hooks.enter_context(run_eagerly())
-        hooks.enter_context(without_fast_path)
-        for name, module in model.named_modules():
-            before, after = partial(start, name), partial(complete, name)
-            handle = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
-            hooks.callback(handle.remove)
-            hooks.callback(module.register_forward_hook(after).remove)
+    with hooked(dict(model.named_modules()), start, complete), without_fast_path:
         yield
 
 

@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transformer_blocks.inspection.changes import run_eagerly, without_fast_path
+from transformer_blocks.inspection.changes import changed_setting, hooked, without_fast_path
 from transformer_blocks.inspection.comparison import epsilon, find_tensors
 from transformer_blocks.inspection.soundness.subject import find_output
 
@@ -94,19 +93,16 @@ class Subject:
             stack.enter_context(torch.random.fork_rng(devices=cuda))
             torch.manual_seed(0)
             stack.enter_context(computing_in_float64() if self.doubled else nullcontext())
-            for name, part in self.parts.items():
-                if not name:
-                    stack.enter_context(run_eagerly())
-                    stack.enter_context(without_fast_path)
-                    continue
-                before = partial(lambda name, _, *inputs: see(name, "input", inputs), name)
-                after = partial(lambda name, _, inputs, output: see(name, "output", output), name)
-                hooks = (
-                    part.register_forward_pre_hook(before, with_kwargs=True),
-                    part.register_forward_hook(after),
+            if self.parts:
+                inner = {name: part for name, part in self.parts.items() if name}
+                stack.enter_context(without_fast_path)
+                stack.enter_context(
+                    hooked(
+                        inner,
+                        lambda name, _, *inputs: see(name, "input", inputs),
+                        lambda name, _, inputs, output: see(name, "output", output),
+                    )
                 )
-                for hook in hooks:
-                    stack.callback(hook.remove)
             see("", "input", (args, options))
             see("", "output", find_output(self.model(*args, **options)))
         if OUTPUT not in run:
@@ -153,10 +149,6 @@ class _InFloat64(TorchFunctionMode):
 @contextmanager
 def computing_in_float64() -> Iterator[None]:
     """Compute all of a model in float64 inside the ``with`` block, also what is always float32."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _InFloat64():
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    default = torch.get_default_dtype, torch.set_default_dtype, torch.float64
+    with changed_setting(*default), _InFloat64():
+        yield
