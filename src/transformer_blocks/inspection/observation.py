@@ -19,13 +19,14 @@ class Observation:
     Args:
         model: The model whose attention is observed.
         ignored: Modules whose attention is not observed here, nor that of their submodules.
-        record: Function that receives the name and the weights (or the projections) of each
-            attention; None to record nothing.
         of_projections: Whether projections are recorded, and not weights.
-        only: Function of a module's name that returns whether its attention is recorded.
+        only: Function of a module's name that returns whether its attention is recorded; none is
+            by default.
+        device: Device that stores what is recorded; None leaves it where it is.
         heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
 
     Attributes:
+        recorded: The weights (or the projections) of each attention, by name of the module.
         seen: Names of the modules in which attention was observed.
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules whose attention weights had no dimension of heads.
@@ -38,24 +39,21 @@ class Observation:
         model: nn.Module,
         *,
         ignored: Collection[nn.Module] = (),
-        record: Callable[[str, Any], None] | None = None,
         of_projections: bool = False,
-        only: Callable[[str], bool] = lambda name: True,
+        only: Callable[[str], bool] = lambda name: False,
+        device: torch.device | str | None = None,
         heads: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self.modules = {id(module): (name, module) for name, module in model.named_modules()}
         self.ignored = {id(part) for module in ignored for part in module.modules()}
-        self._record, self.of_projections = record, of_projections
-        self.only, self.heads = only, heads or {}
+        self.of_projections, self.is_recorded = of_projections, only
+        self.device, self.heads = device, heads or {}
+        self.recorded: dict[str, list[Any]] = {}
         self.seen: set[str] = set()
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
         self.called: set[str] = set()
         self.has_run = False
-
-    def is_recorded(self, name: str) -> bool:
-        """Return whether the attention of a module is recorded."""
-        return self._record is not None and self.only(name)
 
     def compute(self, name: str, find: Sequence[Callable[..., Any]], *args: Any, **kw: Any) -> Any:
         """Compute what is recorded of a module, or None; if an error is raised, note it.
@@ -74,8 +72,15 @@ class Observation:
 
     def record(self, name: str, recorded: Tensor | Projections | None) -> None:
         """Record the weights or the projections of one attention of a module, if there are any."""
-        if recorded is not None and self._record is not None:
-            self._record(name, apply(_as_four_dimensional, recorded))
+        if recorded is not None:
+            store = self._convert
+            new = recorded.map(store) if isinstance(recorded, Projections) else store(recorded)
+            self.recorded.setdefault(name, []).append(new)
+
+    def _convert(self, x: Tensor) -> Tensor:
+        """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
+        x = x[None] if x.dim() == 2 else x
+        return (x[:, None] if x.dim() == 3 else x).to(device=self.device)
 
     def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
         """Replace the outputs of heads by zeros; ``place`` is the dimension of the heads."""
@@ -113,13 +118,6 @@ class Observation:
         ]
 
 
-def apply(
-    function: Callable[[Tensor], Tensor], recorded: Tensor | Projections
-) -> Tensor | Projections:
-    """Apply a function to weights, or to each of the projections."""
-    return recorded.map(function) if isinstance(recorded, Projections) else function(recorded)
-
-
 def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
     """Raise unless heads of a module exist.
 
@@ -136,12 +134,6 @@ def mask_heads(output: Tensor, heads: Collection[int]) -> Tensor:
     is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
     is_masked[list(heads)] = True
     return output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
-
-
-def _as_four_dimensional(weights: Tensor) -> Tensor:
-    """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
-    weights = weights[None] if weights.dim() == 2 else weights
-    return weights[:, None] if weights.dim() == 3 else weights
 
 
 def _executed_modules() -> Iterator[nn.Module]:

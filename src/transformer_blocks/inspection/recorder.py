@@ -17,7 +17,7 @@ from transformer_blocks.inspection.changes import (
     run_eagerly,
     without_gradients,
 )
-from transformer_blocks.inspection.observation import Observation, apply
+from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.observer import observe
 from transformer_blocks.inspection.projections import Projections, copy_projections
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
@@ -106,9 +106,9 @@ def record_attention(
         >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
-    with _recording(model, only=only, device=device) as (maps, observation):
-        yield maps
-    for message in _describe_missing(model, observation, has_weights=bool(maps)):
+    with _recording(model, only=only, device=device) as observation:
+        yield observation.recorded
+    for message in _describe_missing(model, observation):
         warnings.warn(message, stacklevel=3)
 
 
@@ -153,18 +153,14 @@ def record_projections(
         >>> torch.allclose(weights, maps["layers.0.self_attention"][0], atol=1e-6)
         True
     """
-    with _recording(model, only=only, of_projections=True) as (recorded, _):
-        yield recorded
+    with _recording(model, only=only, of_projections=True) as observation:
+        yield observation.recorded
 
 
 @contextmanager
 def _recording(
-    model: nn.Module,
-    *,
-    only: Callable[[str], bool],
-    device: torch.device | str | None = None,
-    of_projections: bool = False,
-) -> Iterator[tuple[dict[str, list[Any]], Observation]]:
+    model: nn.Module, *, only: Callable[[str], bool], **options: Any
+) -> Iterator[Observation]:
     """Record what every attention computes inside the ``with`` block.
 
     The attention functions of the layers of this package are replaced by functions that report
@@ -172,11 +168,8 @@ def _recording(
     """
     kinds = SingleHeadAttention, MultiHeadAttention
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
-    recorded: dict[str, list[Any]] = {}
-
-    def record(name: str, new: Tensor | Projections) -> None:
-        new = new if device is None else apply(lambda x: x.to(device), new)
-        recorded.setdefault(name, []).append(new)
+    observation = Observation(model, ignored=own.values(), only=only, **options)
+    observation.seen.update(own)
 
     @without_gradients()
     def report(name: str, *call: Any, **options: Any) -> None:
@@ -184,10 +177,6 @@ def _recording(
             name, observation.compute(name, (_find_weights, _find_projections), *call, **options)
         )
 
-    observation = Observation(
-        model, ignored=own.values(), record=record, of_projections=of_projections, only=only
-    )
-    observation.seen.update(own)
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         for name, module in own.items():
@@ -195,7 +184,7 @@ def _recording(
                 watch = partial(_Watched, report=partial(report, name))
                 stack.enter_context(changed(module, "attention_function", watch))
         stack.enter_context(observe(observation))
-        yield recorded, observation
+        yield observation
 
 
 class _Watched(AttentionWrapper):
@@ -249,9 +238,7 @@ def _find_projections(
     return copy_projections(query, key, value, scale, groups=query.shape[1] // key.shape[1])
 
 
-def _describe_missing(
-    model: nn.Module, observation: Observation, *, has_weights: bool
-) -> Iterator[str]:
+def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[str]:
     """Describe all attention that was executed and could not be recorded."""
 
     def describe(names: Iterable[str]) -> str:
@@ -269,7 +256,7 @@ def _describe_missing(
     if missing:
         yield f"no attention weights could be recorded in {describe(missing)}: {OBSERVABLE}"
     is_explained = observation.failed or missing
-    if observation.has_run and not (has_weights or is_explained):
+    if observation.has_run and not (observation.recorded or is_explained):
         seen = sorted(observation.seen)
         reason = f"only selects none of {seen}" if seen else OBSERVABLE
         yield f"no attention weights were recorded in {type(model).__name__}: {reason}"
