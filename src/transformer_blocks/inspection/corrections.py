@@ -204,29 +204,20 @@ def copies(site: Site) -> Iterator[Correction]:
 # Code
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(TorchFunctionMode):
     """Replaces calls of some of torch's functions; ``call`` receives the function and arguments."""
 
-    functions: Collection[Any]
-    call: Callable[..., Any]
-
-
-class _Replaced(TorchFunctionMode):
-    """Follow a rule."""
-
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, functions: Collection[Any], call: Callable[..., Any]) -> None:
         super().__init__()
-        self.rule = rule
+        self.functions, self.call = functions, call
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_replaced = func in self.rule.functions
-        call = partial(self.rule.call, func) if is_replaced else func
+        call = partial(self.call, func) if func in self.functions else func
         return call(*args, **(kwargs or {}))
 
 
 def _follow(rule: Rule, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with _Replaced(rule):
+    with rule:
         return forward(*args, **kwargs)
 
 
