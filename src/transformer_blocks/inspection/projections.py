@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.attention import without_autocast
+from transformer_blocks.attention import masked_softmax, to_full_precision, without_autocast
 from transformer_blocks.inspection.changes import without_gradients
 
 
@@ -61,12 +61,12 @@ def scaled_dot_product_weights(
     Returns:
         Attention weights of shape (..., H, L, S). The weights of a fully masked row are zero.
     """
-    dtype = torch.promote_types(query.dtype, torch.float32)
     if enable_gqa:  # each head of keys serves a group of heads of queries
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     with without_autocast(query):
-        scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale  # (..., H, L, S)
+        # (..., H, L, S)
+        scores = to_full_precision(query) @ to_full_precision(key).transpose(-2, -1) * scale
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -torch.inf)
     elif attn_mask is not None:
@@ -75,8 +75,7 @@ def scaled_dot_product_weights(
         shape = scores.shape[-2:]
         future = torch.ones(shape, dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, -torch.inf)
-    is_masked = (scores == -torch.inf).all(dim=-1, keepdim=True)  # fully masked rows
-    return scores.softmax(dim=-1).masked_fill(is_masked, 0.0).to(query.dtype)
+    return masked_softmax(scores, scores == -torch.inf).to(query.dtype)
 
 
 @without_gradients()
