@@ -262,6 +262,11 @@ def test_functions_are_compared_by_their_outputs() -> None:
     assert first_difference(lambda x: x, lambda x: x[:1], X).outputs.distance == math.inf
 
 
+def test_nan_in_both_models_is_no_difference() -> None:
+    holes = torch.where(X > 0, X, math.nan)
+    assert not first_difference(lambda x: x + holes, lambda x: holes + x, X)
+
+
 def test_errors_name_the_argument() -> None:
     with pytest.raises(TypeError, match=r"^b must be a function or a module"):
         first_difference(torch.sin, 3, X)  # type: ignore[arg-type]
