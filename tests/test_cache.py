@@ -220,14 +220,13 @@ def test_a_cache_names_what_is_wrong() -> None:
             KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
         keys, new = own.read()[0].clone(), torch.randn(3, 4, 1, 4)
         with pytest.raises(
-            ValueError,
-            match=r"^appended keys and values must .* torch.float32 on cpu, got .*64 on cpu$",
+            ValueError, match=r"^appended keys and values must .* torch.float32, got .*64$"
         ):
             own.append(new.double(), new.double())
         with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
             own.append(new[1:], new[1:])
         with pytest.raises(
-            ValueError, match=r"^appended keys and values must .* on cpu, got .* on meta$"
+            ValueError, match=r"^appended keys and values must be on cpu, got meta$"
         ):
             own.append(new.to("meta"), new.to("meta"))
         assert torch.equal(own.read()[0], keys)

@@ -185,12 +185,14 @@ class KeyValueCache:
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
         """Raise unless new keys have batch size, heads, size, dtype and device of the buffer."""
         rows, _, heads, _, d_k = buffer.shape
-        has_shape = keys.shape == (rows, heads, keys.shape[2], d_k)
-        if not has_shape or keys.dtype != buffer.dtype or keys.device != buffer.device:
+        if keys.device != buffer.device:
+            raise ValueError(
+                f"appended keys and values must be on {buffer.device}, got {keys.device}"
+            )
+        if keys.shape != (rows, heads, keys.shape[2], d_k) or keys.dtype != buffer.dtype:
             raise ValueError(
                 f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
-                f"{buffer.dtype} on {buffer.device}, "
-                f"got {tuple(keys.shape)} and {keys.dtype} on {keys.device}"
+                f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
             )
 
 
@@ -206,8 +208,7 @@ class StackCache:
             0. It is increased at the end of a step, after those of the layers.
     """
 
-    @checked
-    def __init__(self, num_layers: Size) -> None:
+    def __init__(self, num_layers: int) -> None:
         self.length = 0
         self.layers = [KeyValueCache() for _ in range(num_layers)]
 
@@ -290,6 +291,10 @@ class SelfAttentionCache(StackCache):
         >>> torch.allclose(torch.cat((prompt, *steps), dim=1), whole, atol=1e-5)
         True
     """
+
+    @checked
+    def __init__(self, num_layers: Size) -> None:
+        super().__init__(num_layers)
 
     @checked
     def reorder(self, rows: Rows) -> None:
