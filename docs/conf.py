@@ -21,6 +21,7 @@ extensions = [
     "architecture",
     "chapter",
     "columns",
+    "cover",
     "glossary",
     "katex_prerender",
     "learn",

@@ -42,14 +42,22 @@ WORDS = {
         "notebook": "This chapter as a notebook",
         "recorded": "recorded",
         "hint": "Hint",
+        "minutes": "{} minutes, exercises {}",
     },
     "ja": {
         "solution": "解答",
         "notebook": "この章のノートブック",
         "recorded": "記録",
         "hint": "ヒント",
+        "minutes": "{} 分、練習問題 {} 分",
     },
-    "ko": {"solution": "풀이", "notebook": "이 장의 노트북", "recorded": "기록", "hint": "힌트"},
+    "ko": {
+        "solution": "풀이",
+        "notebook": "이 장의 노트북",
+        "recorded": "기록",
+        "hint": "힌트",
+        "minutes": "{}분, 연습 문제 {}분",
+    },
 }
 
 

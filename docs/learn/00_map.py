@@ -298,6 +298,10 @@ print(len(found), "translations are equal")
 # [chapter 14](14_look_inside.py). The rows of *the* and of the full stop need no
 # particular word, since they are the same in all sentences.
 #
+# ```{widget} translator
+# This translator runs here in a browser whose scripts are on.
+# ```
+#
 # ## Broken on purpose
 #
 # If cross-attention carries the meaning of the source into the translation, then

@@ -1,0 +1,78 @@
+"""The cover of the book: its cards, and chapter 0's translator, which the pages run."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.browser import CHROMIUM, in_browser
+
+from cells import LEARN, chapter_files, definitions
+
+cover = pytest.importorskip("cover")  # needs the extra docs
+WIDGET = LEARN.parent / "_static" / "widgets" / "translator.js"
+pairs = [(path, language) for path in chapter_files() for language in cover.languages_of(path)]
+
+
+@pytest.mark.parametrize(("path", "language"), pairs, ids=lambda value: str(value)[-20:])
+def test_a_card_has_the_title_the_question_and_a_picture_of_its_chapter(
+    path: Path, language: str
+) -> None:
+    made = cover.card(path, language, "../", "address.html")
+    number = int(path.stem[:2])
+    assert re.search(rf"<strong>\D?{number}\D", made)
+    assert re.search(r"<span>[^<]{10,}\?</span>", made)
+    assert len(re.findall(r"[1-9]\d", made.partition("<small>")[2])) == 2
+    [picture] = re.findall(r'src="\.\./_images/(\w+\.svg)"', made)
+    assert (LEARN / "figures" / picture).is_file()
+
+
+def test_a_function_is_quoted_with_its_comments_and_no_other() -> None:
+    quoted = cover.javascript("data.js", "inflate")
+    assert quoted.startswith("// Bytes in base64 that were compressed by zlib.\nasync function")
+    assert quoted.endswith("\n}")
+    assert quoted.count("function") == 1
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    (tmp_path / "translator_model.js").write_text(cover.translator_script(), encoding="utf-8")
+    page_file = tmp_path / "page.html"
+    page_file.write_text(
+        '<!doctype html><meta charset="utf-8"><div id="widget-translator" data-static="."></div>'
+        f"<script>{WIDGET.read_text('utf-8')}</script>",
+        encoding="utf-8",
+    )
+    chapter = definitions("00_map", until="library = Seq2Seq(")
+    unusual = [["魚", "は", "猫", "を", "食べ", "ます", "。"], ["鳥"]]
+    sources = [*(words for words, _ in chapter["pairs"]), *unusual]
+    sentences, expected = ["".join(words) for words in sources], []
+    for words in sources:
+        ids = [chapter["source_words"].index(word) for word in words]
+        search = chapter["greedy_search"]
+        [found] = chapter["library"].generate([ids], search, end_id=chapter["EOS"], max_length=9)
+        expected.append(" ".join(chapter["target_words"][token] for token in found.tokens))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(reduced_motion="reduce")
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(page_file.as_uri())
+        box = page.locator("input[type=text]")
+        shown = []
+        for sentence in sentences:
+            box.fill(sentence)
+            shown.append(page.inner_text(".status").partition(" — ")[0].removesuffix(" …"))
+        box.fill("<b>x</b>")
+        assert page.inner_text(".status").endswith(" ".join(chapter["source_words"]))
+        page.check("input[type=checkbox]")
+        without = set()
+        for sentence in sentences[:5]:
+            box.fill(sentence)
+            without.add(page.inner_text(".status"))
+        browser.close()
+    assert shown == expected
+    assert len(without) == 1
+    assert all(address.startswith("file:") for address in requests)
