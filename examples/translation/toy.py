@@ -79,7 +79,7 @@ class Mood(NamedTuple):
         japanese: The form of the verb (see ``conjugate``); what follows the hyphen inflects.
         english: The auxiliary, which inflects, and the form of the verb.
         uses: What the verb must allow, any of these letters (see ``VERBS``).
-        bare: What an unmarked object means (see ``thing``).
+        bare: What an unmarked object means (see ``object_phrase``).
         tenses: The tenses, as often as they are chosen; "future:p" only for verbs of that use.
     """
 
@@ -145,19 +145,24 @@ def determined(rng: Random, words: Pair, but: str = "") -> Pair:
     return japanese + words[0], f"{english} {words[1]}"
 
 
-class Middle(NamedTuple):
-    """What Japanese says before the verb and English after it; ``asked`` moves to the front."""
+class Complements(NamedTuple):
+    """The complements of a verb: Japanese says them before it, English after it.
+
+    ``asked`` is what English moves to the front.
+    """
 
     japanese: str
     english: str
     asked: str = ""
 
-    def beside(self, japanese: str, english: str) -> "Middle":
+    def beside(self, japanese: str, english: str) -> "Complements":
         """Add a phrase, which Japanese says before the rest and English after it."""
-        return Middle(japanese + self.japanese, join(self.english, english), self.asked)
+        return Complements(japanese + self.japanese, join(self.english, english), self.asked)
 
 
-def thing(rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str) -> Middle:
+def object_phrase(
+    rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str
+) -> Complements:
     """Name what a verb acts on (bare, described, counted, pointed at), or ask for its number.
 
     Args:
@@ -172,7 +177,9 @@ def thing(rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str) ->
     countable = noun.counter not in ("", "-") and "o" not in verb.uses
     if ask == "count" and countable:
         asked = noun.counted("何", noun.english)
-        return Middle(f"{noun.japanese}{verb.particle}何{noun.counter}", verb.preposition, asked)
+        return Complements(
+            f"{noun.japanese}{verb.particle}何{noun.counter}", verb.preposition, asked
+        )
     bare = "some" if bare == "the" and "g" in verb.uses else bare
     japanese, english = described(rng, noun)
     shapes = ["bare"]
@@ -191,13 +198,13 @@ def thing(rng: Random, verb: Verb, noun: Noun, bare: str, who: str, ask: str) ->
     elif not noun.is_mass:
         one = bare == "a" and noun.kind not in OF_THE_HOUSE
         english = with_article(english) if one else f"the {english}"
-    return Middle(japanese + verb.particle + count, join(verb.preposition, english))
+    return Complements(japanese + verb.particle + count, join(verb.preposition, english))
 
 
-def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Middle:
+def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Complements:
     """Say what a verb acts on, or ask for it (``ask`` is "object") or for its number ("count")."""
     if not verb.objects:
-        return Middle("", "")
+        return Complements("", "")
     preposition, particle = verb.preposition, verb.particle
     places = [(name, where(name, preposition)) for name in verb.objects.split() if name in PLACES]
     things: list[Noun | Pair] = [*places] or [*nouns(verb.objects)]
@@ -209,20 +216,20 @@ def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Middle:
     if ask == "object" and particle != "まで":
         question, asked = QUESTIONS["time" if target[0].endswith("時") else kind]
         left = "" if particle == "へ" else preposition.removesuffix("@").strip()
-        return Middle(question + particle, left, asked)
+        return Complements(question + particle, left, asked)
     if isinstance(target, Noun):
-        return thing(rng, verb, target, bare, who, ask)
-    return Middle(target[0] + particle, target[1])
+        return object_phrase(rng, verb, target, bare, who, ask)
+    return Complements(target[0] + particle, target[1])
 
 
-def middle(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Middle:
+def complements(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Complements:
     """Say all that stands beside the verb: バスで京都へ, to Kyoto by bus.
 
     Args:
         rng: The generator of random numbers.
         verb: The verb of the sentence.
         who: The Japanese subject, so that no person writes to himself.
-        bare: What an unmarked object means (see ``thing``).
+        bare: What an unmarked object means (see ``object_phrase``).
         ask: What is asked for: "object", "count", "place"; "" for nothing.
     """
     rest = acted_on(rng, verb, bare, who, ask)
@@ -230,7 +237,7 @@ def middle(rng: Random, verb: Verb, who: str, bare: str, ask: str = "") -> Middl
         friend = rng.choice(people("name child", who))
         rest = rest.beside(friend.japanese + "に", "to " + friend.form(0))
     if ask == "place":
-        return Middle("どこで" + rest.japanese, rest.english, "where")
+        return Complements("どこで" + rest.japanese, rest.english, "where")
     if verb.places and rng.random() < 0.6:
         place = rng.choice(verb.places.split())
         rest = rest.beside(place + "で", where(place))
@@ -289,12 +296,12 @@ def action(rng: Random) -> Pair:
     verb = verb._replace(uses=verb.uses + "o" * negative)  # a negated verb takes no number of books
     who = WHO if ask == "who" else subject(rng, verb, asks=asks, wants=mood.name == "wish")
     bare = "often" if mood.name == "fact" and tense == "present" else mood.bare
-    rest = middle(rng, verb, who.japanese, bare, ask)
+    rest = complements(rng, verb, who.japanese, bare, ask)
     if "w" in verb.uses and rng.random() < 0.2:
         friend = rng.choice(people("name family", who.japanese))
         rest = rest.beside(friend.japanese + "と", "with " + friend.form(0))
     if ask == "when":
-        rest = Middle("いつ" + rest.japanese, rest.english, "when")
+        rest = Complements("いつ" + rest.japanese, rest.english, "when")
 
     time, said = ("", ""), conjugate(rest.japanese + "{masu}", verb)
     if mood.name == "fact" and ask != "when":
@@ -325,11 +332,11 @@ def sequence(rng: Random) -> Pair:
     verb = rng.choice([v for v in VERBS if "p" in v.uses and set(goals) & set(v.places.split())])
     asks, tense = rng.random() < 0.2, rng.choice(("past", "past", "future"))
     who = subject(rng, verb, asks=asks)
-    act = middle(rng, verb._replace(places=""), who.japanese, "the")
+    act = complements(rng, verb._replace(places=""), who.japanese, "the")
     place = rng.choice([place for place in verb.places.split() if place in goals])
     acts_first = place == "家" and rng.random() < 0.5  # at home, and then goes out
     place = rng.choice(["駅", "店", "公園", "学校", "会社"]) if acts_first else place
-    move = Middle(place + "へ", where(place, "to"))
+    move = Complements(place + "へ", where(place, "to"))
     steps = [(back if place == "家" else go, move), (verb, act)]
     (first, before), (then, after) = reversed(steps) if acts_first else steps
 
@@ -349,7 +356,9 @@ def order(rng: Random) -> Pair:
         return order(rng)
     here = "ここ" if verb.places and mood.bare != "the" else ""
     uses = verb.uses + "o" * ("not" in mood.english)
-    rest = middle(rng, verb._replace(uses=uses, places=join(verb.places, here)), "私", mood.bare)
+    rest = complements(
+        rng, verb._replace(uses=uses, places=join(verb.places, here)), "私", mood.bare
+    )
     japanese = conjugate(rest.japanese + mood.japanese, verb)
     english = join(conjugate(mood.english, verb), rest.english)
     reasoned = mood.bare == "the" and rng.random() < 0.7
@@ -363,7 +372,7 @@ def order(rng: Random) -> Pair:
 # ------------------------------------------------------------------ being: です, いる, ある
 
 
-def be(
+def copular_sentence(
     rng: Random, who: Person, predicate: str, english: str, tenses: str = "present present past"
 ) -> Pair:
     """Say that someone or something is so, is not so, was so; or ask whether."""
@@ -402,7 +411,7 @@ def quality(rng: Random) -> Pair:
     else:
         very = rng.random() < 0.3
         before, english = "とても" * very, join("very" * very, adjective.english)
-    return be(rng, who, before + adjective.predicate, english)
+    return copular_sentence(rng, who, before + adjective.predicate, english)
 
 
 def identity(rng: Random) -> Pair:
@@ -411,7 +420,9 @@ def identity(rng: Random) -> Pair:
         who = rng.choice(people("speaker listener name family pair"))
         japanese, english = described(rng, rng.choice(nouns("job")), 0.5)
         plural = who.be == "are" and who.circle != "listener"
-        return be(rng, who, japanese + "-です", (with_s if plural else with_article)(english))
+        return copular_sentence(
+            rng, who, japanese + "-です", (with_s if plural else with_article)(english)
+        )
     this = rng.choice((Person("これ", "this"), Person("あれ", "that")))
     noun = rng.choice(nouns("tool machine carried clothes vehicle box image room dish reading"))
     japanese, english = described(rng, noun, 0.6)
@@ -424,7 +435,7 @@ def identity(rng: Random) -> Pair:
         japanese, english = f"{owner.japanese}の{japanese}", f"{owner.form(1)} {english}"
     else:
         english = with_article(english)
-    return be(rng, this, japanese + "-です", english, "present")
+    return copular_sentence(rng, this, japanese + "-です", english, "present")
 
 
 def existence(rng: Random) -> Pair:
@@ -449,7 +460,7 @@ def existence(rng: Random) -> Pair:
         while who.japanese.startswith("この"):  # what is at hand needs no finding
             who = topic(rng, noun)
         if shape == "at":
-            return be(rng, who, f"{place}に{verb}", where(place))
+            return copular_sentence(rng, who, f"{place}に{verb}", where(place))
         return sentence(f"{who.japanese}はどこに{verb}", who, "be", tense, asks=True, asked="where")
     if shape == "no":
         absent = f"{place}に{japanese}は{inflect(verb, tense, negative=True)}"
@@ -478,7 +489,7 @@ def relative(rng: Random) -> Pair:
     japanese = conjugate(who.japanese + "が{ta}" + noun.japanese, verb)
     english = f"the {noun.english} that {who.english} {join(verb.past, verb.preposition)}"
     what = Person(japanese, english, "is", who.circle)
-    return be(rng, what, adjective.predicate, adjective.english, "past")
+    return copular_sentence(rng, what, adjective.predicate, adjective.english, "past")
 
 
 # ------------------------------------------------------------------ the corpus
