@@ -18,7 +18,7 @@ from tests.page import data_of
 from tests.page_script import Script
 from torch import Tensor, nn
 
-from transformer_blocks import AdditiveAttention, ALiBi, attention_weights, causal_mask
+from transformer_blocks import AdditiveAttention, ALiBi, __version__, attention_weights, causal_mask
 from transformer_blocks.explorer import (
     Arithmetic,
     AttentionMaps,
@@ -120,6 +120,7 @@ def test_arithmetic_beyond_the_limit_is_left_out_and_the_page_says_so() -> None:
         assert not is_shown or len(json.dumps(content["maps"][0]["arithmetic"])) < 19_000
         said = script("$('why').hidden ? '' : String($('why').textContent)")
         assert ("were left out: they take 19 kB" in said) is not is_shown
+        assert f"Made with transformer_blocks {__version__}." in page.html
     assert len(data_of(replace(page, arithmetic_kilobytes=content["leftOut"]).html)["lines"]) > 0
 
 

@@ -178,6 +178,14 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
         for side, place in (("keys", "column"), ("queries", "row")):
             item = layout[side][ribbon[place]]
             assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
+    page("render(true)")
+    for side, index, key, expected in (
+        *(("keys", 4, "ArrowDown", ("keys", 5)), ("keys", 4, "ArrowUp", ("keys", 3))),
+        *(("keys", 4, "ArrowRight", ("queries", 4)), ("queries", 7, "ArrowLeft", ("keys", 7))),
+    ):
+        page(f"$('story-{side}').children[{index}].fire('keydown', {{key: '{key}'}}).type")
+        found = page("tokenAt(document.activeElement)")
+        assert (found["side"], found["index"]) == expected
     page("globalThis.painted = new Scene(1, 1)")
     page("drawRibbons(painted, story.layout, ribbonsOf(story.layout, null), palette())")
     for shape in page("painted.shapes"):

@@ -160,8 +160,8 @@ class Explorer:
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
         live: The model itself, with which the page translates or continues other sentences.
-        arithmetic_kilobytes: Largest size of the maps' arithmetic, without compression. If they
-            take more, they are left out; the page says so, and how large they are.
+        arithmetic_kilobytes: Largest size of the maps' arithmetic, in kB without compression. If
+            it takes more, it is left out; the page says so, and how much it takes.
 
     Raises:
         TypeError: If an argument is of another type.

@@ -47,15 +47,14 @@ function setLines(tokens, words, {width, size, height, isFew}) {
 }
 
 // Set one side's tokens below each other; those of the keys end where the ribbons begin.
-function setColumn(tokens, words, {width, size, height, step, side, top}) {
-  const room = .37 * width, pad = .45 * size;
-  const items = tokens.map((token, index) => {
-    const isChip = token === "" || isUpright(token), text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - 2 * pad);
+function setColumn(side, {width, size, height, all, top}) {
+  const tokens = tokensOf(storyAttention(), side), step = all / tokens.length, room = COLUMN * width, pad = .45 * size;
+  return tokens.map((token, index) => {
+    const text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - 2 * pad);
     const own = Math.ceil(Math.max(textWidth(text, size) + 2 * pad, 1.5 * size));
-    return {index, text, isChip, begins: index === 0 || words[index] === "1", line: index, height, width: own,
+    return {index, text, isChip: token === "" || isUpright(token), line: index, height, width: own,
       x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
   });
-  return {items, lines: items.length};
 }
 
 // Place both sides within a width: in lines above each other, on a narrow screen in columns beside each
@@ -64,15 +63,14 @@ function layOutStory(width, {coarse = false} = {}) {
   const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY_TOKENS;
   const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
   const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
-  if (width < NARROW) {
+  const shared = {
+    attention: state.attention, width, size, isFew, isColumns: width < NARROW, least: isFew ? .01 : .05,
+    many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count),
+  };
+  if (shared.isColumns) {
     const row = count <= 12 ? 44 : 32, all = count * (row + 4), top = 26;  // the shorter side is spread
-    const column = (side, tokens, words) => setColumn(tokens, words, {width, size, height: row, step: all / tokens.length, side, top});
-    const keys = column("keys", attention.keys, attention.keyWords), queries = column("queries", attention.queries, attention.queryWords);
-    return {
-      attention: state.attention, width, size, isFew, isColumns: true, keys: keys.items, queries: queries.items, keyEnd: .37 * width, queryStart: .63 * width,
-      height: top + all + 22, isWrapped: false,
-      many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count), least: isFew ? .01 : .05,
-    };
+    const [keys, queries] = ["keys", "queries"].map(side => setColumn(side, {width, size, height: row, all, top}));
+    return {...shared, keys, queries, keyEnd: COLUMN * width, queryStart: (1 - COLUMN) * width, height: top + all + 22, isWrapped: false};
   }
   const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
   const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});
@@ -81,9 +79,8 @@ function layOutStory(width, {coarse = false} = {}) {
   const keyEnd = top + keys.lines * step, queryStart = keyEnd + gap;
   for (const item of queries.items) item.y = queryStart + item.line * step;
   return {
-    attention: state.attention, width, size, isFew, keys: keys.items, queries: queries.items, keyEnd, queryStart,
+    ...shared, keys: keys.items, queries: queries.items, keyEnd, queryStart,
     height: queryStart + queries.lines * step + 22, isWrapped: Math.max(keys.lines, queries.lines) > 1,
-    many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count), least: isFew ? .01 : .05,
   };
 }
 

@@ -31,7 +31,7 @@ const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for
 const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
-const NARROW = 560;  // a figure of a smaller width has its tokens in columns
+const NARROW = 560, COLUMN = .37;  // a figure of a smaller width has its tokens in columns, each this part of it wide
 const END_TOKENS = ["</s>", "<eos>", "<|endoftext|>", "[SEP]"];
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
