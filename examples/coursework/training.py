@@ -157,7 +157,7 @@ def train(
     updates: int,
     merges: int = 400,
     batch_size: int = 64,
-    tell: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
 ) -> Result:
     """Train the reader's translator.
 
@@ -168,7 +168,7 @@ def train(
         updates: Number of updates.
         merges: Number of merges of each language.
         batch_size: Number of pairs in a batch.
-        tell: Receives each line of the report.
+        report: Receives each line that is shown.
     """
     torch.manual_seed(0)
     started = time.monotonic()
@@ -177,7 +177,7 @@ def train(
     ids = [(source.encode(a), target.encode(b)) for a, b in training]
     model = Translator(mine, len(source.tokens), len(target.tokens))
     weights = sum(each.numel() for each in model.parameters())
-    tell(f"{len(source.tokens)} and {len(target.tokens)} tokens, {weights:,} weights")
+    report(f"{len(source.tokens)} and {len(target.tokens)} tokens, {weights:,} weights")
     optimizer = mine.optimizer.Adam(model.parameters(), lr=0.0)
     for step, (sources, targets) in enumerate(islice(batches(ids, batch_size), updates), start=1):
         optimizer.lr = 0.5 * mine.optimizer.noam_rate(step, D_MODEL, WARMUP_STEPS)
@@ -187,8 +187,8 @@ def train(
         loss.backward()
         optimizer.step()
         if step % 100 == 0 or step == updates:
-            tell(f"update {step:5}  loss {loss:.3f}  {time.monotonic() - started:4.0f} s")
-    return evaluate(mine, model.eval(), source, target, test, tell)
+            report(f"update {step:5}  loss {loss:.3f}  {time.monotonic() - started:4.0f} s")
+    return evaluate(mine, model.eval(), source, target, test, report)
 
 
 @torch.no_grad()
@@ -198,7 +198,7 @@ def evaluate(
     source: Vocabulary,
     target: Vocabulary,
     test: Pairs,
-    tell: Callable[[str], object],
+    report: Callable[[str], object],
 ) -> Result:
     """Translate the test sentences, score them, and draw the attention of the first."""
     longest = 3 * max(len(target.encode(reference)) for _, reference in test[:100])
@@ -208,10 +208,10 @@ def evaluate(
         hypotheses = Hypotheses(model, torch.tensor([source.encode(sentence)]))
         found.append(target.decode(mine.search.greedy_search(hypotheses, **limits)))
         if len(found) <= 5:
-            tell(f"{sentence}  {found[-1]}{'' if found[-1] == reference else f'  ({reference})'}")
+            report(f"{sentence}  {found[-1]}{'' if found[-1] == reference else f'  ({reference})'}")
     references = [reference.split() for _, reference in test]
     score = mine.bleu.bleu([text.split() for text in found], references)
-    tell(f"BLEU {score:.1f} of {len(test)} test sentences")
+    report(f"BLEU {score:.1f} of {len(test)} test sentences")
     first = torch.tensor([source.encode(test[0][0])])
     ids, _ = mine.search.beam_search(Hypotheses(model, first), beam_size=4, **limits)
     tokens = (

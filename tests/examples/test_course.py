@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 import course
 from coursework import positions, training
 from coursework.commands import TEMPLATE
 from coursework.grader import check
 from coursework.units import UNITS
+from transformer_blocks.inspection import check_soundness
 from transformer_blocks.museum import exhibits
 
 SOLUTION = Path(__file__).parent / "course_solution"
@@ -195,8 +197,18 @@ def test_the_readers_modules_learn_to_translate_and_their_attention_is_shown(
     orders = itertools.islice(itertools.permutations(["one", "two", "three", "four"]), 8)
     pairs = [(" ".join(order), " ".join(order[::-1])) for order in orders]
     lines: list[str] = []
-    result = training.train(mine, pairs, pairs, updates=300, merges=20, tell=lines.append)
+    result = training.train(mine, pairs, pairs, updates=300, merges=20, report=lines.append)
     assert result.bleu > 90
+    model = training.Translator(mine, 20, 20)
+    source, target = (torch.randint(3, 20, (2, length)) for length in (5, 4))
+    source[1, 3:] = target[1, 3:] = training.PAD
+    example = {"source": source, "target": target}
+    soundness = check_soundness(model, example, padding_id=training.PAD)
+    assert set(soundness.violated) <= {"device"}, soundness  # the solution's masks are on the CPU
+    repeated = torch.full((1, 4), 5)  # only positions tell these tokens apart
+    memory, mask = model.eval().encode(repeated)
+    for each in (memory, model.decode(repeated, memory, mask)):
+        assert (each[0, 1:] - each[0, :1]).abs().amax(-1).min() > 1e-3
     assert lines[-1] == f"BLEU {result.bleu:.1f} of 8 test sentences"
     assert [each.name for each in result.page.maps] == [
         *("Encoder self-attention", "Decoder self-attention", "Cross-attention"),
