@@ -438,6 +438,13 @@ def test_the_state_of_a_recurrent_network_is_its_cache(kind: type[nn.RNNBase]) -
         assert bool(report) != forgets, report
 
 
+class Memory:
+    """A cache of a class that only its model knows."""
+
+    def __init__(self, state: Tensor) -> None:
+        self.parts = {"state": state}
+
+
 @pytest.mark.parametrize("layer", [nn.GRUCell, nn.GRU])
 def test_the_state_of_a_module_with_recurrent_layers_is_its_cache(layer: type[nn.Module]) -> None:
     class Model(nn.Module):
@@ -447,14 +454,14 @@ def test_the_state_of_a_module_with_recurrent_layers_is_its_cache(layer: type[nn
             super().__init__()
             self.embedding, self.layer = nn.Embedding(VOCABULARY, D), layer(D, D)
 
-        def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
-            outputs = []
+        def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Memory]:
+            state, outputs = (None if state is None else state.parts["state"]), []
             for x in self.embedding(tokens).unbind(1):
                 is_cell = layer is nn.GRUCell
                 state = self.layer(x, state) if is_cell else self.layer(x[None], state)[1]
                 outputs.append(state.view(-1, len(tokens), D)[-1])
             returned = state * 0.5 if self.forgets else state
-            return torch.stack(outputs, dim=1), returned
+            return torch.stack(outputs, dim=1), Memory(returned)
 
     for forgets in (False, True):
         model = Model()

@@ -214,7 +214,7 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
         outputs = subject.outputs(example.given(), values=values)
         pairs = zip(expected, outputs, strict=True)
         changes = [subject.measure(a, b, exact=exact)[compared] for a, b in pairs]
-        return max(float(change.max()) for change in changes if change.numel())
+        return max((float(change.max()) for change in changes if change.numel()), default=0.0)
 
     given = torch.arange(group.length).repeat(example.batch_size, 1)
     repeated, reversed_, rolled, swapped, copied = (given.clone() for _ in range(5))
