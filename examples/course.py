@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(check, Path, {"--junit": "file for the result of each law, as JUnit XML"})
     listing = commands.add_parser("status", help="list the units, and which of them pass")
     training = commands.add_parser("train", help="train a translator of your modules (3 minutes)")
-    add(training, Number(int, "above 0"), {"--updates": "updates (default: 1500)"}, default=1500)
+    add(training, Number(int, "above 0"), {"--updates": "updates (default: 3000)"}, default=3000)
     page = Path("my_attention.html")
     add(training, Path, {"--page": "page with its attention"}, default=page)
     package = Path("my_transformer")

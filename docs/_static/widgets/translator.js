@@ -22,7 +22,7 @@
     const status = make("p", {className: "status", role: "status"});
     root.append(
       make("p", {}, make("strong", {textContent: _("Chapter 0's translator runs in this page.")}), " ",
-        _("It has 22,831 weights. Choose a sentence, or type one of its words, for example 魚は猫を食べます。")),
+        _("It has 22,831 weights. Choose a sentence, or type one of its words. It is wrong about 魚は猫を食べます。: in its training no fish eats.")),
       make("p", {}, ...selects), input, source, target, status,
       make("label", {}, without, ` ${_("without cross-attention: the decoder cannot read the source")}`));
     let timer = 0;
