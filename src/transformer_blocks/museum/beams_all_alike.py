@@ -40,7 +40,5 @@ EXHIBIT = Exhibit(
     theme="decoding",
     source="https://github.com/facebookresearch/ParlAI/issues/2007",
     found_by="decoding",
-    broken=Broken,
-    mended=Mended,
     examine=check_search,
 )

@@ -38,7 +38,5 @@ EXHIBIT = Exhibit(
     theme="caches",
     source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/28",
     found_by="decoding",
-    broken=Broken,
-    mended=Mended,
     examine=check_search,
 )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from transformer_blocks.embedding import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import Soundness, check_soundness
-from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.exhibit import Exhibit
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 0, 0]])
 
@@ -66,7 +66,5 @@ EXHIBIT = Exhibit(
     theme="weights",
     source="https://github.com/pytorch/pytorch/issues/86274",
     found_by="initialisation",
-    broken=seeded(Broken),
-    mended=seeded(Mended),
     examine=examine,
 )

@@ -53,7 +53,5 @@ EXHIBIT = Exhibit(
     theme="decoding",
     source="https://github.com/Dao-AILab/flash-attention/pull/2784",
     found_by="decoding",
-    broken=Broken,
-    mended=Mended,
     examine=check_search,
 )

@@ -13,7 +13,8 @@ So that the difference between the broken and the mended code can be shown, the 
   methods, or
 - a class or function whose name has "mended" where the broken one's has "broken".
 
-The faulty line follows a comment that begins with ``# the fault:``.
+If they are called ``Broken`` and ``Mended``, ``EXHIBIT`` need not name them. The faulty line
+follows a comment that begins with ``# the fault:``.
 """
 
 import dataclasses
@@ -48,6 +49,10 @@ THEMES = (
 Result = TypeVar("Result")
 
 
+def of_the_file() -> Any:
+    """Stand for the class ``Broken`` or ``Mended`` of the exhibit's file, with seeded weights."""
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A published fault, with a broken and a mended model and the check that finds it.
@@ -56,9 +61,10 @@ class Exhibit:
         theme: The group in which it is shown, one of ``THEMES`` of this file.
         source: The address of the public thread in which the fault was reported.
         found_by: The title of the report that has to find it, for example ``"causality"``.
-        broken: Makes the model or function that has the fault, with seeded weights.
-        mended: Makes the same without the fault.
         examine: Runs the check as a user would.
+        broken: Makes the model or function that has the fault, with seeded weights. Left out where
+            it is the class ``Broken`` of the exhibit's file.
+        mended: Makes the same without the fault; left out where it is the class ``Mended``.
         title: What is wrong, in a few words. Left out in the file of an exhibit: :func:`exhibits`
             reads it there, in the first line of the docstring.
     """
@@ -66,9 +72,9 @@ class Exhibit:
     theme: str
     source: str
     found_by: str
-    broken: Callable[[], Any]
-    mended: Callable[[], Any]
     examine: Callable[[Any], Soundness | Report]
+    broken: Callable[[], Any] = of_the_file
+    mended: Callable[[], Any] = of_the_file
     title: str = ""
 
     def __post_init__(self) -> None:
@@ -182,10 +188,15 @@ def exhibits() -> dict[str, Exhibit]:
         >>> sorted({exhibit.theme for exhibit in exhibits().values()})[:2]
         ['caches', 'decoding']
     """
-    return {
-        name: dataclasses.replace(module.EXHIBIT, title=read_title(module))
-        for name, module in modules().items()
-    }
+    found = {}
+    for name, module in modules().items():
+        models = {
+            each: seeded(getattr(module, each.title()))
+            for each in ("broken", "mended")
+            if getattr(module.EXHIBIT, each) is of_the_file
+        }
+        found[name] = dataclasses.replace(module.EXHIBIT, title=read_title(module), **models)
+    return found
 
 
 def examine(exhibit: Exhibit) -> Examination:

@@ -39,7 +39,5 @@ EXHIBIT = Exhibit(
     theme="decoding",
     source="https://github.com/huggingface/transformers/issues/4915",
     found_by="decoding",
-    broken=Broken,
-    mended=Mended,
     examine=check_search,
 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
-from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import Classifier
 
 END = 2  # also the padding
@@ -58,7 +58,5 @@ EXHIBIT = Exhibit(
     theme="padding",
     source="https://github.com/huggingface/transformers/issues/35352",
     found_by="padding",
-    broken=seeded(Broken),
-    mended=seeded(Mended),
     examine=examine,
 )

@@ -13,7 +13,7 @@ vectors, and a sentence that is processed alone has the right one.
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
-from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import PADDED, Encoder
 
 
@@ -46,7 +46,5 @@ EXHIBIT = Exhibit(
     theme="padding",
     source="https://github.com/huggingface/transformers/issues/17463",
     found_by="padding amount",
-    broken=seeded(Broken),
-    mended=seeded(Mended),
     examine=examine,
 )

@@ -14,7 +14,7 @@ which turns such a row into an average instead, and it ran for years. It was rep
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Soundness, check_soundness
-from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import PADDED, Encoder
 
 
@@ -49,7 +49,5 @@ EXHIBIT = Exhibit(
     theme="masks",
     source="https://github.com/hyunwoongko/transformer/pull/40",
     found_by="padding",
-    broken=seeded(Broken),
-    mended=seeded(Mended),
     examine=examine,
 )

@@ -38,7 +38,5 @@ EXHIBIT = Exhibit(
     theme="decoding",
     source="https://github.com/joeynmt/joeynmt/issues/148",
     found_by="decoding",
-    broken=Broken,
-    mended=Mended,
     examine=check_search,
 )

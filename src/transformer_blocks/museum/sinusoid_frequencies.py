@@ -53,7 +53,5 @@ EXHIBIT = Exhibit(
     theme="positions",
     source="https://github.com/jadore801120/attention-is-all-you-need-pytorch/issues/32",
     found_by="equivalence",
-    broken=Broken,
-    mended=Mended,
     examine=examine,
 )

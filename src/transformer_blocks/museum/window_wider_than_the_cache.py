@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transformer_blocks.inspection import Report, check_cache
 from transformer_blocks.museum.decoding import Cache, Steps
-from transformer_blocks.museum.exhibit import Exhibit, seeded
+from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import TOKENS, LanguageModel
 
 WINDOW = 3
@@ -57,7 +57,5 @@ EXHIBIT = Exhibit(
     theme="masks",
     source="https://github.com/ml-explore/mlx-lm/pull/390",
     found_by="cache",
-    broken=seeded(Broken),
-    mended=seeded(Mended),
     examine=examine,
 )
