@@ -29,6 +29,11 @@ def hanging() -> Case:
     raise AssertionError
 
 
+def spinning() -> Case:
+    while True:
+        pass
+
+
 def crashing() -> Case:
     print("a message of the library")
     os._exit(7)

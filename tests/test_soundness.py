@@ -443,6 +443,7 @@ class Memory:
 
     def __init__(self, state: Tensor) -> None:
         self.parts = {"state": state}
+        self.steps = torch.tensor([0])  # one for all rows
 
 
 @pytest.mark.parametrize("layer", [nn.GRUCell, nn.GRU])

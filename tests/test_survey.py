@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.survey_cases import crashing, hanging, leaking, sound, too_large, undriven
+from tests.survey_cases import crashing, hanging, leaking, sound, spinning, too_large, undriven
 from tests.test_howto import ROOT, blocks, run
 
 from transformer_blocks.inspection.survey.__main__ import main
@@ -43,13 +43,17 @@ def test_a_crash_a_hang_or_too_much_memory_ends_one_row_and_not_the_run(tmp_path
         "torch leaking": leaking,
     }
     lines, reported = tmp_path / "lines", list[Row]()
-    survey({"torch hanging": hanging}, lines, seconds=0.5, report=reported.append)
-    rows = survey({"torch hanging": hanging} | cases, lines, memory=2**30, report=reported.append)
+    slow = {"torch hanging": hanging, "torch spinning": spinning}
+    survey({"torch hanging": hanging}, lines, seconds=0.1, report=reported.append)
+    survey(slow, lines, seconds=1.0, report=reported.append)
+    rows = survey(slow | cases, lines, memory=2**30, report=reported.append)
     assert rows == reported == [json.loads(line) for line in lines.read_text("utf-8").splitlines()]
-    hang, crash, large, leak = rows
+    hang, spin, crash, large, leak = rows
     assert (crash["stage"], crash["error"]) == ("build", "the process ended with exit code 7")
     assert hang["stage"] == "build"
-    assert hang["error"].startswith("stopped after")
+    assert hang["error"] == "stopped after 1 seconds"
+    if sys.platform != "win32":
+        assert spin["error"] == "stopped after 1 seconds of processor time"
     if sys.platform == "linux":
         assert "memory" in large["not_built"]
     assert find_status(leak) == "violation"
@@ -58,8 +62,8 @@ def test_a_crash_a_hang_or_too_much_memory_ends_one_row_and_not_the_run(tmp_path
         file.write('{"name": "torch so')
     cases = {row["name"]: sound for row in rows} | {"torch sound": sound}
     again = survey(cases, lines, report=reported.append)
-    assert again[:4] == rows
-    assert [row["name"] for row in reported[4:]] == ["torch sound"]
+    assert again[: len(rows)] == rows
+    assert [row["name"] for row in reported[len(rows) :]] == ["torch sound"]
 
 
 def test_results_of_another_version_are_made_again(tmp_path: Path) -> None:

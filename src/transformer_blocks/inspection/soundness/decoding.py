@@ -95,19 +95,22 @@ def take(subject: Subject, tokens: Tensor) -> Tensor:
     return value.flatten(0, 1)[tokens] if value.is_floating_point() else tokens
 
 
-def select_rows(value: Any, rows: Tensor, dimension: int) -> Any:
-    """Select rows of a cache: of all tensors in it, unless its class does so itself."""
+def select_rows(value: Any, rows: Tensor, dimension: int, batch_size: int) -> Any:
+    """Select rows of a cache, unless its class does so: of its tensors that have all rows."""
     if hasattr(value, "reorder_cache"):
         value.reorder_cache(rows)
-    elif isinstance(value, Tensor) and value.dim() > dimension:
-        return value.index_select(dimension, rows.to(value.device))
-    elif type(value) in (tuple, list):
-        return type(value)(select_rows(each, rows, dimension) for each in value)
-    elif isinstance(value, dict):
-        return {key: select_rows(each, rows, dimension) for key, each in value.items()}
-    elif hasattr(value, "__dict__") and not isinstance(value, Tensor | type):
+        return value
+    select = partial(select_rows, rows=rows, dimension=dimension, batch_size=batch_size)
+    if isinstance(value, Tensor):
+        has_rows = value.dim() > dimension and value.size(dimension) == batch_size
+        return value.index_select(dimension, rows.to(value.device)) if has_rows else value
+    if type(value) in (tuple, list):
+        return type(value)(map(select, value))
+    if isinstance(value, dict):
+        return {key: select(each) for key, each in value.items()}
+    if hasattr(value, "__dict__") and not isinstance(value, type):
         selected = copy(value)
-        vars(selected).update(select_rows(vars(value), rows, dimension))
+        vars(selected).update(select(vars(value)))
         return selected
     return value
 
@@ -161,5 +164,5 @@ class CachedSteps:
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache, if there is one, and the arguments that have an entry for each row."""
+        self.cache = select_rows(self.cache, rows, self.dimension, len(self.rows))
         self.rows = [self.rows[row] for row in rows.tolist()]
-        self.cache = select_rows(self.cache, rows, self.dimension)

@@ -222,10 +222,10 @@ def _make_examples(model: nn.Module, config: Any) -> Iterator[dict[str, Tensor]]
     frames = find("num_frames", "frames_per_clip") or 4
     if "pixel_values" in known:
         images = torch.randn(rows, channels, height, width)
-        yield {"pixel_values": images}
+        yield {"pixel_values": images, **target}
         yield {"pixel_values": images[:, None].repeat(1, frames, 1, 1, 1)}
         if "input_ids" in known:
-            yield {"input_ids": draw(), **masks, "pixel_values": images}
+            yield {"input_ids": draw(), **masks, "pixel_values": images, **target}
     if "input_values" in known:
         sound = torch.randn(rows, 4000)
         yield {"input_values": sound, **target}

@@ -6,8 +6,10 @@ interrupted continues with the cases that have no line of this version of their 
 
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +30,9 @@ from transformer_blocks.inspection.survey.cases import Build, Case, NotDrivenErr
 
 Row = dict[str, Any]
 START = 120.0  # seconds in which a process must start
+PATIENCE = 10  # by the clock, a case may take so many times its processor time
+TIME_IS_UP = getattr(signal, "SIGXCPU", math.inf)
+BEGIN: Row = {"stage": "start", "seconds": 0.0}
 IMPORTED = {"transformers": "transformers.modeling_utils"}  # once, instead of in each process
 
 
@@ -45,7 +50,8 @@ def survey(
         cases: Functions that build a case, by library and name, as of :func:`find_cases`. Another
             process calls them, so that they can be pickled.
         lines: File of results, one JSON object a line; it is made, or continued.
-        seconds: Time limit of a case.
+        seconds: Limit of a case's processor time, where the system has such limits, so that other
+            programs on the machine do not decide what is stopped. By the clock, ten times as long.
         memory: Limit of the memory that a case may add, in bytes, where the system has such limits.
         report: Called with each new row.
     """
@@ -59,30 +65,31 @@ def survey(
     for name, build in cases.items():
         if name in rows:
             continue
-        row: Row = {"name": name, "version": versions[name]}
+        row: Row = {"name": name, "version": versions[name]} | BEGIN
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_examine_alone, args=(build, sender, memory), daemon=True)
+        given = (build, sender, math.ceil(seconds), memory)
+        process = context.Process(target=_examine_alone, args=given, daemon=True)
         process.start()
         sender.close()
-        start = time.monotonic()
-        deadline = start + START
-        while row.get("stage") != "done":
+        deadline = time.monotonic() + START
+        while row["stage"] != "done":
             if not receiver.poll(max(0.0, deadline - time.monotonic())):
-                row["error"] = f"stopped after {time.monotonic() - start:.0f} seconds"
+                row["error"] = f"stopped after {PATIENCE * seconds:g} seconds"
                 break
             try:
                 found = receiver.recv()
             except EOFError:
                 process.join()
                 row["error"] = f"the process ended with exit code {process.exitcode}"
+                if process.exitcode == -TIME_IS_UP:
+                    row["error"] = f"stopped after {seconds:g} seconds of processor time"
+                    row["seconds"] = seconds
                 break
-            if "stage" not in row:
-                start = time.monotonic()
-                deadline = start + seconds
+            if row["stage"] == "start":
+                deadline = time.monotonic() + PATIENCE * seconds
             row |= found
         process.kill()
         process.join()
-        row["seconds"] = round(time.monotonic() - start, 1)
         row["date"] = datetime.now(UTC).date().isoformat()
         rows[name] = row
         with lines.open("a", encoding="utf-8") as file:
@@ -107,10 +114,11 @@ def find_version(library: str) -> str:
         return ""
 
 
-def _examine_alone(build: Build, sender: Connection, memory: int) -> None:
+def _examine_alone(build: Build, sender: Connection, seconds: int, memory: int) -> None:
     """Examine a case in a process of its own; send what is known after each stage."""
     with suppress(ImportError, ValueError, OSError):  # no such limits, or lower ones
         resource = importlib.import_module("resource")
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     for stream in (1, 2):  # the messages of the libraries
@@ -118,7 +126,7 @@ def _examine_alone(build: Build, sender: Connection, memory: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for row in examine(build):
-        sender.send(row)
+        sender.send(row | {"seconds": round(time.process_time(), 1)})
 
 
 def examine(build: Build) -> Iterator[Row]:
