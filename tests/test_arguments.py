@@ -469,7 +469,10 @@ OF_CALLS: dict[str, dict[str, Argument]] = {
     "left_pad": {
         "prompts": Argument(
             [[1, 2], [], (3,)],
-            (None, 1, "ab", ["ab"], [1, 2], [[1.0]], [[True]], [[None]], [None], {0: [1]}, int),
+            (
+                *(None, 1, "", ["ab"], [b"ab"], [1, 2], [None], {0: [1]}, int),
+                *([[1.0]], [[True]], [[None]], [[1], [2, 1.0]], torch.ones(1, 2)),
+            ),
         )
     },
     "greedy_search": SEARCH,

@@ -218,13 +218,13 @@ def test_prompts_may_be_tensors(new_model: Callable[[], Any]) -> None:
         assert model.generate(prompts, greedy_search, **options) == expected
 
 
-def test_padding_in_a_tensor_of_sources_changes_nothing() -> None:
-    model, options = translator(), dict[str, Any](max_length=3, end_id=None)
-    ((padded, *_), (alone,)) = (
-        model.generate(each, greedy_search, **options)
-        for each in (torch.tensor([[3, 4, 0], [5, 6, 7]]), [[3, 4]])
-    )
-    assert padded.tokens == alone.tokens
+@pytest.mark.parametrize("padding_id", [0, 11])
+def test_padding_of_sources_changes_nothing(padding_id: int) -> None:
+    model = build_seq2seq(20, 30, **SIZES, padding_id=padding_id).eval()
+    (alone,) = model.generate([[3, 4]], greedy_search, max_length=3, end_id=None)
+    for sources in ([[3, 4], [5, 6, 7]], torch.tensor([[3, 4, padding_id], [5, 6, 7]])):
+        padded, _ = model.generate(sources, greedy_search, max_length=3, end_id=None)
+        assert padded.tokens == alone.tokens
 
 
 def test_a_target_without_its_begin_token_and_a_loss_of_nothing_are_refused() -> None:

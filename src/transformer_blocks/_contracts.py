@@ -20,7 +20,7 @@ import inspect
 import math
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
 
@@ -189,7 +189,8 @@ def rule_of(annotation: Any) -> Rule | None:
     """Return the rule of an annotation, or None if every value is accepted.
 
     A class of a module or an optimizer, or of this package, has the rule of its instances; bool,
-    int and float have :data:`PLAIN_RULES`. A value of a union obeys the rule of its own type.
+    int and float have :data:`PLAIN_RULES`. A value of a union obeys the rule of its own type, and
+    each element of a sequence that of the elements.
     """
     if get_origin(annotation) is Annotated:
         return next((each for each in get_args(annotation)[1:] if isinstance(each, Rule)), None)
@@ -200,9 +201,10 @@ def rule_of(annotation: Any) -> Rule | None:
         rules = [(_type_of(part), rule_of(part)) for part in parts]
         others = rule_of(ruled[0]) if ruled else None
         return None if others is None else UnionRule(rules, others)
-    if get_origin(annotation) is Sequence:
-        (kind,) = get_args(annotation)
-        return list_of(kind) if kind is str or rule_of(kind) else None
+    if get_origin(annotation) in (Sequence, Collection):
+        (part,) = get_args(annotation)
+        rule = instance_of(str) if part is str else rule_of(part)
+        return None if rule is None else list_of(_type_of(annotation), part, rule)
     if annotation in PLAIN_RULES:
         return PLAIN_RULES[annotation]
     home = getattr(annotation, "__module__", "")
@@ -214,34 +216,51 @@ def rule_of(annotation: Any) -> Rule | None:
 def _type_of(annotation: Any) -> type | tuple[()]:
     """Return the type of an annotation's values; an empty tuple if it is no class."""
     plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return plain if isinstance(plain, type) else ()
+    kind = get_origin(plain) or plain
+    return kind if isinstance(kind, type) else ()
 
 
 KNOWN_PACKAGES = "torch.nn.", "torch.optim.", f"{__package__}."
 
 
-def instance_of(kind: type) -> Rule:
-    """Return the rule that a value is an instance of a class."""
+def instance_of(*kinds: type) -> Rule:
+    """Return the rule that a value is an instance of a class, or of one of several."""
+    text = " or ".join(kind.__name__ for kind in kinds)
 
     def test(name: str, value: object) -> None:
-        if not isinstance(value, kind):
-            raise_type_error(name, f"an instance of {kind.__name__}", value)
-
-    return Rule(kind.__name__, test)
-
-
-def list_of(kind: type) -> Rule:
-    """Return the rule that a value is a list, or another sequence, of instances of a class."""
-    text = "a list of strings" if kind is str else f"a list of {kind.__name__} instances"
-
-    def test(name: str, values: object) -> None:
-        if not isinstance(values, Sequence | nn.ModuleList):
-            raise_type_error(name, text, values)
-        for number, value in enumerate(values):
-            if not isinstance(value, kind):
-                raise_type_error(f"{name}[{number}]", f"an instance of {kind.__name__}", value)
+        if not isinstance(value, kinds):
+            raise_type_error(name, f"an instance of {text}", value)
 
     return Rule(text, test)
+
+
+def list_of(kind: Any, part: Any, rule: Rule) -> Rule:
+    """Return the rule that a value is a list, or a similar collection, whose elements obey a rule.
+
+    Args:
+        kind: The type of the collection.
+        part: The annotation of the elements.
+        rule: Their rule, which is applied to each alone: their shapes need not agree.
+    """
+    text = f"a list of {_plural(part)}"
+
+    def test(name: str, values: Any) -> None:
+        is_text = isinstance(values, str | bytes) and part is not str
+        if is_text or not isinstance(values, kind | nn.ModuleList):
+            raise_type_error(name, text, values)
+        for number, value in enumerate(values):
+            rule(f"{name}[{number}]", value, None, None)
+
+    return Rule(text, test)
+
+
+def _plural(annotation: Any) -> str:
+    """Return what several values of an annotation are called; of a union, those of its first."""
+    while get_origin(annotation) in (Annotated, Union, types.UnionType):
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Sequence:
+        return f"lists of {_plural(get_args(annotation)[0])}"
+    return {str: "strings", int: "ints"}.get(annotation, f"{annotation.__name__} instances")
 
 
 def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoReturn:

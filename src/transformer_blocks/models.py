@@ -47,7 +47,7 @@ from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbe
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.generation import IncrementalDecoder, left_pad
-from transformer_blocks.generation.prompts import Prompts, to_lists
+from transformer_blocks.generation.prompts import Prompts, pad
 from transformer_blocks.masks import padding_mask
 from transformer_blocks.residual import PostNorm, Residual
 
@@ -332,12 +332,8 @@ class Seq2Seq(TokenModel):
 
     @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
-        prompts = to_lists(prompts)
-        longest = max(map(len, prompts), default=0)
-        rows = [[*ids, *[self.padding_id] * (longest - len(ids))] for ids in prompts]
-        source = torch.tensor(rows, dtype=torch.int64, device=next(self.parameters()).device)
-        model = self.begin(source.view(len(rows), longest))
-        return model, source.new_full((len(rows),), self.begin_id)
+        source = pad(prompts, self.padding_id, "right").to(next(self.parameters()).device)
+        return self.begin(source), source.new_full((len(source),), self.begin_id)
 
     @torch.no_grad()
     def begin(self, source: Tensor) -> IncrementalDecoder:

@@ -25,11 +25,11 @@ in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares b
 import math
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
-from transformer_blocks._contracts import Count, Function, Rule, Size, check, checked, in_range
+from transformer_blocks._contracts import Count, Function, Size, checked, in_range
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -44,17 +44,10 @@ from transformer_blocks.generation.stepping import (
 Beam = tuple[float, int, int]
 """An extended hypothesis: its score, the index of the beam that it extends, and the new token."""
 
-
 Alpha = Annotated[float, in_range(float, "in [0, 10]", lambda alpha: 0.0 <= alpha <= 10.0)]
 
 
-def _test_penalty(name: str, penalty: Any) -> None:
-    check(Function if callable(penalty) else Alpha, **{name: penalty})
-
-
-Penalty = Annotated[
-    float | Callable[[int], float], Rule("in [0, 10], or a function", _test_penalty)
-]
+Penalty = Alpha | Function[Callable[[int], float]]
 
 
 @checked

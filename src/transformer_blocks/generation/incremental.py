@@ -8,20 +8,14 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, Rule, Shaped, check, checked, raise_type_error
+from transformer_blocks._contracts import Function, Shaped, check, checked, instance_of
 from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import Lengths, count_padding, left_padding_mask
 from transformer_blocks.multi_head import MultiHeadAttention
 
-
-def _test_stack(name: str, stack: Any) -> None:
-    if not isinstance(stack, Encoder | Decoder):
-        raise_type_error(name, "an instance of Encoder or Decoder", stack)
-
-
-Stack = Annotated[Encoder | Decoder, Rule("an Encoder or a Decoder", _test_stack)]
+Stack = Annotated[Encoder | Decoder, instance_of(Encoder, Decoder)]
 
 
 class IncrementalDecoder:

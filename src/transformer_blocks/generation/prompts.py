@@ -18,39 +18,16 @@ length should therefore share a batch.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from transformer_blocks._contracts import Ids, Rule, check, checked, raise_type_error
+from transformer_blocks._contracts import Ids, checked
 
-
-def _test_integers(name: str, numbers: Any) -> None:
-    if not isinstance(numbers, Sequence) or isinstance(numbers, str):
-        raise_type_error(name, "a list of ints or an integer tensor", numbers)
-    check(int, **{f"{name}[{index}]": each for index, each in enumerate(numbers)})
-
-
-def _test_prompts(name: str, prompts: Any) -> None:
-    if not isinstance(prompts, Sequence | Tensor) or isinstance(prompts, str):
-        raise_type_error(name, "a list of lists of token ids", prompts)
-    for row, prompt in enumerate(prompts):
-        if isinstance(prompt, Tensor):
-            check(TokenIds, **{f"{name}[{row}]": prompt})
-        else:
-            _test_integers(f"{name}[{row}]", prompt)
-
-
-def _test_lengths(name: str, lengths: Any) -> None:
-    _test_integers(name, lengths.tolist() if isinstance(lengths, Tensor) else lengths)
-
-
-Prompts = Annotated[
-    Sequence[Sequence[int] | Tensor] | Tensor, Rule("lists of token ids", _test_prompts)
-]
-TokenIds = Annotated[Tensor, Ids("L")]
-Lengths = Annotated[Sequence[int] | Tensor, Rule("a list of ints", _test_lengths)]
+Lengths = Sequence[int] | Annotated[Tensor, Ids("N")]
+Prompts = Sequence[Sequence[int] | Annotated[Tensor, Ids("L")]] | Annotated[Tensor, Ids("N L")]
 
 
 @checked
@@ -77,12 +54,15 @@ def left_pad(prompts: Prompts) -> tuple[Tensor, list[int]]:
         >>> lengths
         [3, 1]
     """
-    rows = to_lists(prompts)
-    lengths = [len(row) for row in rows]
-    tokens = torch.zeros(len(rows), max(lengths, default=0), dtype=torch.int64, device="cpu")
-    for row, ids in zip(tokens, rows, strict=True):
-        row[len(row) - len(ids) :] = torch.tensor(ids, dtype=torch.int64, device="cpu")
-    return tokens, lengths
+    return pad(prompts, 0, "left"), [len(prompt) for prompt in prompts]
+
+
+def pad(prompts: Sequence[Sequence[int] | Tensor] | Tensor, padding_id: int, side: str) -> Tensor:
+    """Pad prompts at a side, "left" or "right", to one length; return int64 ids on the CPU."""
+    rows = [torch.as_tensor(each, dtype=torch.int64, device="cpu") for each in prompts]
+    rows.append(torch.empty(0, dtype=torch.int64, device="cpu"))  # pad_sequence needs at least one
+    padded = pad_sequence(rows, batch_first=True, padding_value=padding_id, padding_side=side)
+    return padded[:-1]
 
 
 def to_lists(prompts: Sequence[Sequence[int] | Tensor] | Tensor) -> list[list[int]]:

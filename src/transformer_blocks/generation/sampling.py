@@ -15,20 +15,12 @@ them is drawn now and then. Three parameters make that rarer:
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import (
-    PositiveNumber,
-    Rule,
-    Size,
-    check,
-    checked,
-    in_range,
-    raise_type_error,
-)
+from transformer_blocks._contracts import PositiveNumber, Size, checked, in_range, instance_of
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -40,15 +32,8 @@ from transformer_blocks.generation.stepping import (
     step_log_probabilities,
 )
 
-
-def _test_generator(name: str, generator: Any) -> None:
-    if not isinstance(generator, Sequence) or isinstance(generator, str):
-        raise_type_error(name, "a torch.Generator, a list of them, or None", generator)
-    check(torch.Generator, **{f"{name}[{row}]": each for row, each in enumerate(generator)})
-
-
 TopP = Annotated[float, in_range(float, "in (0, 1]", lambda number: 0.0 < number <= 1.0)]
-Generators = Annotated[Sequence[torch.Generator], Rule("a list of generators", _test_generator)]
+Generator = Annotated[torch.Generator, instance_of(torch.Generator)]
 
 
 @checked
@@ -62,7 +47,7 @@ def sample(
     temperature: PositiveNumber = 1.0,
     top_k: Size | None = None,
     top_p: TopP | None = None,
-    generator: torch.Generator | Generators | None = None,
+    generator: Generator | Sequence[Generator] | None = None,
 ) -> list[Generation]:
     """Generate sequences by drawing each token at random.
 

@@ -7,15 +7,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import (
-    Count,
-    Ids,
-    Rule,
-    Size,
-    check,
-    check_tensor,
-    raise_type_error,
-)
+from transformer_blocks._contracts import Count, Ids, Rule, Size, check_tensor, raise_type_error
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsError, StepModel
 
@@ -28,21 +20,10 @@ def _test_model(name: str, model: Any) -> None:
             raise_type_error(name, f"an object with a method {method}", model, hint)
 
 
-def _one_or_more(number: Any, collection: type) -> Rule:
-    """Return the rule that a value, or each element of a collection, obeys that of a number."""
-
-    def test(name: str, value: Any) -> None:
-        is_collection = isinstance(value, collection) and not isinstance(value, str | bytes)
-        for each in value if is_collection else [value]:
-            check(number, **{name: each})
-
-    return Rule("one or more numbers", test)
-
-
 Model = Annotated[StepModel, Rule("a StepModel", _test_model)]
 Start = Annotated[Tensor, Ids("N", torch.int32, torch.int64)]
-EndId = Annotated[int | Collection[int], _one_or_more(Count, Collection)]
-MaxLength = Annotated[int | Sequence[int], _one_or_more(Size, Sequence)]
+EndId = Count | Collection[Count]
+MaxLength = Size | Sequence[Size]
 
 
 def generate(
