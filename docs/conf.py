@@ -19,6 +19,7 @@ extensions = [
     "myst_parser",
     "accessible",
     "architecture",
+    "beside",
     "chapter",
     "columns",
     "cover",

@@ -60,9 +60,10 @@ def card(path: Path, language: str, root: str, address: str) -> str:
 
 
 def javascript(script: str, name: str) -> str:
-    """Return a function of the explorer's page, with the comments above it."""
+    """Return a function, class or constant of the explorer's page, with the comments above it."""
     text = (SCRIPTS / script).read_text("utf-8")
-    [code] = re.findall(rf"(?ms)^(?://[^\n]*\n)*(?:async )?function\*? {name}\(.*?^}}$", text)
+    block = rf"(?:(?:async )?function\*? {name}\(|class {name} ).*?^}}$"
+    [code] = re.findall(rf"(?ms)^(?://[^\n]*\n)*(?:{block}|const {name} = .*?;$)", text)
     return str(code)
 
 

@@ -112,15 +112,7 @@ class Ledger(SphinxDirective):
             texts = [each["line"] for each in of_object]
             places = [self.find(name, text) for text in texts]
             path, numbers = places[0][0], " and ".join(str(number) for _, number in places)
-            link = addnodes.pending_xref(
-                "",
-                nodes.literal("", short_name(name), classes=["xref", "py", "py-obj"]),
-                refdomain="py",
-                reftype="obj",
-                reftarget=name,
-                refdoc=self.env.docname,
-                from_ledger=True,
-            )
+            link = reference(name, self.env.docname)
             noun = "line" if len(places) == 1 else "lines"
             place = f", {path.relative_to(ROOT).as_posix()}, {noun} {numbers}"
             rendered.append(nodes.paragraph("", "", link, nodes.Text(place)))
@@ -175,6 +167,19 @@ class Ledger(SphinxDirective):
     def parse(self, text: str) -> list[nodes.Node]:
         """Parse reStructuredText."""
         return self.parse_text_to_nodes(StringList(text.strip().splitlines(), str(LEDGER)))
+
+
+def reference(name: str, docname: str) -> addnodes.pending_xref:
+    """Return a link from a page to the reference of an object, or of what contains it."""
+    return addnodes.pending_xref(
+        "",
+        nodes.literal("", short_name(name), classes=["xref", "py", "py-obj"]),
+        refdomain="py",
+        reftype="obj",
+        reftarget=name,
+        refdoc=docname,
+        from_ledger=True,
+    )
 
 
 def short_name(name: str) -> str:
