@@ -292,6 +292,17 @@ def test_a_word_inside_others_is_found_only_where_the_word_itself_is_nowhere(
 
 
 @in_browser
+@pytest.mark.parametrize("query", ["sofmax", "softmaxx", "sotfmax", "saftmax", "roftmax"])
+def test_a_word_that_occurs_nowhere_may_have_one_wrong_letter(
+    search_page: SearchPage, query: str
+) -> None:
+    expected = search_page.search("softmax")
+    assert search_page.search(query) == expected
+    assert search_page.status == f"Found {len(expected)} sections for “softmax” instead."
+    assert search_page.search("tofmax") == []
+
+
+@in_browser
 def test_titles_come_first_then_the_glossary_and_learn_then_the_rest(
     search_page: SearchPage,
 ) -> None:

@@ -1,5 +1,6 @@
 /* Search the sections in search_data.js. A section is found if it contains all words of the query,
-   as substrings, so that Japanese and Korean need no spaces. */
+   as substrings, so that Japanese and Korean need no spaces. A word that no section contains is
+   replaced by one that differs from it by a letter. */
 "use strict";
 
 const SHOWN = 30;
@@ -60,6 +61,20 @@ function rate(section, words, phrase) {
   if (title.includes(phrase)) rank += 50 * phrase.length / title.length + (title === phrase ? 200 : 0);
   if (words.length > 1 && section.body.folded.includes(phrase)) rank += 50;
   return rank;
+}
+
+/* Return a word that occurs; if it occurs nowhere, the most frequent beginning of a word that differs
+   from it by one letter: another letter, one more, one less, or two exchanged. */
+function corrected(word) {
+  const texts = sections.flatMap(({title, body}) => [title.folded, body.folded]);
+  if (!/^\p{L}{4,}$/u.test(word) || texts.some(text => text.includes(word))) return word;
+  const forms = [...word].flatMap((letter, i) => {
+    const before = word.slice(0, i), after = word.slice(i + 1);
+    return [`${before}\\p{L}?${after}`, `${before}\\p{L}${letter}${after}`, before + after.slice(0, 1) + letter + after.slice(1)];
+  });
+  const pattern = new RegExp(`(?<![a-z])(?:${forms.join("|")})`, "gu"), counts = {};
+  for (const found of texts.flatMap(text => text.match(pattern) || [])) counts[found] = (counts[found] || 0) + 1;
+  return Object.keys(counts).sort((a, b) => counts[b] - counts[a])[0] || word;
 }
 
 /* List the best sections, a few of each page, and how many are found in all. */
@@ -129,13 +144,15 @@ const input = document.getElementById("search-words");
 
 /* Show what is found for the words in the field. */
 function show() {
-  const phrase = fold(input.value.normalize("NFKC")).trim().replace(/\s+/g, " ");
+  const entered = fold(input.value.normalize("NFKC")).trim().split(/\s+/).filter(Boolean);
+  const phrase = entered.map(corrected).join(" ");
   const words = [...new Set(phrase.split(" "))].filter(Boolean).sort((a, b) => b.length - a.length);
   const {best, total} = words.length ? search(words, phrase) : {best: [], total: 0};
   const items = best.map(section => itemOf(section, words));
   document.getElementById("search-results").replaceChildren(...items);
   const part = best.length < total ? `, of which ${best.length} are shown` : "";
-  const found = total === 1 ? "Found 1 section." : `Found ${total} sections${part}.`;
+  const instead = phrase === entered.join(" ") ? "" : ` for “${phrase}” instead`;
+  const found = total === 1 ? `Found 1 section${instead}.` : `Found ${total} sections${instead}${part}.`;
   const nothing = `Nothing was found for “${input.value.trim()}”.`;
   document.getElementById("search-status").textContent = words.length ? total ? found : nothing : "";
   document.getElementById("search-nothing").hidden = !words.length || total > 0;
