@@ -155,8 +155,6 @@ def add_evaluate(evaluate: Parser) -> None:
         "--test-target": "their translations (default: the run's)",
     }
     add(evaluate, Path, files)
-    text = "end with the score, the address of the explorer page and a command that translates"
-    add(evaluate, bool, {"--summary": text})
 
 
 def add_compare(compare: Parser) -> None:

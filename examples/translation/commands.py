@@ -18,7 +18,7 @@ from common.options import check_together
 from common.plots import save
 from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
-from common.terminal import colour, counted, fit, limit
+from common.terminal import counted, fit, limit
 from common.text_files import decode_line
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, DEFAULTS, LENGTH_PENALTY, TRAIN
@@ -39,8 +39,8 @@ from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
-from translation.scoring import Scores, score
-from translation.summary import example_sentence, print_next
+from translation.scoring import score
+from translation.summary import example_sentence
 from translation.training import train_command
 
 
@@ -110,7 +110,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
     references = [pair.reference for pair in corpus.test]
     title = counted(len(references), "test sentence")
-    scores = report(title, outputs, references, corpus.bleu_tokenizer)
+    report(title, outputs, references, corpus.bleu_tokenizer)
     if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
         seen = set(seen_targets(corpus))
         unseen = [i for i in range(len(references)) if i not in seen]
@@ -120,14 +120,6 @@ def evaluate_command(options: argparse.Namespace) -> None:
             [references[i] for i in unseen],
             corpus.bleu_tokenizer,
         )
-    if options.summary:
-        sentence, page = example_sentence(corpus), page_of(run)
-        if model.attentions and not page.exists():  # after the scores: the folder may be read-only
-            explore(trained, sentence, page, search=search)
-        heading = "The score, the page of the attention weights, and a command that translates:"
-        print(fit(f"\n{heading}", sys.stdout))
-        print(colour(f"BLEU {scores.bleu:.1f}", "green", sys.stdout), f"on {title}")
-        print_next(run.folder, page, sentence)
 
 
 def evaluated_corpus(run: Run[Config], config: Config, options: argparse.Namespace) -> Corpus:
@@ -260,14 +252,13 @@ def beam_size_of(options: argparse.Namespace, vocabulary: int) -> int:
     return beam_size
 
 
-def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Scores:
-    """Print BLEU and chrF with their signatures, and return them."""
+def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
+    """Print BLEU and chrF with their signatures."""
     scores = score(outputs, references, tokenize=tokenize)
     print(
         f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
         f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
     )
-    return scores
 
 
 COMMANDS = {

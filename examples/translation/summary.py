@@ -1,4 +1,4 @@
-"""Summary: the last lines of a training and of ``make demo``: an address, and a command.
+"""Summary: the last lines of a training: an address, and a command.
 
 The reader continues from there: a terminal opens the address in a browser, and the command
 translates when it is pasted into a shell in the folder where the program was started.
