@@ -13,6 +13,9 @@ one.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
 from typing import Any
 
 import torch
@@ -45,6 +48,8 @@ MANY_MATRICES, SMALL_MATRIX, SMALL_MATRIX_WITH_GRADIENTS, FEW_QUERIES = 64, 400,
 
 FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel loses NaN
 BLOCK_SIZE = 128  # queries of a block, with an interval mask
+
+Attend = Callable[..., Tensor]
 
 
 @checked
@@ -85,9 +90,10 @@ def fused_attention(
     if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
         after = 1 if causal else length
         band = band_intervals(length, key_length, before=key_length, after=after, like=query)
+        attend = partial(_fused, dropout=dropout, scale=scale)
         if dropout or not _can_recompute():
-            return _attend_in_blocks(query, key, value, band | mask, dropout, scale)
-        return _Blockwise.apply(query, key, value, band | mask, scale)  # type: ignore[no-untyped-call]
+            return _attend_in_blocks(attend, band | mask, query, key, value)
+        return _Blockwise.apply(attend, band | mask, query, key, value)  # type: ignore[no-untyped-call]
     is_grouped = heads != groups
     if is_grouped and length == 1 and (mask is None or mask.dim() == 2 or mask.shape[1] == 1):
         # The single queries of heads that share keys and values are treated as several queries of
@@ -95,8 +101,6 @@ def fused_attention(
         together = query.reshape(batch, groups, heads // groups, d_k)
         output = _fused(together, key, value, mask=mask, dropout=dropout, scale=scale)
         return output.reshape(batch, heads, 1, value.shape[3])
-    # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
-    options: dict[str, Any] = {"scale": scale, **({"enable_gqa": True} if is_grouped else {})}
     # Torch aligns its causal mask to the top left, which is the same if L == S. A single query
     # needs none, and in a program the number of its keys is a symbol, which is not compared.
     mask_free = length > 1 and causal and mask is None and length == key_length
@@ -104,51 +108,39 @@ def fused_attention(
         weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
         weights = apply_dropout(weights, dropout) if dropout else weights
         return matmul_by_head(weights, value)
+    # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
+    options: dict[str, Any] = {"enable_gqa": True} if is_grouped else {}
+    kernel = partial(
+        F.scaled_dot_product_attention, query, key, value, dropout_p=dropout, scale=scale, **options
+    )
     if mask_free:
-        output = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=True, **options
-        )
-        return _restore_nan(output, query, key)
+        return _restore_nan(kernel(is_causal=True), query, key)
     mask = combine_masks(query, key, mask, causal)
     if mask is None:
-        output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
-        return _restore_nan(output, query, key, nothing_masked=True)
+        return _restore_nan(kernel(), query, key, nothing_masked=True)
     # In torch's mask, True marks what is attended to. Its kernels differ on a fully masked row, so
     # such a row attends to all keys here, and its output is set to zero.
     fully_masked = mask.all(dim=-1, keepdim=True)
-    visible = ~mask | fully_masked
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=visible, dropout_p=dropout, **options
-    )
+    output = kernel(attn_mask=~mask | fully_masked)
     return _restore_nan(output, query, key).masked_fill(fully_masked, 0.0)
 
 
 _fused = unchecked(fused_attention)
 
 
-def _attend_in_blocks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: IntervalMask,
-    dropout: float,
-    scale: float | None,
-) -> Tensor:
+def _attend_in_blocks(attend: Attend, mask: IntervalMask, *inputs: Tensor) -> Tensor:
     """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
 
     In the backward pass, the gradient of each slice of the keys is as large as all keys, and the
     masks of all blocks are kept. :class:`_Blockwise` computes each block again instead.
+
+    Args:
+        attend: The attention function of a block.
+        mask: The mask, of which a block has a part.
+        inputs: Query, key and value.
     """
     blocks = [
-        _fused(
-            query[sequences, :, queries],
-            key[sequences, :, keys],
-            value[sequences, :, keys],
-            mask=part,
-            dropout=dropout,
-            scale=scale,
-        )
-        for sequences, queries, keys, part in mask.blocks(BLOCK_SIZE)
+        attend(*map(getitem, inputs, places), mask=part) for places, part in mask.blocks(BLOCK_SIZE)
     ]
     count = len(blocks) // mask.first.shape[0]  # of blocks of one sequence
     rows = [torch.cat(blocks[i : i + count], dim=2) for i in range(0, len(blocks), count)]
@@ -159,17 +151,10 @@ class _Blockwise(torch.autograd.Function):
     """Attention in blocks, whose backward pass computes one block after another."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: IntervalMask,
-        scale: float | None,
-    ) -> Tensor:
-        ctx.save_for_backward(query, key, value, mask.rest)  # torch refuses them if they change
-        ctx.mask, ctx.scale = mask, scale
-        return _attend_in_blocks(query, key, value, mask, 0.0, scale)
+    def forward(ctx: Any, attend: Attend, mask: IntervalMask, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs, mask.rest)  # torch refuses them if they change
+        ctx.attend, ctx.mask = attend, mask
+        return _attend_in_blocks(attend, mask, *inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -180,16 +165,15 @@ class _Blockwise(torch.autograd.Function):
             )
         *inputs, _ = ctx.saved_tensors
         gradients = [torch.zeros_like(each) for each in inputs]
-        for sequences, queries, keys, part in ctx.mask.blocks(BLOCK_SIZE):
-            places = [(sequences, slice(None), each) for each in (queries, keys, keys)]
+        for places, part in ctx.mask.blocks(BLOCK_SIZE):
             pairs = list(zip(inputs, places, strict=True))
             with torch.enable_grad():
                 parts = [each[place].detach().requires_grad_() for each, place in pairs]
-                output = _fused(parts[0], parts[1], parts[2], mask=part, scale=ctx.scale)
+                output = ctx.attend(*parts, mask=part)
             of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
             for whole, place, each in zip(gradients, places, of_parts, strict=True):
                 whole[place] += each
-        return *gradients, None, None
+        return None, None, *gradients
 
 
 def _can_recompute() -> bool:

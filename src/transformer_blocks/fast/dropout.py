@@ -7,8 +7,6 @@ element, which takes an eighth of the time of a training step. :func:`apply_drop
 bits at once and uses them for four elements, 16 bits each, which takes a third of the time.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -60,7 +58,7 @@ def apply_dropout(x: Tensor, p: Probability) -> Tensor:
         return F.dropout(x, p)
     keep_mask = random_bits[: x.numel()].view(x.shape) >= threshold - LEVELS // 2
     scale = LEVELS / (LEVELS - threshold)
-    return _MaskAndScale.apply(x, keep_mask, scale)  # type: ignore[no-untyped-call]
+    return (x * keep_mask).mul_(scale)  # for the backward pass, one byte per element is stored
 
 
 def _check_floating_point(name: str, x: Tensor) -> None:
@@ -68,31 +66,6 @@ def _check_floating_point(name: str, x: Tensor) -> None:
     check_tensor(name, x)
     if not (x.is_floating_point() or x.is_complex()):
         raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
-
-
-class _MaskAndScale(torch.autograd.Function):
-    """Multiply by a boolean mask and a scale; the backward pass needs one byte per element."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, keep_mask: Tensor, scale: float) -> Tensor:
-        return (x * keep_mask).mul_(scale)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, keep_mask, ctx.scale = inputs
-        ctx.save_for_backward(keep_mask)
-        ctx.save_for_forward(keep_mask)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        gradient = _MaskAndScale.apply(*gradients, *ctx.saved_tensors, ctx.scale)  # type: ignore[no-untyped-call]
-        return gradient, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return _MaskAndScale.apply(tangents[0], *ctx.saved_tensors, ctx.scale)  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):

@@ -157,15 +157,15 @@ class IntervalMask(Tensor):
         """Compute all elements, of shape (B|1, H|1, L, S)."""
         return self._rows(slice(None), slice(None), slice(None))
 
-    def blocks(self, size: int) -> Iterator[tuple[slice, slice, slice, Tensor | None]]:
+    def blocks(self, size: int) -> Iterator[tuple[tuple[tuple[slice, ...], ...], Tensor | None]]:
         """Divide the mask into blocks of queries, each with the keys from its first to its last.
 
         Args:
             size: The number of queries of a block.
 
         Yields:
-            The sequences of the batch, the queries and the keys of a block, and its mask, of shape
-            (b, H|1, l, s); None if no key of the block is masked.
+            The places of a block in query, key and value, and its mask, of shape (b, H|1, l, s);
+            None if no key of the block is masked.
         """
         bounds = torch.stack((self.first, self.end)).cpu()
         batch, length = self.first.shape
@@ -176,18 +176,14 @@ class IntervalMask(Tensor):
                 low, high = bounds[:, row, queries].aminmax(dim=1)
                 keys = slice(int(low[0]), max(int(low[0]), int(high[1])))
                 is_full = self.rest is None and torch.equal(low, high)
-                yield (
-                    sequences,
-                    queries,
-                    keys,
-                    None if is_full else self._rows(sequences, queries, keys),
-                )
+                part = None if is_full else self._rows(sequences, queries, keys)
+                of_keys = sequences, slice(None), keys
+                yield ((sequences, slice(None), queries), of_keys, of_keys), part
 
     def _rows(self, sequences: slice, queries: slice, keys: slice) -> Tensor:
         """Compute some of the elements."""
         positions = torch.arange(self.shape[-1], device=self.device)[keys]
-        first, end = (each[sequences, None, queries, None] for each in (self.first, self.end))
-        mask = (positions < first) | (positions >= end)
+        mask = _dense(self.first[sequences, queries], self.end[sequences, queries], positions)
         if self.rest is None:
             return mask
         rest = self.rest[..., keys]
@@ -222,12 +218,11 @@ def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
     is_read = has_values(first) and not torch.compiler.is_compiling()
     if is_read and _can_subclass_tensors():
         return IntervalMask(first, end, key_length)
-    return _dense(first, end, key_length)
+    return _dense(first, end, torch.arange(key_length, device=first.device))
 
 
-def _dense(first: Tensor, end: Tensor, key_length: int) -> Tensor:
-    """Mask all keys but those from ``first`` to ``end``, of shape (B|1, 1, L, S)."""
-    positions = torch.arange(key_length, device=first.device)
+def _dense(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
+    """Mask the keys at some positions but for those from ``first`` to ``end``, (B|1, 1, L, S)."""
     return ((positions < first[..., None]) | (positions >= end[..., None]))[:, None]
 
 
@@ -237,7 +232,7 @@ def _can_subclass_tensors() -> bool:
     first, end = torch.tensor([[0, 1]], device="cpu"), torch.tensor([[1, 2]], device="cpu")
     try:
         mask = IntervalMask(first, end, 3)
-        return torch.equal(mask.clone(), _dense(first, end, 3))
+        return torch.equal(mask.clone(), _dense(first, end, torch.arange(3, device="cpu")))
     except (AttributeError, TypeError) as error:
         log.warning("interval masks store all elements with torch %s: %s", torch.__version__, error)
         return False
