@@ -78,8 +78,9 @@ def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) ->
     from translation.batches import Batches
     from translation.corpus import load_corpus
     from translation.examples import encode_pairs
+    from translation.pairs import Languages
 
-    pairs = load_corpus(corpus, source_language="ja", target_language="en", data_dir=data_dir).train
+    pairs = load_corpus(Languages(corpus), data_dir=data_dir).train
     tokenizers = []
     for side in ("source", "target"):
         path = folder / f"{corpus}.{side}.model"

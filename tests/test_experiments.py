@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from torch import nn
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "experiments"))
 
 from translation.corpus import load_corpus
+from translation.pairs import Languages
 
 EXPERIMENTS = Path(__file__).parents[1] / "docs" / "experiments"
 depth, experiment, extrapolation, fine_tuning, head_count, overfitting, reverse, seeds = map(
@@ -65,10 +67,10 @@ def _small() -> Iterator[None]:
     """Let the toy corpus have few sentences, and fine-tuning one learning rate."""
 
     @cache
-    def load_few(name: str, *, data_dir: Path | None) -> Any:
-        corpus = load_corpus(name, data_dir=data_dir)
+    def load_few(languages: Languages, *, data_dir: Path | None) -> Any:
+        corpus = load_corpus(languages, data_dir=data_dir)
         few = {split: getattr(corpus, split)[:5] for split in ("validation", "test")}
-        return type(corpus)(name, "ja", "en", train=[*corpus.train][:200], **few)
+        return replace(corpus, train=[*corpus.train][:200], **few)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overfitting, "load_corpus", load_few)

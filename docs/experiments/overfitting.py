@@ -39,7 +39,7 @@ from translation.batches import Batch, Batches, batches_of, collate
 from translation.corpus import Corpus, load_corpus
 from translation.decoding import translate
 from translation.examples import Examples, encode_pairs
-from translation.pairs import Pair, clean
+from translation.pairs import Languages, Pair, clean
 from translation.rnn_attention import RecurrentTranslator
 from translation.scoring import score
 from translation.training import TranslationLoss
@@ -150,7 +150,7 @@ class Trial:
         recited = self.translate(model, [pair.source for pair in known])
         outputs = self.translate(model, [pair.source for pair in test])
         targets = {pair.target for pair in self.pairs}
-        japanese = clean(SENTENCE, "ja", corpus=self.corpus.name)
+        japanese = clean(SENTENCE, "ja", corpus=self.corpus.languages.corpus)
         samples = [Pair(japanese, "", ""), *test[:2]]
         found = self.translate(model, [pair.source for pair in samples])
         return {
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=Number(int, "above 0"), default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(f"{COMMAND} {options.corpus}", options)
-    corpus = load_corpus(options.corpus, data_dir=options.data_dir)
+    corpus = load_corpus(Languages(options.corpus), data_dir=options.data_dir)
     sizes = {name: getattr(options, name) for name in SIZES}
     results: dict[str, Any] = {}
     for seed in options.seeds:

@@ -35,7 +35,7 @@ from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import compile_search, load_compiled, load_exported
 from translation.exploring import explore
 from translation.exporting import check_folder, export, folder_of, write_json
-from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, Languages, clean
+from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
@@ -108,18 +108,12 @@ def evaluate_command(options: argparse.Namespace) -> None:
         )
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
-    references = [pair.reference for pair in corpus.test]
-    title = counted(len(references), "test sentence")
-    report(title, outputs, references, corpus.bleu_tokenizer)
-    if corpus.name == SMALL_PARALLEL_ENJA and corpus.train:
-        seen = set(seen_targets(corpus))
-        unseen = [i for i in range(len(references)) if i not in seen]
-        report(
-            f"without the {len(seen)} whose reference occurs in training",
-            [outputs[i] for i in unseen],
-            [references[i] for i in unseen],
-            corpus.bleu_tokenizer,
-        )
+    title = counted(len(sentences), "test sentence")
+    report(title, outputs, corpus)
+    if config.corpus == SMALL_PARALLEL_ENJA and corpus.train:
+        seen = seen_targets(corpus)
+        title = f"without the {len(seen)} whose reference occurs in training"
+        report(title, outputs, corpus, without=seen)
 
 
 def evaluated_corpus(run: Run[Config], config: Config, options: argparse.Namespace) -> Corpus:
@@ -128,10 +122,8 @@ def evaluated_corpus(run: Run[Config], config: Config, options: argparse.Namespa
     check_together(given, "test_source", "test_target")
     if options.test_source is None:
         return corpus_of(run, config)
-    languages = config.source_language, config.target_language
-    how = Languages(*languages, config.corpus)
-    test = FilePairs((options.test_source, options.test_target), how).load()
-    return Corpus(config.corpus, *languages, train=[], validation=[], test=test)
+    test = FilePairs((options.test_source, options.test_target), config.languages).load()
+    return Corpus(config.languages, train=[], validation=[], test=test)
 
 
 def compare_command(options: argparse.Namespace) -> None:
@@ -179,7 +171,7 @@ def explore_command(options: argparse.Namespace) -> None:
         check_folder(options.output)
     run, trained, search = load(options)
     page = options.output or page_of(run)
-    if not trained.model.attentions:
+    if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, trained.config)
     title = explore(trained, sentence, page, search=search, has_model=not options.no_model)
@@ -252,9 +244,13 @@ def beam_size_of(options: argparse.Namespace, vocabulary: int) -> int:
     return beam_size
 
 
-def report(title: str, outputs: Sequence[str], references: Sequence[str], tokenize: str) -> None:
-    """Print BLEU and chrF with their signatures."""
-    scores = score(outputs, references, tokenize=tokenize)
+def report(
+    title: str, outputs: Sequence[str], corpus: Corpus, *, without: Sequence[int] = ()
+) -> None:
+    """Print BLEU and chrF of the test sentences, with their signatures."""
+    indices = sorted({*range(len(outputs))}.difference(without))
+    references = [corpus.test[i].reference for i in indices]
+    scores = score([outputs[i] for i in indices], references, tokenize=corpus.bleu_tokenizer)
     print(
         f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
         f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"

@@ -37,7 +37,8 @@ class ComparedRun:
     @property
     def task(self) -> str:
         """The corpus and the direction of translation, in words."""
-        return f"{self.trained.config.corpus} {self.trained.config.languages}"
+        languages = self.trained.config.languages
+        return f"{languages.corpus} from {languages.source} to {languages.target}"
 
 
 Result = dict[str, Any]

@@ -57,18 +57,14 @@ class Corpus:
     """Clean sentence pairs in three splits that share no source sentence.
 
     Attributes:
-        name: "toy", "small_parallel_enja" or "files".
-        source_language: Language code of the source sentences.
-        target_language: Language code of the target sentences.
+        languages: Its name, and the languages of both sides.
         train: The training pairs: a list, or :class:`~translation.pairs.FilePairs`.
         validation: The validation pairs, which decide which weights are best.
         test: The test pairs.
         held_out: The names of the splits that were held out from the training files.
     """
 
-    name: str
-    source_language: str
-    target_language: str
+    languages: Languages
     train: Collection[Pair]
     validation: list[Pair]
     test: list[Pair]
@@ -77,9 +73,10 @@ class Corpus:
     @property
     def bleu_tokenizer(self) -> str:
         """The name of the tokenizer that sacreBLEU uses for the target language."""
-        if self.target_language in UNSPACED:
+        language = self.languages.target
+        if language in UNSPACED:
             return "char"
-        return "none" if is_tokenised(self.name, self.target_language) else "13a"
+        return "none" if is_tokenised(self.languages.corpus, language) else "13a"
 
     @property
     def fingerprint(self) -> str:
@@ -120,28 +117,19 @@ def hashed_text(pairs: Iterable[Pair]) -> bytes:
 
 
 def load_corpus(
-    name: str,
-    *,
-    source_language: str = "ja",
-    target_language: str = "en",
-    data_dir: Path | None = None,
-    files: Files | None = None,
-    validation_files: Files | None = None,
-    test_files: Files | None = None,
+    languages: Languages, *, data_dir: Path | None = None, files: Mapping[str, Files] | None = None
 ) -> Corpus:
     """Load, clean and split a corpus.
 
     Args:
-        name: "toy", which is generated; "small_parallel_enja", which is downloaded at its first
-            use; or "files", two line-aligned files of your own.
-        source_language: "ja" or "en"; with "files", any code.
-        target_language: The other one of the two; with "files", any code.
+        languages: The corpus: "toy", which is generated; "small_parallel_enja", which is downloaded
+            at its first use; or "files", line-aligned files of your own. Its languages are "ja" and
+            "en", in either direction; with "files", any codes.
         data_dir: With "small_parallel_enja", a folder that holds its six files; nothing is
             downloaded then.
-        files: With "files", the training sentences and their translations.
-        validation_files: With "files", the validation sentences and their translations. Without,
-            5 % of the different sentences of ``files``, at most 500, are held out.
-        test_files: With "files", the same for the test sentences.
+        files: With "files", the sentences and their translations of the splits "train",
+            "validation" and "test". For each of the last two that is missing, 5 % of the different
+            training sentences, at most 500, are held out.
 
     Returns:
         The same corpus for the same arguments, always.
@@ -149,33 +137,26 @@ def load_corpus(
     Raises:
         UserError: If arguments contradict each other, a file is unreadable, or the network fails.
     """
+    name, codes = languages.corpus, (languages.source, languages.target)
     if data_dir is not None and name != SMALL_PARALLEL_ENJA:
         raise UserError(f"a data folder belongs to {SMALL_PARALLEL_ENJA}, not to the corpus {name}")
-    languages = (source_language, target_language)
-    if name != "files" and set(languages) != {"ja", "en"}:
+    if name != "files" and set(codes) != {"ja", "en"}:
         raise UserError(
-            f"{name} translates from ja to en or from en to ja, got {source_language} to "
-            f"{target_language}"
+            f"{name} translates from ja to en or from en to ja, got {' to '.join(codes)}"
         )
-
-    how = Languages(source_language, target_language, name)
     splits: dict[str, Collection[Pair]]
     held_out: list[str] = []
-    if files is not None:
-        given = {
-            split: FilePairs(paths, how).load()
-            for split, paths in (("validation", validation_files), ("test", test_files))
-            if paths is not None
-        }
+    if files:
+        every = {split: FilePairs(paths, languages) for split, paths in files.items()}
+        train = every.pop("train")
+        given = {split: pairs.load() for split, pairs in every.items()}
         held_out = [split for split in ("validation", "test") if split not in given]
-        splits = _split_files(FilePairs(files, how), given, held_out)
+        splits = _split_files(train, given, held_out)
     elif name == "toy":
+        order = 1 if languages.source == "ja" else -1
         splits = _disjoint(
             {
-                split: [
-                    how.clean(*((ja, en) if source_language == "ja" else (en, ja)))
-                    for ja, en in pairs
-                ]
+                split: [languages.clean(*pair[::order]) for pair in pairs]
                 for split, pairs in toy_corpus().items()
             }
         )
@@ -187,20 +168,16 @@ def load_corpus(
             verify(SHA256, data_dir)
         found = {}
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
-            source, target = (data_dir / f"{stem}.{code}" for code in languages)
-            found[split] = FilePairs((source, target), how).load()
+            source, target = (data_dir / f"{stem}.{code}" for code in codes)
+            found[split] = FilePairs((source, target), languages).load()
         splits = _disjoint(found)
     for split, pairs in splits.items():
         if not pairs:
             raise UserError(
                 f"the corpus {name} has no {split} pair whose source is in no later split"
             )
-    return Corpus(
-        *(name, source_language, target_language, splits["train"]),
-        validation=[*splits["validation"]],
-        test=[*splits["test"]],
-        held_out=tuple(held_out),
-    )
+    validation, test = ([*splits[split]] for split in ("validation", "test"))
+    return Corpus(languages, splits["train"], validation, test, tuple(held_out))
 
 
 def seen_targets(corpus: Corpus) -> list[int]:

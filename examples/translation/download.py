@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from tqdm import tqdm
 
 from common.errors import UserError
-from common.files import check_output, file_hash, write_atomically
+from common.files import check_output, disk_errors, file_hash, write_atomically
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
@@ -78,7 +78,5 @@ def verify(files: Mapping[str, str], folder: Path) -> None:
 
 
 def _sha256(path: Path) -> str | None:
-    try:
+    with disk_errors(f"cannot read {path}"):
         return file_hash(path) if path.is_file() else None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error

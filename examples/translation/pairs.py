@@ -15,14 +15,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from common.errors import UserError
+from common.files import disk_errors
 from common.parallel import cpu_count, map_in_order
 from common.text_files import clean_text, decode_line, normalize
 
@@ -69,17 +69,17 @@ Files = tuple[Path, Path]
 
 @dataclass(frozen=True)
 class Languages:
-    """How the sentences of a corpus are cleaned.
+    """A corpus and the direction of its translation, which decide how sentences are cleaned.
 
     Attributes:
+        corpus: The name of the corpus: "toy", "small_parallel_enja" or "files".
         source: Language code of the sentences.
         target: Language code of their translations.
-        corpus: The name of the corpus.
     """
 
-    source: str
-    target: str
-    corpus: str
+    corpus: str = "toy"
+    source: str = "ja"
+    target: str = "en"
 
     def clean(self, source: str, target: str) -> Pair:
         """Clean both sides of a pair, and store the uncleaned translation as the reference."""
@@ -156,7 +156,12 @@ def read_aligned(files: Files) -> Iterator[Lines]:
     Raises:
         UserError: If a file cannot be read, or the files differ in length.
     """
-    with _opened(files[0]) as sources, _opened(files[1]) as targets:
+    with (
+        disk_errors(f"cannot read {files[0]}"),
+        files[0].open("rb") as sources,
+        disk_errors(f"cannot read {files[1]}"),
+        files[1].open("rb") as targets,
+    ):
         done = 0
         while True:
             parts = list(islice(sources, PART)), list(islice(targets, PART))
@@ -174,15 +179,6 @@ def read_aligned(files: Files) -> Iterator[Lines]:
                 return
             yield Lines(done + 1, *parts)
             done += lines
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from common.errors import UserError
 from common.options import check_together, flag
 from common.run import Config as TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
-from translation.pairs import Files
+from translation.pairs import Files, Languages
 from translation.rnn_attention import RecurrentTranslator
 from translation.transformer import Transformer
 from translation.translator import Translator
@@ -79,14 +79,15 @@ class Config(TrainingConfig):
     TOKENIZERS: ClassVar[tuple[str, ...]] = ("source", "target")
 
     @property
-    def languages(self) -> str:
-        """The direction of translation, in words."""
-        return f"from {self.source_language} to {self.target_language}"
+    def languages(self) -> Languages:
+        """The corpus and the languages of both sides."""
+        return Languages(self.corpus, self.source_language, self.target_language)
 
-    def files(self, split: str) -> Files | None:
-        """Return the files of a split, if there are any."""
-        source, target = (getattr(self, name) for name in FILES[split])
-        return None if source is None else (Path(source), Path(target))
+    @property
+    def files(self) -> dict[str, Files]:
+        """The files of each split that has its own."""
+        paths = {split: [getattr(self, name) for name in names] for split, names in FILES.items()}
+        return {split: (Path(a), Path(b)) for split, (a, b) in paths.items() if a is not None}
 
     @property
     def tokenizer_names(self) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ from common.token_files import StaleError, TokenFiles, TokenWriter, token_type
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, load_corpus
 from translation.examples import Examples, check_lengths, encode_for_files, encode_pairs
-from translation.pairs import FilePairs, Languages, Pair
-from translation.presets import FILES, Config
+from translation.pairs import FilePairs, Pair
+from translation.presets import Config
 from translation.translator import Translator
 
 FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
@@ -65,15 +65,8 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
             return _read_splits(_open(run, config), config)
         except StaleError as reason:
             stale = str(reason)
-    corpus = load_corpus(
-        config.corpus,
-        source_language=config.source_language,
-        target_language=config.target_language,
-        data_dir=None if config.data_dir is None else Path(config.data_dir),
-        files=config.files("train"),
-        validation_files=config.files("validation"),
-        test_files=config.files("test"),
-    )
+    data_dir = None if config.data_dir is None else Path(config.data_dir)
+    corpus = load_corpus(config.languages, data_dir=data_dir, files=config.files)
     if stale and write is not None:
         encode_files(run, config, corpus, write=write)
         _log.info(f"{stale}: encoded the corpus again")
@@ -163,18 +156,14 @@ def _open(run: Run[Config], config: Config) -> TokenFiles:
     return TokenFiles(_folder(run), _made_from(config, config.data_hash))
 
 
-def _read_splits(files: TokenFiles, config: Config) -> Corpus:
+def _read_splits(encoded: TokenFiles, config: Config) -> Corpus:
     """Read the splits of a run whose files have not changed."""
-    found = json.loads((files.folder / _SPLITS).read_text(encoding="utf-8"))
+    found = json.loads((encoded.folder / _SPLITS).read_text(encoding="utf-8"))
     validation, test = ([Pair(*pair) for pair in found[name]] for name in ("validation", "test"))
-    paths = config.files("train")
-    assert paths is not None
-    languages = config.source_language, config.target_language
+    files, languages = config.files["train"], config.languages
     left_out = frozenset(pair.source for pair in [*validation, *test])
-    how = Languages(*languages, config.corpus)
-    train = FilePairs(paths, how, left_out, found["lines"], found["pairs"])
-    held_out = tuple(found["held_out"])
-    return Corpus(config.corpus, *languages, train, validation, test, held_out)
+    train = FilePairs(files, languages, left_out, found["lines"], found["pairs"])
+    return Corpus(languages, train, validation, test, tuple(found["held_out"]))
 
 
 def _made_from(config: Config, fingerprint: str) -> dict[str, Any]:
@@ -193,9 +182,10 @@ def _identities(config: Config) -> list[list[int]]:
     Raises:
         StaleError: If a file is missing.
     """
-    paths = [path for split in FILES for path in config.files(split) or ()]
     try:
-        return [[*identity(path.resolve())[1:]] for path in paths]
+        return [
+            [*identity(path.resolve())[1:]] for paths in config.files.values() for path in paths
+        ]
     except OSError as error:
         raise StaleError(f"cannot read {error.filename}: {error.strerror}") from error
 

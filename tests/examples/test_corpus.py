@@ -16,6 +16,7 @@ from translation.pairs import (
     MAX_CHARACTERS,
     SMALL_PARALLEL_ENJA,
     FilePairs,
+    Files,
     Languages,
     Pair,
     clean,
@@ -109,7 +110,7 @@ def test_english_of_other_corpora_is_not_lowercased() -> None:
 
 def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
     """Read pairs, each as its clean source and its reference, which is as it is in the file."""
-    pairs = FilePairs((source, target), Languages("en", "ja", "files")).load()
+    pairs = FilePairs((source, target), Languages("files", "en", "ja")).load()
     return [(pair.source, pair.reference) for pair in pairs]
 
 
@@ -210,8 +211,12 @@ def own_files(folder: Path, numbers: list[int]) -> tuple[Path, Path]:
     )
 
 
+def load_own(**files: Files) -> Corpus:
+    return load_corpus(Languages("files"), files=files)
+
+
 def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
-    corpus = load_corpus("files", files=own_files(tmp_path, list(range(900))))
+    corpus = load_own(train=own_files(tmp_path, list(range(900))))
     check_disjoint(corpus)
     assert len(corpus.train) + len(corpus.validation) + len(corpus.test) == 900
     assert len(sources(corpus.validation)) == len(sources(corpus.test)) == 15
@@ -224,7 +229,7 @@ def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
 
 def test_the_split_does_not_depend_on_the_order(tmp_path: Path) -> None:
     forward, backward = (
-        sources(load_corpus("files", files=own_files(tmp_path, numbers)).test)
+        sources(load_own(train=own_files(tmp_path, numbers)).test)
         for numbers in ([*range(300)], [*range(300)][::-1])
     )
     assert forward == backward
@@ -232,8 +237,8 @@ def test_the_split_does_not_depend_on_the_order(tmp_path: Path) -> None:
 
 def test_two_different_sentences_cannot_fill_three_splits(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"at least 3 different .*, got 2: .*mine\.ja and .*"):
-        load_corpus("files", files=own_files(tmp_path, [1, 2, 301]))
-    check_disjoint(load_corpus("files", files=own_files(tmp_path, [1, 2, 3])))
+        load_own(train=own_files(tmp_path, [1, 2, 301]))
+    check_disjoint(load_own(train=own_files(tmp_path, [1, 2, 3])))
 
 
 def split_files(folder: Path, name: str, numbers: list[int]) -> tuple[Path, Path]:
@@ -242,11 +247,10 @@ def split_files(folder: Path, name: str, numbers: list[int]) -> tuple[Path, Path
 
 
 def test_given_validation_and_test_files_leave_the_training_file_whole(tmp_path: Path) -> None:
-    corpus = load_corpus(
-        "files",
-        files=split_files(tmp_path, "train", list(range(100))),
-        validation_files=split_files(tmp_path, "valid", [200, 201]),
-        test_files=split_files(tmp_path, "test", [210, 211, 212]),
+    corpus = load_own(
+        train=split_files(tmp_path, "train", list(range(100))),
+        validation=split_files(tmp_path, "valid", [200, 201]),
+        test=split_files(tmp_path, "test", [210, 211, 212]),
     )
     assert [pair.source for pair in corpus.train] == [f"猫は{n}匹" for n in range(100)]
     assert [pair.source for pair in corpus.validation] == ["猫は200匹", "猫は201匹"]
@@ -258,45 +262,37 @@ def test_given_validation_and_test_files_leave_the_training_file_whole(tmp_path:
 @pytest.mark.parametrize("given", ["validation", "test"])
 def test_only_the_split_that_is_not_given_is_held_out(tmp_path: Path, given: str) -> None:
     other = "test" if given == "validation" else "validation"
-    own = split_files(tmp_path, "own", [200])
-    corpus = load_corpus(
-        "files",
-        files=split_files(tmp_path, "train", list(range(100))),
-        validation_files=own if given == "validation" else None,
-        test_files=own if given == "test" else None,
+    corpus = load_own(
+        train=split_files(tmp_path, "train", list(range(100))),
+        **{given: split_files(tmp_path, "own", [200])},
     )
     check_disjoint(corpus)
-    assert (len(corpus.train), len(getattr(corpus, other)), len(getattr(corpus, given))) == (
-        95,
-        5,
-        1,
-    )
+    sizes = [len(getattr(corpus, split)) for split in ("train", other, given)]
+    assert sizes == [95, 5, 1]
     assert corpus.held_out == (other,)
     assert corpus.sizes.endswith(f" ({other} held out from the training files)")
 
 
 def test_test_sentences_of_own_files_leave_the_training_set(tmp_path: Path) -> None:
     test = split_files(tmp_path, "test", [3, 4, 5])
-    corpus = load_corpus(
-        "files", files=split_files(tmp_path, "train", list(range(50))), test_files=test
-    )
+    corpus = load_own(train=split_files(tmp_path, "train", list(range(50))), test=test)
     check_disjoint(corpus)
     assert len(corpus.test) == 3
     with pytest.raises(UserError, match="no validation pair whose source"):
-        load_corpus("files", files=test, validation_files=test, test_files=test)
+        load_own(train=test, validation=test, test=test)
 
 
 def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None:
     source, target = own_files(tmp_path, list(range(40)))
     write(target, "".join(f"I can’t see  {n} ﾈｺ cats…\n" for n in range(40)))
-    corpus = load_corpus("files", files=(source, target))
+    corpus = load_own(train=(source, target))
     for pair in corpus.validation + corpus.test:
         number = pair.source.removeprefix("猫は").removesuffix("匹")
         assert pair.target == f"I can't see {number} ネコ cats..."
         assert pair.reference == f"I can’t see  {number} ﾈｺ cats…"
     before, train = corpus.fingerprint, [*corpus.train]
     write(target, "".join(f"I can't see  {n} ﾈｺ cats…\n" for n in range(40)))
-    changed = load_corpus("files", files=(source, target))
+    changed = load_own(train=(source, target))
     assert [*changed.train] != train  # only the references differ
     assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in train]
     assert changed.fingerprint != before
@@ -329,7 +325,7 @@ def test_a_given_data_folder_is_only_read_and_the_network_left_alone(
 ) -> None:
     monkeypatch.setattr(corpus_module, "fetch", None)
     before = sorted(tiny.rglob("*"))
-    corpus = load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
+    corpus = load_corpus(Languages(SMALL_PARALLEL_ENJA), data_dir=tiny)
     assert next(iter(corpus.train))[:2] == ("猫がいる。", "there is a cat .")
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (3, 2, 2)
     assert sorted(tiny.rglob("*")) == before
@@ -339,9 +335,7 @@ def test_source_sentences_of_the_test_set_leave_the_other_splits(
     tiny: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    corpus = load_corpus(
-        SMALL_PARALLEL_ENJA, source_language="en", target_language="ja", data_dir=tiny
-    )
+    corpus = load_corpus(Languages(SMALL_PARALLEL_ENJA, "en", "ja"), data_dir=tiny)
     check_disjoint(corpus)
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (2, 1, 2)
     assert caplog.messages == [
@@ -351,13 +345,13 @@ def test_source_sentences_of_the_test_set_leave_the_other_splits(
 
 
 def test_targets_seen_in_training_are_found(tiny: Path) -> None:
-    assert seen_targets(load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)) == [1]
+    assert seen_targets(load_corpus(Languages(SMALL_PARALLEL_ENJA), data_dir=tiny)) == [1]
 
 
 def test_a_changed_data_file_is_refused(tiny: Path) -> None:
     write(tiny / "dev.en", "there is a horse .\nthere is a fish .\n")
     with pytest.raises(UserError, match=r"dev\.en has SHA-256 [0-9a-f]{64}, expected "):
-        load_corpus(SMALL_PARALLEL_ENJA, data_dir=tiny)
+        load_corpus(Languages(SMALL_PARALLEL_ENJA), data_dir=tiny)
 
 
 def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
@@ -370,7 +364,7 @@ def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
     monkeypatch.setattr(
         corpus_module, "fetch", lambda *args, **options: calls.append((*args, options))
     )
-    assert len(load_corpus(SMALL_PARALLEL_ENJA).train) == 3
+    assert len(load_corpus(Languages(SMALL_PARALLEL_ENJA)).train) == 3
     assert calls == [(corpus_module.SHA256, tiny, {"base_url": corpus_module.BASE_URL})]
 
 
@@ -388,11 +382,12 @@ def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
 def test_scores_cut_words_as_the_target_language_does(
     name: str, target_language: str, tokenizer: str
 ) -> None:
-    assert Corpus(name, "xx", target_language, [], [], []).bleu_tokenizer == tokenizer
+    corpus = Corpus(Languages(name, "xx", target_language), [], [], [])
+    assert corpus.bleu_tokenizer == tokenizer
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="belongs to small_parallel_enja, not to the corpus toy"):
-        load_corpus("toy", data_dir=tmp_path)
+        load_corpus(Languages(), data_dir=tmp_path)
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
-        load_corpus("toy", target_language="de")
+        load_corpus(Languages(target="de"))

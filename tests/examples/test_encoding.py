@@ -31,7 +31,7 @@ from translation import batches, corpus, pairs
 from translation.batches import Batches, collate
 from translation.corpus import Corpus, load_corpus
 from translation.examples import Example, Examples, encode_pairs
-from translation.pairs import Pair
+from translation.pairs import Languages, Pair
 from translation.presets import FILES, Config
 from translation.run import corpus_of, encode_files, training_examples
 
@@ -104,12 +104,7 @@ def test_the_files_hold_what_encoding_in_memory_gives_and_so_does_the_fingerprin
     run, config = prepare(tmp_path)
     config = encode(run, config)
     found, examples = opened(run, config)
-    whole = load_corpus(
-        "files",
-        source_language="xx",
-        target_language="yy",
-        files=(Path(str(config.source_file)), Path(str(config.target_file))),
-    )
+    whole = load_corpus(config.languages, files=config.files)
     source, target = run.load_tokenizers(config)
     assert [*whole.train] == [*found.train]
     assert len(found.train) == len([*found.train]) < LINES
@@ -406,7 +401,7 @@ def test_a_line_that_is_not_utf8_is_named_wherever_it_is(tmp_path: Path) -> None
     lines[52] = "猫".encode("shift-jis")
     target.write_bytes(b"\n".join(lines))
     with pytest.raises(UserError, match=r"target\.txt:53 is not UTF-8: byte 0x94 at position 0"):
-        load_corpus("files", source_language="xx", target_language="yy", files=(source, target))
+        load_corpus(Languages("files", "xx", "yy"), files={"train": (source, target)})
 
 
 ORPHANS = """

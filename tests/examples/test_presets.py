@@ -110,8 +110,8 @@ def test_the_files_of_a_split_are_its_sentences_and_then_their_translations() ->
     chosen = {name.format(side): f"{name}.{side}" for name in names.values() for side in SIDES}
     config = new_config(chosen)
     for split, name in names.items():
-        assert config.files(split) == tuple(Path(f"{name}.{side}") for side in SIDES)
-        assert new_config({}).files(split) is None
+        assert config.files[split] == tuple(Path(f"{name}.{side}") for side in SIDES)
+    assert new_config({}).files == {}
 
 
 @pytest.mark.parametrize(

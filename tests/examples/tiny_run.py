@@ -10,7 +10,7 @@ from common.files import file_hash
 from common.run import Run
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus
-from translation.pairs import Pair
+from translation.pairs import Languages, Pair
 from translation.presets import TINY, Config
 from translation.training import TranslationTraining
 
@@ -43,7 +43,7 @@ def make_corpus() -> Corpus:
     ]
     held_out = pairs[::7]
     train = [pair for pair in pairs if pair not in held_out]
-    return Corpus("files", "ja", "en", train=train, validation=held_out[:2], test=held_out[2:])
+    return Corpus(Languages("files"), train, validation=held_out[:2], test=held_out[2:])
 
 
 def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> TranslationTraining:
