@@ -134,6 +134,11 @@ class Tokenizer:
         """The number of token ids."""
         return int(self._processor.vocab_size())
 
+    @property
+    def vocabulary(self) -> list[str]:
+        """The subword of every id."""
+        return self.subwords(range(self.vocab_size))
+
     def encode(self, text: str) -> list[int]:
         """Encode text as token ids, without begin and end tokens."""
         return self.encode_many([text])[0]

@@ -64,7 +64,7 @@ def explore(
         max_length=SHOWN,
         language="en",
         text=prompt,
-        characters="".join(tokenizer.subwords(range(tokenizer.vocab_size))),
+        characters="".join(tokenizer.vocabulary),
     )
     maps = [replace(page.maps[0], is_decoding=True)]
     replace(page, maps=maps, decoding=decoding, live=live if has_model else None).save(path)

@@ -1,6 +1,7 @@
 """Ablation: the BLEU of translators without each of their parts, for ``ablate.py``."""
 
 import argparse
+import fnmatch
 import sys
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -32,12 +33,15 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         For each kind of part, the arguments of ``ablate`` for each of several parts of that kind;
         the result is their mean.
     """
-    titles = ("the encoder's self-attention", "the decoder's self-attention", "the cross-attention")
-    attentions = dict(zip(titles, (each.names for each in model.attentions), strict=True))
-    attention: Any = model.get_submodule(model.cross_attentions[0])
-    heads = range(attention.num_heads)
-    parts = dict(model.named_modules())
-    feed_forwards = [name for name in parts if name.endswith(".feed_forward")]
+    parts: dict[str, Any] = dict(model.named_modules())
+    kinds = {
+        "the encoder's self-attention": "encoder.*.self_attention",
+        "the decoder's self-attention": "decoder.*.self_attention",
+        "the cross-attention": "decoder.*.cross_attention",
+    }
+    attentions = {title: fnmatch.filter(parts, kind) for title, kind in kinds.items()}
+    heads = range(parts[model.cross_attentions[0]].num_heads)
+    feed_forwards = fnmatch.filter(parts, "*.feed_forward")
     residuals = [name for name, part in parts.items() if isinstance(part, Residual)]
     return {
         "nothing": [{}],

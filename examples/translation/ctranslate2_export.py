@@ -55,8 +55,8 @@ def export_ctranslate2(
             _set(stack_spec.layer_norm, stack.norm)
         for layer_spec, layer in zip(stack_spec.layer, stack.layers, strict=True):
             _set_layer(layer_spec, layer)
-    names = _names(target)
-    spec.register_source_vocabulary(_names(source))
+    names = target.vocabulary
+    spec.register_source_vocabulary(source.vocabulary)
     spec.register_target_vocabulary(names)
     spec.config.unk_token, spec.config.eos_token = names[UNK], names[EOS]
     spec.config.bos_token = spec.config.decoder_start_token = names[BOS]
@@ -105,7 +105,7 @@ def _set(spec: Any, module: Any) -> None:
 def load_ctranslate2(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
     """Load what was exported, as a decoder; the scores of translations are NaN."""
     _, model, source, target = trained
-    ids = {name: i for i, name in enumerate(_names(target))}
+    ids = {name: i for i, name in enumerate(target.vocabulary)}
     translator = ctranslate2.Translator(
         str(folder), device="cpu", intra_threads=torch.get_num_threads()
     )
@@ -172,8 +172,3 @@ def search(
     return [
         max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results
     ]
-
-
-def _names(tokenizer: Tokenizer) -> list[str]:
-    """Return the subword of every id."""
-    return tokenizer.subwords(range(tokenizer.vocab_size))

@@ -14,7 +14,7 @@ from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
-from transformer_blocks.inspection import Projections, logit_lens, record_projections
+from transformer_blocks.inspection import logit_lens
 from translation.run import TrainedTranslator
 from translation.translator import Translator
 
@@ -130,12 +130,11 @@ class AttentionRecord(NamedTuple):
         target: The L target tokens, the end token included if it was generated.
         decoder_input: The L tokens that the decoder reads: the begin token, and all but the last
             target token.
+        inputs: The token ids of the source, of shape (1, S), and of the decoder's input, (1, L).
         weights: The attention weights of each layer, by its name, of shape (H, queries, keys).
             Empty for a model without attention.
         candidates: For each target token, the most probable tokens at its position, with their
             probabilities.
-        projections: The queries, keys and values of each attention layer, by its name, as
-            :func:`~transformer_blocks.inspection.record_projections` records them.
         layers: For each layer of the decoder, such candidates as its output would give (the logit
             lens, :func:`~transformer_blocks.inspection.logit_lens`). None for a model without
             decoder layers.
@@ -145,9 +144,9 @@ class AttentionRecord(NamedTuple):
     source: list[str]
     target: list[str]
     decoder_input: list[str]
+    inputs: list[Tensor]
     weights: dict[str, Tensor]
     candidates: Candidates
-    projections: dict[str, list[Projections]]
     layers: list[Candidates] | None
 
 
@@ -183,24 +182,23 @@ def attention_with_teacher_forcing(
     device = next(model.parameters()).device
     source = _source_ids(trained, sentence)
     given = [BOS, *target[:-1]]
+    inputs = [torch.tensor([ids], device=device) for ids in (source, given)]
     maps: dict[str, list[Tensor]] = {}
-    projections: dict[str, list[Projections]] = {}
     lens: list[list[Tensor]] = []
     with ExitStack() as stack:
-        if model.attentions:  # not if the context is one fixed vector
+        if model.cross_attentions:  # not if the context is one fixed vector
             maps = stack.enter_context(record_attention(model, device="cpu"))
-            projections = stack.enter_context(record_projections(model))
         if model.decoder_layers:
             lens = stack.enter_context(logit_lens(model.decoder_layers, model.read_layer))
-        logits = model(torch.tensor([source], device=device), torch.tensor([given], device=device))
+        logits = model(*inputs)
     return AttentionRecord(
         translation=target_tokenizer.decode(target),
         source=source_tokenizer.subwords(source),
         target=target_tokenizer.subwords(target),
         decoder_input=target_tokenizer.subwords(given),
-        weights={name: maps[name][0][0] for each in model.attentions for name in each.names},
+        inputs=inputs,
+        weights={name: calls[0][0] for name, calls in maps.items()},
         candidates=most_probable(logits[0].float().softmax(-1), target_tokenizer.subwords),
-        projections=projections,
         layers=[most_probable(calls[0][0], target_tokenizer.subwords) for calls in lens] or None,
     )
 

@@ -1,20 +1,14 @@
 """Exploring: a page with all attention weights of a translation, and with the model itself."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from common.searches import Search
 from common.tokenizer import EOS
-from transformer_blocks import Seq2Seq, causal_mask
-from transformer_blocks.explorer import (
-    Arithmetic,
-    AttentionMaps,
-    DecodingSteps,
-    Explorer,
-    LiveModel,
-)
+from transformer_blocks import Seq2Seq
+from transformer_blocks.explorer import DecodingSteps, LiveModel
+from transformer_blocks.explorer import explore as explore_model
 from translation.decoding import translate_with_attention
 from translation.pairs import is_tokenised
 from translation.run import TrainedTranslator
@@ -46,34 +40,19 @@ def explore(
         The title of the page: the sentence and its translation.
     """
     record = translate_with_attention(trained, sentence, search=search)
-    tokens = {"source": record.source, "target": record.target}
-    maps = []
-    for attentions in trained.model.attentions:
-        weights = torch.stack([record.weights[name] for name in attentions.names])
-        is_self_attention = attentions.queries == attentions.keys
-        of_target = attentions.queries == "target"
-        reads_target = of_target and is_self_attention
-        mask = causal_mask(len(record.decoder_input)) if reads_target else None
-        input_axis = "target (input of the decoder)" if reads_target else None
-        calls = [record.projections.get(name, [])[:1] for name in attentions.names]
-        arithmetic = Arithmetic.of([each for call in calls for each in call], weights, mask)
-        maps.append(
-            AttentionMaps(
-                attentions.title,
-                weights,  # (layers, H, L, S)
-                record.decoder_input if reads_target else tokens[attentions.queries],
-                None if is_self_attention else tokens[attentions.keys],
-                mask=mask,
-                is_decoding=of_target,
-                arithmetic=arithmetic,
-                query_axis=input_axis or attentions.queries,
-                key_axis=input_axis or attentions.keys,
-            )
-        )
     title = f"{sentence} → {record.translation}"
+    tokens = record.source, record.decoder_input
+    page = explore_model(trained.model, record.inputs, tokens=tokens, title=title)
+    maps = []
+    for each in page.maps:
+        if each.query_axis != "source":  # each decoding step has its query
+            each = replace(each, is_decoding=True)
+        if each.query_axis != each.key_axis:  # a row for each token that cross-attention predicts
+            each = replace(each, queries=record.target, query_axis="target")
+        maps.append(each)
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
     live = live_model(trained, sentence) if has_model else None
-    Explorer(maps, title, decoding, type(trained.model).__name__, live).save(path)
+    replace(page, maps=maps, decoding=decoding, live=live).save(path)
     return title
 
 
@@ -98,5 +77,5 @@ def live_model(trained: TrainedTranslator, sentence: str) -> LiveModel | None:
         max_length=model.max_length,
         language=config.source_language,
         text=sentence,
-        characters="".join("".join(each.subwords(range(each.vocab_size))) for each in tokenizers),
+        characters="".join("".join(each.vocabulary) for each in tokenizers),
     )

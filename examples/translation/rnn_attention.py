@@ -38,7 +38,7 @@ from transformer_blocks import (
     TokenEmbedding,
     padding_mask,
 )
-from translation.translator import Attentions, Translator
+from translation.translator import Translator
 
 State = tuple[Tensor, Tensor]
 """The hidden state and the cell state of an LSTM, each of shape (num_layers, B, d_state)."""
@@ -91,9 +91,7 @@ class RecurrentTranslator(Translator):
             raise ValueError(f"d_state must be even, got d_state={d_state}")
         super().__init__()
         self.max_length = max_length
-        self.attentions = []
-        if attention is not None:
-            self.attentions.append(Attentions("Attention", ["attention"], "target", "source"))
+        self.cross_attentions = [] if attention is None else ["decoder_attention"]
         self.source_embedding = self.target_embedding = TokenEmbedding(source_vocabulary, d_model)
         if not share_embeddings:
             self.target_embedding = TokenEmbedding(target_vocabulary, d_model)
@@ -102,7 +100,7 @@ class RecurrentTranslator(Translator):
         layers["dropout"] = dropout if num_layers > 1 else 0.0  # between the layers
         self.encoder = nn.LSTM(d_model, d_state // 2, bidirectional=True, **layers)
         self.decoder = nn.LSTM(d_model, d_state, **layers)
-        self.attention = attention
+        self.decoder_attention = attention
         self.combine = nn.Linear(d_state if attention is None else 2 * d_state, d_model)
         self.output = nn.Linear(d_model, target_vocabulary, bias=False)
         if tie_embeddings:
@@ -152,7 +150,7 @@ class RecurrentTranslator(Translator):
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:  # noqa: D102
         memory, mask, state = self.encode(source)
-        attention = self.attention
+        attention = self.decoder_attention
         if attention is None:
             return self.decode(target, state, None)[0]
         return self.decode(target, state, lambda x: attention(x, memory, memory, mask=mask))[0]
@@ -174,11 +172,11 @@ class RecurrentSteps:
         memory, mask, self.state = model.encode(source)
         self.attend: Callable[[Tensor], Tensor] | None = None
         self.cache = DecoderCache([])
-        if model.attention is not None:
+        if model.decoder_attention is not None:
             projected = KeyValueCache()
-            projected.append(*model.attention.project(memory, memory))
+            projected.append(*model.decoder_attention.project(memory, memory))
             self.cache = DecoderCache([projected], memory_mask=mask)
-            self.attend = partial(_attend_together, model.attention, self.cache)
+            self.attend = partial(_attend_together, model.decoder_attention, self.cache)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read the newest tokens, of shape (N,); return the next logits, of shape (N, V)."""

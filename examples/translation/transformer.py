@@ -17,7 +17,7 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
 )
-from translation.translator import Attentions, Translator
+from translation.translator import Translator
 
 
 class Transformer(Seq2Seq, Translator):
@@ -82,17 +82,8 @@ class Transformer(Seq2Seq, Translator):
             begin_id=BOS,
         )
         self.max_length = max_length
-        self.attentions = [
-            Attentions(
-                title,
-                [f"{stack}.layers.{i}.{kind}" for i in range(len(self.decoder.layers))],
-                *sides,
-            )
-            for title, stack, kind, sides in (
-                ("Encoder self-attention", "encoder", "self_attention", ("source", "source")),
-                ("Decoder self-attention", "decoder", "self_attention", ("target", "target")),
-                ("Cross-attention", "decoder", "cross_attention", ("target", "source")),
-            )
+        self.cross_attentions = [
+            f"decoder.layers.{i}.cross_attention" for i in range(len(self.decoder.layers))
         ]
 
     @property

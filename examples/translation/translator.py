@@ -1,27 +1,10 @@
 """Translators: the interface of the models that translate."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from transformer_blocks.generation import StepModel
-
-
-class Attentions(NamedTuple):
-    """The attention layers of a stack.
-
-    Attributes:
-        title: The title of the stack's attention, such as "Cross-attention".
-        names: The names of the attention modules, from the first layer to the last.
-        queries: The side of the queries, "source" or "target".
-        keys: The side of the keys and values.
-    """
-
-    title: str
-    names: list[str]
-    queries: str
-    keys: str
 
 
 class Translator(nn.Module):
@@ -30,22 +13,13 @@ class Translator(nn.Module):
     Attributes:
         output: The output layer, from the vectors of :meth:`hidden` to V logits, without bias.
         max_length: Maximum number of tokens of a sentence, on either side.
-        attentions: The attention layers of each stack; empty for a model without attention.
+        cross_attentions: Names of the cross-attention layers, first to last; empty for a model
+            without attention.
     """
 
     output: nn.Linear
     max_length: int
-    attentions: list[Attentions]
-
-    @property
-    def cross_attentions(self) -> list[str]:
-        """Names of the cross-attention layers, first to last."""
-        return [
-            name
-            for attentions in self.attentions
-            for name in attentions.names
-            if (attentions.queries, attentions.keys) == ("target", "source")
-        ]
+    cross_attentions: list[str]
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the inputs of the output layer for a known translation (teacher forcing).

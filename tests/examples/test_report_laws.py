@@ -345,7 +345,7 @@ class Echoing(Translator):
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.max_length, self.attentions = 50, []
+        self.max_length, self.cross_attentions = 50, []
 
     def begin(self, source: Tensor) -> StepModel:
         return Echo(source)

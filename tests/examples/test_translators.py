@@ -145,9 +145,7 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
         for sentence, translation in zip(sentences, together, strict=True):
             assert translate(model, source, target, [sentence], search=search) == [translation]
     seen = translate_with_attention(loaded, sentences[0], search=Greedy())
-    assert list(seen.weights) == [
-        name for attentions in model.attentions for name in attentions.names
-    ]
+    assert [*seen.weights] == model.cross_attentions
 
 
 @pytest.mark.parametrize("preset", PRESETS)
