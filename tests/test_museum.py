@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.browser import CHROMIUM, in_browser
 from torch import Tensor, nn
 
 from transformer_blocks.inspection import Report
@@ -296,3 +297,47 @@ def test_a_page_highlights_the_statement_of_the_fault(name: str) -> None:
     assert len(lines) <= 20
     assert source.rstrip().endswith(")")
     assert "\nEXHIBIT = Exhibit(" in source
+
+
+@every_exhibit
+def test_a_card_shows_what_was_mended_and_where_the_fault_was_published(name: str) -> None:
+    museum, shown = extension(), EXHIBITS[name]
+    made = museum.card(name, shown, modules()[name])
+    assert f'href="{name}.html"' in made
+    assert f"<b>{shown.found_by}</b>" in made
+    assert f"/{museum.library(shown)}/" in shown.source
+    assert 1 <= made.count('<span class="gi">+ ') <= 2
+    assert made.count('<span class="gd">- ') <= 2
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_filters_leave_the_cards_of_a_library_and_of_a_check(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    museum = extension()
+    script = Path(museum.__file__).parents[1] / "_static" / "widgets" / "museum.js"
+    cards = "".join(museum.card(name, each, modules()[name]) for name, each in EXHIBITS.items())
+    page_file = tmp_path / "page.html"
+    page_file.write_text(
+        f'<div id="widget-museum"></div><script>{script.read_text("utf-8")}</script>'
+        f'<ol class="exhibits">{cards}</ol>',
+        encoding="utf-8",
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(page_file.as_uri())
+        assert page.locator("li:visible").count() == len(EXHIBITS)
+        for library, check in (("pytorch/pytorch", "cache"), ("", "mask polarity"), ("", "")):
+            page.select_option("select[name=library]", library)
+            page.select_option("select[name=check]", check)
+            expected = [
+                each.title
+                for each in EXHIBITS.values()
+                if museum.library(each).startswith(library) and each.found_by.startswith(check)
+            ]
+            assert page.locator("li:visible strong").all_inner_texts() == expected
+            status = f"{len(expected)} of {len(EXHIBITS)} exhibits"
+            assert page.inner_text("[role=status]") == status
+        browser.close()

@@ -5,13 +5,17 @@ title and the directive ``.. exhibit:: NAME``, which shows the story, the addres
 code with the fault highlighted, what is mended, and what the check reports on the broken and on the
 mended model. The check runs once in each build, when the page is read.
 
-``.. exhibits::`` lists all exhibits by theme, each with the check that finds it, and puts their
-pages into the table of contents.
+``.. exhibits::`` shows a card for each exhibit, by theme: its title, the lines that are mended, the
+library in whose thread the fault was published, and the check that finds it. It puts the pages into
+the table of contents. ``_static/widgets/museum.js`` filters the cards.
 """
 
 import ast
+import html
+import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -19,7 +23,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from transformer_blocks import inspection, museum
-from transformer_blocks.museum import Examination, examine, exhibits
+from transformer_blocks.museum import Examination, Exhibit, examine, exhibits
 from transformer_blocks.museum.exhibit import NOT_EXHIBITS, THEMES, modules
 from transformer_blocks.museum.reading import FAULT, code, difference, format_result, story
 
@@ -106,7 +110,7 @@ class ExhibitPage(SphinxDirective):
         return [
             *self.parse("\n\n".join(story(module))),
             *self.parse(
-                f"| Published: `{exhibit.source} <{exhibit.source}>`__\n"
+                f"| Published in {library(exhibit)}: `{exhibit.source} <{exhibit.source}>`__\n"
                 f"| Found by: ``{exhibit.found_by}``\n"
                 f"| Further reading: {self.further(exhibit.theme)}"
             ),
@@ -151,17 +155,46 @@ class ExhibitList(SphinxDirective):
         self.env.note_dependency(__file__)
         for module in modules().values():
             self.env.note_dependency(module.__file__ or "")
-        found = exhibits()
-        lines = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in found), ""]
+        contents = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in modules())]
+        groups = []
         for theme in THEMES:
-            lines += [f".. rubric:: {theme.capitalize()}", "   :heading-level: 3", ""]
-            lines += [
-                f"- :doc:`{exhibit.title} <{name}>`: found by ``{exhibit.found_by}``"
-                for name, exhibit in found.items()
+            cards = [
+                card(name, exhibit, modules()[name])
+                for name, exhibit in exhibits().items()
                 if exhibit.theme == theme
             ]
-            lines.append("")
-        return self.parse_text_to_nodes(StringList(lines, "exhibits"))
+            title = f'<p class="rubric" role="heading" aria-level="3">{theme.capitalize()}</p>'
+            groups.append(f'<div>{title}<ol class="chapters exhibits">{"".join(cards)}</ol></div>')
+        shown = nodes.raw("", "\n".join(groups), format="html")
+        return [*self.parse_text_to_nodes(StringList(contents, "exhibits")), shown]
+
+
+def library(exhibit: Exhibit) -> str:
+    """Name where a fault was published: the owner and name of a repository, or a forum's host."""
+    host, *path = exhibit.source.removeprefix("https://").split("/")
+    return "/".join(path[:2]) if host == "github.com" else host
+
+
+def card(name: str, exhibit: Exhibit, module: ModuleType) -> str:
+    """Return the HTML of an exhibit's card."""
+    changes = "".join(
+        f'<span class="{css}">{html.escape(line)}</span>'
+        for sign, css in (("-", "gd"), ("+", "gi"))
+        for line in changed(difference(module), sign)
+    )
+    of, check = library(exhibit), exhibit.found_by
+    return (
+        f'<li data-library="{of}" data-check="{check}"><a href="{name}.html">'
+        f'<strong>{html.escape(exhibit.title)}</strong><code class="highlight">{changes}</code>'
+        f"<small>{of}, found by <b>{check}</b></small></a></li>"
+    )
+
+
+def changed(lines: str, sign: str) -> list[str]:
+    """List the first two statements of a difference with a sign, without what names a function."""
+    found = [line[1:].strip() for line in lines.splitlines() if line.startswith(sign)]
+    code = [line.partition("  #")[0] for line in found if re.match(r"(?!def |\"\"\"|#|$)", line)]
+    return [f"{sign} {line}" for line in code[:2]]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
