@@ -222,7 +222,7 @@ def test_the_program_exits_with_1_if_one_is_not_right(
         ("nothing", "museum lists the names and numbers"),
         ("9" * 5000, f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '999"),
         ("mean over paddin", r"\(did you mean mean_over_padding\?\)"),
-        ("Layout and modes", "'layout and modes' is a theme; its exhibits are .*view_instead"),
+        ("Layuot and mode", "'layout and modes' is a theme; its exhibits are .*view_instead"),
         ("--all;1", "--all takes no exhibit"),
         ("--al", r"unknown argument --al \(did you mean --all\?\)"),
     ],

@@ -267,17 +267,28 @@ def test_every_option_names_its_default(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "config"),
-    [("classify train", new_classifier({})), ("generate_text train", new_text({}))],
+    ("name", "new_config", "files"),
+    [
+        ("classify train", new_classifier, {"train_file": "a", "test_file": "b"}),
+        ("generate_text train", new_text, {"text": "a"}),
+    ],
 )
-def test_the_help_names_the_defaults_of_a_configuration(name: str, config: Any) -> None:
+def test_the_help_names_the_defaults_of_a_configuration(
+    name: str, new_config: Any, files: dict[str, str]
+) -> None:
+    toy, own = new_config({}), new_config(files)
+    assert 0 < toy.warmup_steps <= toy.steps / 5
+    assert 0 < toy.report_steps <= toy.steps / 5
     checked = 0
     for action in PARSERS[name]._actions:
-        value = getattr(config, action.dest, None)
-        if value is not None:
-            default = re.search(r"\(default: ([^;)]*)", action.help or "")
-            assert default, action.dest
-            assert default[1].split()[0] == format(value, "g" if type(value) is float else "")
+        if getattr(toy, action.dest, None) is not None:
+            told = re.search(
+                r"\(default: ([^ ;)]*)(?: for the toy.* else (.*)\))?", action.help or ""
+            )
+            assert told, action.dest
+            values = getattr(toy, action.dest), getattr(own, action.dest)
+            expected = [format(x, "g" if type(x) is float else "") for x in values]
+            assert [told[1], told[2] or told[1]] == expected, action.dest
             checked += 1
     assert checked > 9
 
