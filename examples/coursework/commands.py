@@ -51,13 +51,9 @@ def new(folder: Path) -> bool:
         raise UserError(f"{folder} exists already; nothing was changed")
     shutil.copytree(TEMPLATE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     print(f"{folder} is written. Begin with {folder / 'tokens.py'}, and check it:")
-    print("  python examples/course.py check tokens" + package_option(folder))
+    option = "" if folder == Path("my_transformer") else f" --package {folder}"
+    print(f"  python examples/course.py check tokens{option}")
     return True
-
-
-def package_option(folder: Path) -> str:
-    """Return the option that names a package, or "" for the default."""
-    return "" if folder == Path("my_transformer") else f" --package {folder}"
 
 
 def resolve(text: str) -> str:

@@ -1,35 +1,37 @@
 """Grader: compares what the reader's code computes with what is right, and with known mistakes.
 
-A unit is an *answer*, a function whose options are mistakes, and *laws*. Without options, the
-answer computes what is right; with one of them, what a known mistake makes of it. A law computes
-something with the reader's functions. It holds if the answer computes the same. Where it does not
-hold, and the answer with a mistake computes the same as the reader's code, the cause is shown, not
-guessed.
+A unit has an *answer*, the file of ``answers`` that computes what is right, and *laws*. A law
+computes something with the reader's functions. It holds if the answer computes the same. Where it
+does not hold, and the answer with the edits of a known mistake (``mistakes.toml``) computes the
+same as the reader's code, the cause is shown, not guessed.
 """
 
+import functools
 import sys
+import tomllib
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+FOLDER = Path(__file__).parent
 TOLERANCE = 2e-5
 """Difference from the right number, relative to numbers above one, that rounding explains."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A known mistake: the option of the answer that makes it, and its exhibit in the museum."""
+    """A known mistake: old and new texts of the answer, and its exhibit in the museum."""
 
     name: str
-    options: dict[str, Any]
+    edits: list[tuple[str, str]]
     exhibit: str = ""
 
 
@@ -38,34 +40,33 @@ class Law:
     """A law of a unit.
 
     Attributes:
+        title: What must hold, in words.
         of: The name of the function or class that it judges.
         axes: The names of the axes of what it computes.
         compute: Computes a tensor or another value with the reader's functions.
         expected: Computes the right value; if None, the answer computes it.
+        arguments: Tensors that the law passes on.
     """
 
+    title: str
     of: str
     axes: list[str]
     compute: Callable[[Any], Any]
-    expected: Callable[[], Any] | None
-
-    @property
-    def title(self) -> str:
-        """What must hold, in words."""
-        return self.compute.__name__.replace("_", " ")
+    expected: Callable[[], Any] | None = None
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit: its title, the answer, known mistakes, and laws.
+    """A unit: the name of the file of its laws, its title, and what it needs.
 
     Attributes:
+        file: ``__name__`` of that file.
         needs: Units whose code this one's answer uses.
     """
 
+    file: str
     title: str
-    answer: Callable[..., dict[str, Any]]
-    mistakes: list[Mistake]
     needs: tuple[str, ...] = ()
     laws: list[Law] = field(default_factory=list)
 
@@ -75,18 +76,53 @@ class Unit:
         """Make a function a law of this unit; its name says what must hold."""
 
         def add(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            self.laws.append(Law(of, axes.split(), compute, expected))
+            title = compute.__name__.replace("_", " ")
+            self.laws.append(Law(title, of, axes.split(), compute, expected))
             return compute
 
         return add
+
+    def calls(
+        self, of: str, axes: str, *, sizes: tuple[Any, ...] = (), **laws: tuple[Any, ...]
+    ) -> None:
+        """Make laws, each of one call; of a module with these sizes, if there are any.
+
+        A module has filled parameters, and a law more: their names and shapes.
+        """
+        if sizes and not self.laws_of(of):
+            title = f"the parameters of {of} have the names and shapes of the docstring"
+            self.laws.append(Law(title, of, [], lambda my: parameters(getattr(my, of)(*sizes))))
+        for name, arguments in laws.items():
+            compute = functools.partial(call, of, sizes, arguments)
+            title = name.replace("_", " ")
+            self.laws.append(Law(title, of, axes.split(), compute, arguments=arguments))
 
     def laws_of(self, of: str) -> list[Law]:
         """List the laws of one function or class."""
         return [law for law in self.laws if law.of == of]
 
-    def with_options(self, **options: Any) -> SimpleNamespace:
-        """Return the functions of the answer, right or with a mistake."""
-        return SimpleNamespace(**self.answer(**options))
+    @property
+    def mistakes(self) -> list[Mistake]:
+        """The known mistakes."""
+        known = tomllib.loads((FOLDER / "mistakes.toml").read_text("utf-8"))
+        return [Mistake(name, **each) for name, each in known[self.file.split(".")[-1]].items()]
+
+    def answer(self, edits: Iterable[tuple[str, str]] = ()) -> ModuleType:
+        """Run the answer, right or with the edits of a mistake."""
+        path = FOLDER / "answers" / f"{self.file.split('.')[-1]}.py"
+        source = path.read_text("utf-8")
+        for old, new in edits:
+            source = source.replace(old, new)
+        module = ModuleType(path.stem)
+        module.__file__ = str(path)
+        exec(compile(source, path, "exec"), vars(module))
+        return module
+
+
+def call(of: str, sizes: tuple[Any, ...], arguments: tuple[Any, ...], my: Any) -> Any:
+    """Call a function of the reader's, or a module that is made with these sizes."""
+    function = getattr(my, of)
+    return (filled(function(*sizes)) if sizes else function)(*arguments)
 
 
 @dataclass(frozen=True)
@@ -125,13 +161,10 @@ def parameters(module: nn.Module) -> list[str]:
     return sorted(f"{name} {tuple(each.shape)}" for name, each in module.named_parameters())
 
 
-def evaluate(law: Law, functions: Any) -> Any:
+def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
     """Compute what a law compares: a float64 array, another value, or the error."""
-    inputs = [
-        each
-        for each in vars(sys.modules[law.compute.__module__]).values()
-        if isinstance(each, Tensor)
-    ]
+    given = (*vars(sys.modules[unit.file]).values(), *law.arguments)
+    inputs = [each for each in given if isinstance(each, Tensor)]
     before = [each.clone() for each in inputs]
     try:
         with torch.random.fork_rng(devices=[]), np.errstate(all="ignore"):
@@ -151,7 +184,7 @@ def evaluate(law: Law, functions: Any) -> Any:
 def place(error: Exception) -> str:
     """Name the last line of the reader's code that an error has passed."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if Path(__file__).parent not in Path(each.filename).parents]
+    own = [each for each in frames if FOLDER not in Path(each.filename).parents]
     own = [each for each in own if "site-packages" not in each.filename]
     return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
@@ -204,11 +237,11 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
     """Yield the laws of a unit that do not hold for the reader's functions."""
-    right = unit.with_options()
-    results = {law.title: evaluate(law, functions) for law in unit.laws}
+    right = unit.answer()
+    results = {law.title: evaluate(unit, law, functions) for law in unit.laws}
     for law in unit.laws:
         got = results[law.title]
-        expected = comparable(law.expected()) if law.expected else evaluate(law, right)
+        expected = comparable(law.expected()) if law.expected else evaluate(unit, law, right)
         if not are_equal(got, expected):
             is_empty = isinstance(got, Raised) and got.is_empty
             cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
@@ -221,9 +254,11 @@ def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
     A law that the answer cannot compute, such as one of gradients of numpy's numbers, is left out.
     """
     for mistake in unit.mistakes:
-        wrong = unit.with_options(**mistake.options)
-        if are_equal(evaluate(law, wrong), results[law.title]):
-            same = ((evaluate(each, wrong), results[each.title]) for each in unit.laws_of(law.of))
-            if all(isinstance(known, Raised) or are_equal(known, got) for known, got in same):
-                return mistake
+        wrong = unit.answer(mistake.edits)
+        found = {each.title: evaluate(unit, each, wrong) for each in unit.laws_of(law.of)}
+        if are_equal(found[law.title], results[law.title]) and all(
+            isinstance(known, Raised) or are_equal(known, results[title])
+            for title, known in found.items()
+        ):
+            return mistake
     return None

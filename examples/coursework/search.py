@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from coursework.grader import Mistake, Unit, normal
+from coursework.grader import Unit, normal
 
 SIZE, END, START = 4, 0, 3  # of the vocabulary; the token that ends; the one that begins
 
@@ -35,125 +35,7 @@ class Table:
         self.states = [self.states[row % len(self.states)] for row in rows.tolist()]
 
 
-def answer(
-    *,
-    keep_keys: Any = lambda keys, rows: keys[rows],
-    keep_values: Any = lambda values, rows: values[rows],
-    has_end: bool = False,
-    is_reordered: bool = True,
-    are_ended: bool = True,
-    stops_early: bool = False,
-    penalty: Any = lambda length, alpha: ((5 + length) / 6) ** -alpha,
-    of_end: int = 1,
-    logarithm: Any = lambda logits: logits.log_softmax(-1),
-    are_cut: bool = True,
-) -> dict[str, Any]:
-    """Keep tensors in two lists, and hypotheses in lists of tokens."""
-
-    class KeyValueCache:
-        """Two tensors."""
-
-        def __init__(self) -> None:
-            self.both: list[Tensor] = []
-
-        def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            """Append."""
-            old = self.both or [keys[:, :, :0], values[:, :, :0]]
-            self.both = [torch.cat([old[0], keys], 2), torch.cat([old[1], values], 2)]
-            return self.both[0], self.both[1]
-
-        def reorder(self, rows: Tensor) -> None:
-            """Choose rows."""
-            self.both = [keep_keys(self.both[0], rows), keep_values(self.both[1], rows)]
-
-    def greedy_search(model: Any, start: int, end_id: int, max_length: int) -> list[int]:
-        tokens = [start]
-        for _ in range(max_length):
-            tokens.append(int(model.step(torch.tensor(tokens[-1:]))[0].argmax()))
-            if tokens[-1] == end_id:
-                return tokens[1:] if has_end else tokens[1:-1]
-        return tokens[1:]
-
-    def beam_search(
-        model: Any,
-        start: int,
-        end_id: int,
-        beam_size: int,
-        max_length: int,
-        length_penalty: float = 0.6,
-    ) -> tuple[list[int], float]:
-        beams: list[tuple[float, list[int]]] = [(0.0, [start])]
-        finished: list[tuple[float, list[int]]] = []
-
-        def finish(score: float, tokens: list[int], length: int) -> None:
-            finished.append((score * penalty(length, length_penalty), tokens))
-
-        for _ in range(max_length):
-            scores = logarithm(model.step(torch.tensor([tokens[-1] for _, tokens in beams])))
-            scores = scores + torch.tensor([[score] for score, _ in beams])
-            order = scores.flatten().argsort(descending=True).tolist()
-            found = [(scores.flatten()[i].item(), i // SIZE, i % SIZE) for i in order]
-            for score, row, token in found[:beam_size]:
-                if token == end_id:
-                    tokens = beams[row][1][1:]
-                    finish(score, tokens + [end_id] * has_end, len(tokens) + of_end)
-            if stops_early and finished:
-                break
-            kept = [each for each in found if each[2] != end_id or not are_ended][:beam_size]
-            if is_reordered:
-                model.reorder(torch.tensor([row for _, row, _ in kept]))
-            beams = [(score, [*beams[row][1], token]) for score, row, token in kept]
-        else:
-            for score, tokens in beams if are_cut or not finished else []:
-                finish(score, tokens[1:], len(tokens) - 1)
-        score, tokens = max(finished)
-        return tokens, score
-
-    return {
-        "KeyValueCache": KeyValueCache,
-        "greedy_search": greedy_search,
-        "beam_search": beam_search,
-    }
-
-
-def _same(tensor: Tensor, rows: Tensor) -> Tensor:
-    return tensor
-
-
-UNIT = Unit(
-    "cached greedy and beam search",
-    answer,
-    [
-        Mistake(
-            "the cache is not reordered",
-            {"keep_keys": _same, "keep_values": _same},
-            "cache_not_reordered",
-        ),
-        Mistake("only the keys are reordered", {"keep_values": _same}, "cache_not_reordered"),
-        Mistake("the end token is returned", {"has_end": True}),
-        Mistake(
-            "the beams of the model are not reordered",
-            {"is_reordered": False},
-            "cache_not_reordered",
-        ),
-        Mistake("finished beams are extended", {"are_ended": False}, "finished_beams_go_on"),
-        Mistake(
-            "the search ends with its first finished hypothesis",
-            {"stops_early": True},
-            "search_stopped_early",
-        ),
-        Mistake(
-            "the length penalty is reversed",
-            {"penalty": lambda length, alpha: ((5 + length) / 6) ** alpha},
-            "length_penalty_reversed",
-        ),
-        Mistake("no length penalty", {"penalty": lambda length, alpha: 1.0}),
-        Mistake("divided by the length", {"penalty": lambda length, alpha: length**-alpha}),
-        Mistake("the length does not count the end token", {"of_end": 0}),
-        Mistake("logits are summed, not log-probabilities", {"logarithm": lambda logits: logits}),
-        Mistake("unfinished hypotheses are dropped at the end", {"are_cut": False}),
-    ],
-)
+UNIT = Unit(__name__, "cached greedy and beam search")
 
 
 @UNIT.law("KeyValueCache", "batch head position feature")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer_blocks.explorer import Explorer, explore
 
@@ -25,6 +26,7 @@ SAMPLE = 4000
 """Number of sentences of which the merges are learned."""
 
 Pairs = Sequence[tuple[str, str]]
+Show = Callable[[str], object]
 
 
 class Vocabulary:
@@ -77,10 +79,8 @@ class Translator(nn.Module):
         self.positions = mine.positions.SinusoidalPositionalEncoding(D_MODEL)
         self.encoder = mine.layers.Encoder(*sizes)
         self.decoder = mine.layers.Decoder(*sizes)
-        self.padding_mask, self.output_logits = (
-            mine.masks.padding_mask,
-            mine.embedding.output_logits,
-        )
+        self.padding_mask = mine.masks.padding_mask
+        self.output_logits = mine.embedding.output_logits
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Return the memory, (B, S, d_model), and the mask that hides its padding."""
@@ -135,8 +135,7 @@ class Result:
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Pad rows of ids to equal length: (B, L)."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+    return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
 
 
 def batches(ids: list[tuple[list[int], list[int]]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -157,7 +156,7 @@ def train(
     updates: int,
     merges: int = 400,
     batch_size: int = 64,
-    report: Callable[[str], object] = print,
+    report: Show = print,
 ) -> Result:
     """Train the reader's translator.
 
@@ -172,8 +171,8 @@ def train(
     """
     torch.manual_seed(0)
     started = time.monotonic()
-    sides = list(zip(*training, *test, strict=True))
-    source, target = (Vocabulary(mine, side, merges) for side in sides)
+    texts = zip(*training, *test, strict=True)
+    source, target = sides = [Vocabulary(mine, text, merges) for text in texts]
     ids = [(source.encode(a), target.encode(b)) for a, b in training]
     model = Translator(mine, len(source.tokens), len(target.tokens))
     weights = sum(each.numel() for each in model.parameters())
@@ -188,19 +187,13 @@ def train(
         optimizer.step()
         if step % 100 == 0 or step == updates:
             report(f"update {step:5}  loss {loss:.3f}  {time.monotonic() - started:4.0f} s")
-    return evaluate(mine, model.eval(), source, target, test, report)
+    return evaluate(mine, model.eval(), sides, test, report)
 
 
 @torch.no_grad()
-def evaluate(
-    mine: Any,
-    model: Translator,
-    source: Vocabulary,
-    target: Vocabulary,
-    test: Pairs,
-    report: Callable[[str], object],
-) -> Result:
+def evaluate(mine: Any, model: Translator, sides: Any, test: Pairs, report: Show) -> Result:
     """Translate the test sentences, score them, and draw the attention of the first."""
+    source, target = sides
     longest = 3 * max(len(target.encode(reference)) for _, reference in test[:100])
     limits = {"start": BOS, "end_id": EOS, "max_length": longest}
     found = []
@@ -214,11 +207,7 @@ def evaluate(
     report(f"BLEU {score:.1f} of {len(test)} test sentences")
     first = torch.tensor([source.encode(test[0][0])])
     ids, _ = mine.search.beam_search(Hypotheses(model, first), beam_size=4, **limits)
-    tokens = (
-        [source.tokens[each] for each in first[0]],
-        [target.tokens[each] for each in [BOS, *ids]],
-    )
+    pair = first, torch.tensor([[BOS, *ids]])
+    tokens = [[side.tokens[each] for each in row[0]] for side, row in zip(sides, pair, strict=True)]
     title = f"{test[0][0]} → {target.decode(ids)}"
-    return Result(
-        score, explore(model, (first, torch.tensor([[BOS, *ids]])), tokens=tokens, title=title)
-    )
+    return Result(score, explore(model, pair, tokens=(tokens[0], tokens[1]), title=title))

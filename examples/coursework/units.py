@@ -1,33 +1,14 @@
 """Units: the twelve units of the course, in their order."""
 
-from coursework import (
-    attention,
-    bleu,
-    embedding,
-    feed_forward,
-    heads,
-    layers,
-    loss,
-    masks,
-    optimizer,
-    positions,
-    search,
-    tokens,
-)
+import importlib
+
 from coursework.grader import Unit
 
+NAMES = (
+    *("tokens", "embedding", "positions", "masks", "attention", "heads"),
+    *("feed_forward", "layers", "loss", "optimizer", "search", "bleu"),
+)
 UNITS: dict[str, Unit] = {
-    "tokens": tokens.UNIT,
-    "embedding": embedding.UNIT,
-    "positions": positions.UNIT,
-    "masks": masks.UNIT,
-    "attention": attention.UNIT,
-    "heads": heads.UNIT,
-    "feed_forward": feed_forward.UNIT,
-    "layers": layers.UNIT,
-    "loss": loss.UNIT,
-    "optimizer": optimizer.UNIT,
-    "search": search.UNIT,
-    "bleu": bleu.UNIT,
+    name: importlib.import_module(f"coursework.{name}").UNIT for name in NAMES
 }
 """The units by the names of the reader's files."""

@@ -16,7 +16,7 @@ import torch
 import course
 from coursework import positions, training
 from coursework.commands import TEMPLATE
-from coursework.grader import check
+from coursework.grader import Raised, Unit, check, evaluate
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
 from transformer_blocks.museum import exhibits
@@ -89,8 +89,10 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
 
 def test_every_known_mistake_is_wrong_and_recognised() -> None:
     for unit in UNITS.values():
+        source = Path(unit.answer().__file__ or "").read_text("utf-8")
         for mistake in unit.mistakes:
-            first = next(check(unit, unit.with_options(**mistake.options)))
+            assert all(old in source for old, _ in mistake.edits), mistake.name
+            first = next(check(unit, unit.answer(mistake.edits)))
             assert first.cause == mistake
 
 
@@ -165,6 +167,14 @@ def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build:
     finding = next(check(UNITS["positions"], build("positions", answer)))
     assert finding.difference == "changes its input in place; compute a new tensor"
     assert positions.X.equal(before)
+
+
+def test_arguments_of_a_law_that_a_call_changes_are_restored_too() -> None:
+    unit, argument = Unit(positions.UNIT.file, "in place"), torch.ones(2)
+    unit.calls("double", "", a_double=(argument,))
+    result = evaluate(unit, unit.laws[0], SimpleNamespace(double=lambda x: x.mul_(2)))
+    assert isinstance(result, Raised)
+    assert argument.equal(torch.ones(2))
 
 
 def test_a_report_for_machines_has_a_test_for_each_law(
