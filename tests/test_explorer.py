@@ -96,6 +96,7 @@ def test_a_page_is_saved_whole_or_not_at_all_and_links_are_not_followed(
         ("the cat", [], 0),  # Latin characters are left to the browser
         ("▁the 猫", ["▁", "猫"], 0),  # with the word mark of SentencePiece
         ("고양이 猫", ["고", "양", "이", "猫"], 0),
+        ("قط", [], 0),  # letters that join, which a subset would separate
         ("\U000e0fff", [], 1),  # which no font has
     ],
 )

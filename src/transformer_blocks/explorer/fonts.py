@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import logging
+import re
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ BUNDLED = {  # packages that contain a font, and its file
 }
 CJK_NAMES = "CJK", "ipa", "Nanum", "Unbatang", "Baekmuk", "TakaoGothic", "VL-Gothic", "wqy"
 EDITOR_TABLES = ("FFTM", "PfEd", "TSI0", "TSI1", "TSI2", "TSI3", "TSI5")  # of font editors
+JOINING = re.compile(
+    "[\u0600-\u08ff\u0900-\u0dff\u1800-\u18af\ufb50-\ufdff\ufe70-\ufeff]"
+)  # scripts
 LAST_LATIN = 0x024F  # characters up to here are left to the browser's fonts
 
 
@@ -86,7 +90,8 @@ def font_for(text: str) -> Any:
 def embedded_fonts(text: str, family: str) -> str:
     """Embed subsets of fonts with the glyphs of ``text`` into rules of a style sheet.
 
-    Latin characters are left to the browser's fonts. Without matplotlib or a font with the
+    Latin characters are left to the browser's fonts, and so are scripts whose letters join, such as
+    Arabic: a subset has no rules of how they join. Without matplotlib or a font with the
     glyphs, other characters are too, and a warning names them.
 
     Args:
@@ -96,6 +101,7 @@ def embedded_fonts(text: str, family: str) -> str:
     Returns:
         ``@font-face`` rules with embedded fonts; empty if no font is needed.
     """
+    text = JOINING.sub("", text)
     missing = {ord(each) for each in text if ord(each) > LAST_LATIN and not each.isspace()}
     rules, has_packages = [], importlib.util.find_spec("matplotlib") is not None
     # The browser has other fonts too, and can shape the scripts that need it.
