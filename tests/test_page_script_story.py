@@ -344,6 +344,46 @@ def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
         assert page(f"ribbonsOf(story.layout, {token}).length") == count
 
 
+def test_of_many_tokens_the_largest_weights_of_each_query_are_drawn() -> None:
+    count = 41
+    stack = weights(1, 2, count, count)
+    page = Script(Explorer([AttentionMaps("Long", stack, ["x"] * count)]).html, "#v=story&h=1")
+    found = page("ribbonsOf(story.layout, null).map(each => [each.row, each.column])")
+    expected = [
+        [row, column]
+        for row, columns in enumerate(stack[0, 1].topk(3).indices.tolist())
+        for column in columns
+    ]
+    assert sorted(found) == sorted(expected)
+    assert "the 3 largest weights of each query" in page.text("story-note")
+    token = "{side: 'queries', index: 7}"
+    assert page(f"ribbonsOf(story.layout, {token}).length") == int((stack[0, 1, 7] >= 0.002).sum())
+
+
+def test_the_headline_is_no_row_with_one_key_that_is_not_masked() -> None:
+    mask = torch.tensor([[False, True], [False, False]])
+    table = torch.tensor([[[[1.0, 0.0], [0.3, 0.7]]]])
+    for shown, row in ((mask, "y"), (None, "x")):
+        maps = AttentionMaps("Self", table, ["x", "y"], mask=shown)
+        page = Script(Explorer([maps]).html, "#v=story&h=0")
+        assert page.text("story-sentence").startswith(f"The largest weight: “{row}” attends")
+
+
+def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
+    tokens = ["▁un", "able", "▁to"]
+    page = Script(Explorer([AttentionMaps("Self", weights(1, 1, 3, 3), tokens)]).html, "#v=story")
+    pieces = "[...$('story-keys').children].map(each => each.className.includes('piece'))"
+    assert page(pieces) == [True, True, False]
+    assert page("layOutStory(390).keys.map(each => each.isPiece)") == [True, True, False]
+
+
+def test_the_logit_lens_follows_the_pointer() -> None:
+    page = Script(with_arithmetic()[1], "#v=story&a=2")
+    for pointed, step in (("{side: 'queries', index: 2}", 2), ("{side: 'keys', index: 3}", 0)):
+        page(f"pointAt({pointed})")
+        assert page("$('lens').children[0].textContent").endswith(f"step {step}")
+
+
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
     page = Script(plain()[1], "#v=story&a=2")
     shown = "[story.step, $('step-name').textContent, Number($('step').value)]"

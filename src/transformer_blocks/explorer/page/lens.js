@@ -8,14 +8,16 @@ function makeScrolling(label, ...children) {
 
 const ORDINALS = ["most probable", "2nd", "3rd"];
 let shownLens = "";
+// It is that of the token that is pointed at, or selected.
 function drawLens() {
   const attention = attentions[state.attention], layers = data.decoding?.layers;
   $("lens").hidden = !layers || !attention.isDecoding;
-  const key = $("lens").hidden ? "" : String(state.row);
+  const pointed = state.view === "story" ? story.pointed : null, step = pointed?.side === "queries" ? pointed.index : state.row;
+  const key = $("lens").hidden ? "" : String(step);
   if (key === shownLens) return;
   shownLens = key;
   if (key === "") return;
-  const step = state.row, token = data.decoding.tokens[step], tops = layers.map(layer => layer[step] ?? []);
+  const token = data.decoding.tokens[step], tops = layers.map(layer => layer[step] ?? []);
   const first = tops.findIndex(top => top[0]?.[2]), count = Math.max(...tops.map(top => top.length));
   const rows = tops.map((top, layer) => {
     const cells = Array.from({length: count}, (_, i) => {

@@ -1,6 +1,6 @@
 // Overview: a small map of every layer and head, of their mean, and of attention rollout.
 
-const LARGEST_THUMBNAIL = 72;
+const LARGEST_THUMBNAIL = 110;
 let overview = null;  // where the small maps are: {left, top, cellWidth, cellHeight, gap, key}
 let thumbnailsLeft = [];  // [layer, head] of the small maps that are still to be drawn
 

@@ -9,15 +9,17 @@ function shortenText(text, size, room) {
   return `${letters.slice(0, mostThatFit(letters.length, count => textWidth(`${letters.slice(0, count).join("")}…`, size) <= room)).join("")}…`;
 }
 
+// Whether a token begins and ends its word.
+const placeInWord = (words, index) => ({begins: index === 0 || words[index] === "1", ends: index + 1 === words.length || words[index + 1] === "1"});
+
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
 function setLines(tokens, words, {width, size, height, isFew}) {
   const items = tokens.map((token, index) => {
-    const isChip = token === "" || isUpright(token), begins = index === 0 || words[index] === "1";
-    const ends = index + 1 === tokens.length || words[index + 1] === "1";
+    const isChip = token === "" || isUpright(token), {begins, ends} = placeInWord(words, index);
     const pad = isChip ? .45 * size : .22 * size;
     const text = shortenText(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
     const inside = textWidth(text, size) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
-    return {index, text, isChip, begins, width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
+    return {index, text, isChip, begins, isPiece: !(begins && ends), width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
   });
   const gapOf = item => item.begins ? (item.isChip ? .35 : .2) * size : 1;
   const natural = items.reduce((sum, item, i) => sum + item.width + (i ? gapOf(item) : 0), 0);
@@ -48,11 +50,12 @@ function setLines(tokens, words, {width, size, height, isFew}) {
 
 // Set one side's tokens below each other; those of the keys end where the ribbons begin.
 function setColumn(side, {width, size, height, all, top}) {
-  const tokens = tokensOf(storyAttention(), side), step = all / tokens.length, room = COLUMN * width, pad = .45 * size;
+  const attention = storyAttention(), tokens = tokensOf(attention, side), step = all / tokens.length, room = COLUMN * width, pad = .45 * size;
   return tokens.map((token, index) => {
+    const {begins, ends} = placeInWord(side === "keys" ? attention.keyWords : attention.queryWords, index);
     const text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - 2 * pad);
     const own = Math.ceil(Math.max(textWidth(text, size) + 2 * pad, 1.5 * size));
-    return {index, text, isChip: token === "" || isUpright(token), line: index, height, width: own,
+    return {index, text, isChip: token === "" || isUpright(token), begins, isPiece: !(begins && ends), line: index, height, width: own,
       x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
   });
 }
@@ -64,7 +67,7 @@ function layOutStory(width, {coarse = false} = {}) {
   const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
   const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
   const shared = {
-    attention: state.attention, width, size, isFew, isColumns: width < NARROW, least: isFew ? .01 : .05,
+    attention: state.attention, width, size, isFew, isColumns: width < NARROW, least: isFew || count > MOST_TOKENS ? .01 : .05,
     many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count),
   };
   if (shared.isColumns) {
@@ -111,12 +114,26 @@ function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
   });
 }
 
+// The places of the weights of which a ribbon may be drawn: of many tokens, the largest of each query.
+function drawnPlaces(weights, {rows, columns}) {
+  if (Math.max(rows, columns) <= MOST_TOKENS) return [...weights.keys()];
+  return Array.from({length: rows}, (_, row) => placesOfLargest(weights.subarray(row * columns, (row + 1) * columns), LINES_OF_QUERY).map(column => row * columns + column)).flat();
+}
+
+function sayWhatIsDrawn(layout) {
+  const {rows, columns} = storyAttention(), least = wholePercent(leastDrawn(layout));
+  return Math.max(rows, columns) > MOST_TOKENS ? `Drawn are the ${LINES_OF_QUERY} largest weights of each query, of at least ${least}.` : `Weights below ${least} are not drawn.`;
+}
+
 // The smallest weight of which a ribbon is drawn while no token is isolated, so that there are not too many.
 function leastDrawn(layout) {
   const columns = storyColumns(), key = [state.attention, state.layer, columns, layout.least].join(" ");
   if (leastDrawn.key === key) return leastDrawn.least;
   const found = [];
-  for (const head of columns) for (const weight of weightsOf(state.attention, state.layer, head)) if (weight >= layout.least) found.push(weight);
+  for (const head of columns) {
+    const weights = weightsOf(state.attention, state.layer, head);
+    for (const i of drawnPlaces(weights, storyAttention())) if (weights[i] >= layout.least) found.push(weights[i]);
+  }
   const least = found.length > MOST_RIBBONS ? Float32Array.from(found).sort()[found.length - MOST_RIBBONS] : layout.least;
   Object.assign(leastDrawn, {key, least});
   return least;
@@ -129,14 +146,10 @@ function ribbonsOf(layout, token, lastRow = Infinity) {
   const least = token ? .002 : leastDrawn(layout);
   for (const head of columns) {
     const weights = weightsOf(state.attention, state.layer, head);
-    for (let row = 0; row < attention.rows && row <= lastRow; row++) {
-      if (token?.side === "queries" && row !== token.index) continue;
-      const ink = summary ? queryColour(row) : lineColour(head);
-      for (let column = 0; column < attention.columns; column++) {
-        if (token?.side === "keys" && column !== token.index) continue;
-        const weight = weights[row * attention.columns + column];
-        if (weight >= least) ribbons.push({row, column, head, weight, colour: ink, width: Math.max(.6, each * weight)});
-      }
+    for (const i of token ? weights.keys() : drawnPlaces(weights, attention)) {
+      const row = Math.floor(i / attention.columns), column = i % attention.columns, weight = weights[i];
+      if (weight < least || row > lastRow || (token && token.index !== (token.side === "queries" ? row : column))) continue;
+      ribbons.push({row, column, head, weight, colour: summary ? queryColour(row) : lineColour(head), width: Math.max(.6, each * weight)});
     }
   }
   spreadEnds(ribbons, layout, "queries");
@@ -235,6 +248,7 @@ function makeStoryScene(colours, width, token) {
       fill: isPlain ? colours.background : colours.panel, radius: 6, opacity: isPlain ? .8 : 1,
       stroke: item.isChip ? mixColours(colours.muted, colours.background, .35) : "none",
     });
+    if (item.isPiece) scene.rect(item.x, item.y + item.height - 2, item.width + 1, 2, {fill: colours.muted});
     if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
     const isFaint = token && token.side === side && token.index !== item.index, isOwn = token && token.side === side && !isFaint;
     if (isOwn) scene.rect(item.x, item.y, item.width, item.height, {fill: colours.text, radius: 6});
@@ -286,10 +300,10 @@ function storyLegend() {
 }
 
 function storyCaption() {
-  const token = state.isLocked ? shownToken() : null, least = leastDrawn(layOutStory(1000));
+  const token = state.isLocked ? shownToken() : null;
   const what = "Each line is an attention weight: the thicker, the larger";
   const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
-  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` Weights below ${wholePercent(least)} are not drawn.`}`;
+  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` ${sayWhatIsDrawn(layOutStory(1000))}`}`;
 }
 
 function storyLead() {

@@ -28,6 +28,7 @@ window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? 
 
 const OTHER_SIDE = {queries: "keys", keys: "queries"};
 const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
+const MOST_TOKENS = 40, LINES_OF_QUERY = 3;  // with more tokens, lines of each query's largest weights only
 const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
@@ -77,9 +78,10 @@ function shownToken() {
 function storySentence(token) {
   const attention = storyAttention();
   if (!token) {
-    const weights = storyWeights();
-    let best = 0;
-    weights.forEach((x, i) => { if (x > weights[best]) best = i; });
+    const weights = storyWeights(), unmasked = Array(attention.rows).fill(attention.columns);
+    attention.mask?.forEach((isHidden, i) => { unmasked[Math.floor(i / attention.columns)] -= isHidden; });
+    const order = [...weights.keys()].sort((i, j) => weights[j] - weights[i]);
+    const best = order.find(i => unmasked[Math.floor(i / attention.columns)] > 1) ?? order[0];  // one key alone has all the weight
     if (!(weights[best] > 0)) return "All weights are zero.";
     const row = Math.floor(best / attention.columns), column = best % attention.columns;
     return `The largest weight: ${nameToken(attention.queries[row])} attends to ${nameToken(attention.keys[column])} (${wholePercent(weights[best])}).`;
@@ -127,6 +129,7 @@ function buildTokens() {
       const token = tokens[item.index], button = make("button", {type: "button", className: item.isChip ? "token chip" : "token", textContent: item.text});
       if (item.text !== token) { button.ariaLabel = token.trim() === "" ? "empty token" : token; button.title = token; }
       else if (token === "") button.ariaLabel = "empty token";
+      else if (item.isPiece) button.title = `${token}: ${item.begins ? "begins" : "continues"} a word`;
       button.tabIndex = -1;
       button.dataset.index = item.index;
       Object.assign(button.style, {
@@ -207,7 +210,7 @@ function drawPointed() {
       const fill = shade ? `color-mix(in srgb, ${shade.colour} ${Math.round(100 * shade.part)}%, var(--panel))` : "";
       const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
       const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
-      const look = `token${story.layout[side][index].isChip ? " chip" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
+      const {isChip, isPiece} = story.layout[side][index], look = `token${isChip ? " chip" : ""}${isPiece ? " piece" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
         `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn && step === null ? " faint" : ""}${isWritten(index) ? "" : " future"}${step === index && side === "queries" ? " now" : ""}`;
       if (button.className !== look) button.className = look;
       const pressed = String(isOwn && state.isLocked);
@@ -218,6 +221,7 @@ function drawPointed() {
   drawStoryLegend();
   writeSentence();
   drawCandidates();
+  drawLens();
 }
 
 function drawStory(isNew) {
@@ -253,7 +257,7 @@ function drawStoryLegend() {
   if (isSummaryShown()) parts.push(`The colour of a line is that of the token ${layout.isColumns ? "on the right" : "below"}.`);
   else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
   else parts.push("The colour of a line is that of its head.");
-  parts.push(isAlone ? "Weights below 0.2 % are not drawn." : layout.isFew ? `Weights below ${wholePercent(leastDrawn(layout))} are not drawn.` : `Thin lines: weights of at least ${wholePercent(leastDrawn(layout))}; a token that is pointed at shows all its weights.`);
+  parts.push(isAlone ? "Weights below 0.2 % are not drawn." : `${sayWhatIsDrawn(layout)}${layout.isFew ? "" : " A token that is pointed at shows all its weights."}`);
   const end = END_TOKENS.find(token => [...storyAttention().keys, ...storyAttention().queries].includes(token));
   if (end) parts.push(`${end} is the token that ends a sentence.`);
   $("story-note").textContent = parts.join(" ");
