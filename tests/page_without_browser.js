@@ -67,6 +67,7 @@ class Element extends Listening {
     return {add: name => change(name, true), remove: name => change(name, false), toggle: change, contains: name => this.matches(`.${name}`)};
   }
   focus() { document.activeElement = this; this.fire("focusin"); }
+  scrollIntoView() {}
   click() { this.fire("click"); }
   close() { this.open = false; }
   showModal() { this.open = true; }

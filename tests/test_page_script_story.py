@@ -384,6 +384,32 @@ def test_the_logit_lens_follows_the_pointer() -> None:
         assert page("$('lens').children[0].textContent").endswith(f"step {step}")
 
 
+def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
+    page = Script(with_arithmetic()[1], "#v=story&a=2")
+    page("$('tour-start').click()")
+    shown = []
+    for _ in range(5):
+        shown.append(page("[state.view, state.isLocked, state.heads.length, story.step]"))
+        assert page("$('tour').hidden") is False
+        page("$('tour').querySelectorAll('button')[0].click()")
+    assert shown == [
+        ["story", False, 1, None],
+        ["story", True, 1, None],
+        ["story", False, 3, None],
+        ["story", False, 3, 0],
+        ["map", False, 1, None],
+    ]
+    assert page("$('tour').hidden") is True
+
+
+def test_the_tour_leaves_out_what_a_page_lacks() -> None:
+    page = Script(Explorer([AttentionMaps("Self", weights(1, 2, 3, 3), ["a", "b", "c"])]).html)
+    page("$('tour-start').click()")
+    assert page.text("tour").startswith("1 of 3. ")
+    page("document.fire('keydown', {key: 'Escape'})")
+    assert page("$('tour').hidden") is True
+
+
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
     page = Script(plain()[1], "#v=story&a=2")
     shown = "[story.step, $('step-name').textContent, Number($('step').value)]"

@@ -50,7 +50,7 @@ STYLES = ("page", "live", "story", "overview", "map", "why", "poster")
 SCRIPTS = (  # in this order, in one scope
     *("data", "style", "state", "scene"),
     *("story", "ribbons", "play", "overview", "map"),
-    *("arithmetic", "charts", "why", "lens", "poster"),
+    *("arithmetic", "charts", "why", "lens", "poster", "tour"),
 )
 LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
 
@@ -209,7 +209,7 @@ class Explorer:
         names = (*SCRIPTS, *(LIVE if self.live else ()), "main")
         parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
-        script = re.sub(r"^ *//.*\n", "", script, flags=re.MULTILINE)
+        script = re.sub(r"^ *(//.*\n)?", "", script, flags=re.MULTILINE)
         style = "\n".join(
             (embedded_fonts(text, FAMILY), _variables(), *(_read(f"{name}.css") for name in STYLES))
         )
