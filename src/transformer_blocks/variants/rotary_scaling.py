@@ -35,11 +35,12 @@ from typing import Annotated
 
 from torch import Tensor
 
-from transformer_blocks._contracts import Size, at_least, check
+from transformer_blocks._contracts import Size, at_least, checked
 
 Factor = Annotated[float, at_least(1)]
 
 
+@checked
 @dataclass(frozen=True)
 class PositionInterpolation:
     """Divide all rotary frequencies by a factor.
@@ -62,16 +63,14 @@ class PositionInterpolation:
         True
     """
 
-    factor: float
-
-    def __post_init__(self) -> None:
-        check(Factor, factor=self.factor)
+    factor: Factor
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Divide frequencies, in radians per position, of shape (d_k / 2,), by the factor."""
         return frequencies / self.factor
 
 
+@checked
 @dataclass(frozen=True)
 class Llama3Scaling:
     """Divide the slow rotary frequencies by a factor, keep the fast ones, as Llama 3.1 does.
@@ -99,15 +98,12 @@ class Llama3Scaling:
         tensor([8.0000, 1.7778, 1.0000])
     """
 
-    factor: float
-    length: int
+    factor: Factor
+    length: Size
     low: float = 1.0
     high: float = 4.0
 
     def __post_init__(self) -> None:
-        check(Factor, factor=self.factor)
-        check(Size, length=self.length)
-        check(float, low=self.low, high=self.high)
         if not 0.0 < self.low < self.high:
             raise ValueError(
                 f"low must be above 0 and below high, got low={self.low} and high={self.high}"
