@@ -155,8 +155,7 @@ class SinusoidalPositionalEncoding(nn.Module):
     @checked
     def __init__(self, d_model: Size, *, max_length: Size = 5000) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.max_length = max_length
+        self.d_model, self.max_length = d_model, max_length
         table = sinusoidal_table(max_length, d_model).float()
         device = torch.get_default_device()
         table = table if device.type == "meta" else table.to(device)
