@@ -145,7 +145,7 @@ def test_cached_decoding_steps_are_ablated_as_a_full_pass() -> None:
         (
             {"residuals": ["layers.0.feed_forward"]},
             TypeError,
-            r"^'layers\.0\.feed_forward' must be PreNorm or PostNorm, got FeedForward$",
+            r"^'layers\.0\.feed_forward' must be an instance of PreNorm or PostNorm, got",
         ),
         ({"positions": True}, ValueError, r"^model must have a positional encoding, got none in"),
     ],

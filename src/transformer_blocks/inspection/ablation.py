@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Rule, checked
+from transformer_blocks._contracts import Rule, checked, instance_of
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
@@ -111,7 +111,7 @@ def ablate(
             parts[f"module {name!r}"] = [module]
             stack.callback(module.register_forward_hook(_replace_by_zeros).remove)
         for name in residuals:
-            residual = _find(model, name, (PreNorm, PostNorm))
+            residual = _find(model, name, PreNorm, PostNorm)
             parts[f"residual connection {name!r}"] = [residual]
             stack.enter_context(changed(residual, "forward", _without_input))
         if positions:
@@ -183,15 +183,12 @@ def _without_input(forward: MethodType) -> MethodType:
     return MethodType(compute, forward.__self__)
 
 
-def _find(model: nn.Module, name: str, kind: Any) -> Any:
-    """Return the module that has a name; raise unless it is of a class."""
+def _find(model: nn.Module, name: str, *kinds: type[nn.Module]) -> Any:
+    """Return the module that has a name; raise unless it is of one of some classes."""
     modules = dict(model.named_modules())
     if name not in modules:
         raise ValueError(f"model must have a module of this name, got {name!r}")
-    if not isinstance(modules[name], kind):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        expected = " or ".join(each.__name__ for each in kinds)
-        raise TypeError(f"{name!r} must be {expected}, got {type(modules[name]).__name__}")
+    instance_of(*kinds).test(repr(name), modules[name])
     return modules[name]
 
 
