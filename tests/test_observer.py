@@ -20,7 +20,7 @@ from x_transformers import Decoder, TransformerWrapper, XTransformer
 
 from transformer_blocks import MultiHeadAttention, record_attention
 from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.projections import scaled_dot_product_weights
+from transformer_blocks.inspection.projections import KernelCall
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 0.0}
@@ -453,7 +453,7 @@ def test_weights_times_values_are_the_output_of_the_fused_kernel(
     elif mask == "float":
         options["attn_mask"] = torch.randn(length, keys, generator=generator, dtype=torch.float64)
     options["is_causal"] = mask == "causal"
-    weights = scaled_dot_product_weights(query, key, value, **options)
+    weights = KernelCall(query, key, value, **options).weights()
     assert weights.shape == (2, heads[0], length, keys)
     output = weights @ value.repeat_interleave(heads[0] // heads[1], dim=1)
     expected = F.scaled_dot_product_attention(query, key, value, **options)

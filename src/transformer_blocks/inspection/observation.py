@@ -55,17 +55,16 @@ class Observation:
         self.called: set[str] = set()
         self.has_run = False
 
-    def compute(self, name: str, find: Sequence[Callable[..., Any]], *args: Any, **kw: Any) -> Any:
+    def compute(self, name: str, find: Sequence[Callable[..., Any]], *args: Any) -> Any:
         """Compute what is recorded of a module, or None; if an error is raised, note it.
 
         Args:
             name: Name of the module.
             find: The functions that compute weights, and projections.
-            args: Positional arguments of either.
-            kw: Keyword arguments of either.
+            args: The arguments of either.
         """
         try:
-            return find[self.of_projections](*args, **kw) if self.is_recorded(name) else None
+            return find[self.of_projections](*args) if self.is_recorded(name) else None
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return None

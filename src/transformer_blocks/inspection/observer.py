@@ -34,10 +34,8 @@ from transformer_blocks._contexts import SharedContext
 from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.projections import (
+    KernelCall,
     Projections,
-    count_folded_heads,
-    scaled_dot_product_projections,
-    scaled_dot_product_weights,
     torch_layer_weights,
     unpack_heads,
 )
@@ -78,9 +76,9 @@ class AttentionMode(TorchFunctionMode):
         """Observe ``F.scaled_dot_product_attention``."""
         output = func(*args, **kwargs)
         for observation, name, module in self._find_observations():
-            groups = count_folded_heads(module, *args, **kwargs)
-            find = scaled_dot_product_weights, scaled_dot_product_projections
-            recorded = observation.compute(name, find, *args, **kwargs)
+            call = KernelCall(*args, **kwargs)
+            groups = call.count_folded_heads(module)
+            recorded = observation.compute(name, (KernelCall.weights, KernelCall.projections), call)
             recorded, separate = (unpack_heads(each, groups) for each in (recorded, output))
             observed = self._observe(observation, name, recorded, separate)
             output = output if observed is separate else observed.view(output.shape)

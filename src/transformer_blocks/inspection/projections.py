@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.attention import masked_softmax, to_full_precision, without_autocast
 from transformer_blocks.inspection.changes import without_gradients
@@ -40,42 +40,75 @@ class Projections(NamedTuple):
         return Projections(function(query), function(key), function(value), scale)
 
 
-@torch.no_grad()
-def scaled_dot_product_weights(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Compute the weights that ``F.scaled_dot_product_attention`` does not return, before dropout.
+class KernelCall(NamedTuple):
+    """The arguments of a call of ``F.scaled_dot_product_attention``, which differ from ours.
 
-    The arguments are those of torch's function, which differ from ours: in a boolean mask, True
-    stands for positions to attend to; a mask of numbers is added to the scores; and ``is_causal``
-    is aligned to the top left. Half precision is computed in float32.
-
-    Returns:
-        Attention weights of shape (..., H, L, S). The weights of a fully masked row are zero.
+    In a boolean mask, True stands for positions to attend to; a mask of numbers is added to the
+    scores; and ``is_causal`` is aligned to the top left. Keys and values may have any shape that
+    torch broadcasts.
     """
-    if enable_gqa:  # each head of keys serves a group of heads of queries
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    with without_autocast(query):
-        # (..., H, L, S)
-        scores = to_full_precision(query) @ to_full_precision(key).transpose(-2, -1) * scale
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    if is_causal:
-        shape = scores.shape[-2:]
-        future = torch.ones(shape, dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    return masked_softmax(scores, scores == -torch.inf).to(query.dtype)
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    @torch.no_grad()
+    def weights(self) -> Tensor:
+        """Compute the weights, which torch does not return, before dropout, (..., H, L, S).
+
+        Half precision is computed in float32. The weights of a fully masked row are zero.
+        """
+        query, key = to_full_precision(self.query), to_full_precision(self._repeat(self.key))
+        with without_autocast(query):
+            scores = query @ key.transpose(-2, -1) * self._find_scale()  # (..., H, L, S)
+        mask = self.attn_mask
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        elif mask is not None:
+            scores = scores + mask
+        if self.is_causal:
+            shape = scores.shape[-2:]
+            future = torch.ones(shape, dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(future, -torch.inf)
+        return masked_softmax(scores, scores == -torch.inf).to(self.query.dtype)
+
+    def projections(self) -> Projections:
+        """Copy the projections: they do not change if a cache is reordered, or a tensor in place.
+
+        Keys and values are repeated for the heads that share them.
+        """
+        inputs = self.query, self._repeat(self.key), self._repeat(self.value)
+        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in inputs))
+        projections = Projections(*inputs, self._find_scale())
+        return projections.map(lambda x: x.detach().expand(*batch, -1, -1).clone())
+
+    def count_folded_heads(self, module: Any) -> int:
+        """Return how many heads are folded into the length dimension of the queries; usually 1.
+
+        For a single new token, Hugging Face's grouped-query attention reshapes queries from
+        (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
+        """
+        groups, query = getattr(module, "num_key_value_groups", 1), self.query
+        if groups == 1 or query.dim() != 4:
+            return 1
+        try:
+            return groups if query.shape[1] * groups == module.config.num_attention_heads else 1
+        except Exception:  # no configuration, or one whose layers differ, which raises its own
+            return 1
+
+    def _find_scale(self) -> float:
+        return self.query.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    def _repeat(self, x: Tensor) -> Tensor:
+        """Repeat each head of keys or values for the group of heads of queries that it serves."""
+        if not self.enable_gqa or x.shape[-3] == self.query.shape[-3]:
+            return x
+        return x.repeat_interleave(self.query.shape[-3] // x.shape[-3], dim=-3)
 
 
 @without_gradients()
@@ -89,65 +122,6 @@ def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Ten
         weights = weights[None]
     is_finite = query.isfinite().all() & key.isfinite().all()  # then NaN marks fully masked rows
     return weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True) & is_finite, 0.0)
-
-
-def copy_projections(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None, *, groups: int = 1
-) -> Projections:
-    """Repeat keys and values for the heads that share them, and copy all projections.
-
-    The copies do not change if a cache is reordered, or a tensor is changed in place.
-
-    Args:
-        query: Query vectors, of shape (..., H, L, d_k).
-        key: Key vectors, of shape (..., G, S, d_k), where G divides H; or of any shape that torch
-            broadcasts.
-        value: Value vectors, of shape (..., G, S, d_v).
-        scale: Factor of the scores; 1 / sqrt(d_k) if not given.
-        groups: Number of consecutive heads that share keys and values, H / G.
-    """
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, dim=-3) for x in (key, value))
-    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
-    projections = Projections(query, key, value, scale)
-    return projections.map(lambda x: x.detach().expand(*batch, -1, -1).clone())
-
-
-def scaled_dot_product_projections(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *_: Any,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    **__: Any,
-) -> Projections:
-    """Copy the queries, keys and values of a call of ``F.scaled_dot_product_attention``."""
-    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
-    return copy_projections(query, key, value, scale, groups=groups)
-
-
-def count_folded_heads(
-    module: nn.Module, query: Tensor, key: Tensor, *_: Any, **options: Any
-) -> int:
-    """Return how many heads are folded into the length dimension of the queries; usually 1.
-
-    For a single new token, Hugging Face's grouped-query attention reshapes queries from
-    (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
-    """
-    groups = getattr(module, "num_key_value_groups", 1)
-    try:
-        num_heads = module.config.num_attention_heads  # type: ignore[union-attr]
-    except Exception:  # no configuration, or one whose layers differ, which raises its own error
-        num_heads = None
-    is_packed = (
-        groups > 1
-        and not options.get("enable_gqa", False)
-        and query.dim() == 4
-        and query.shape[1] * groups == num_heads
-    )
-    return groups if is_packed else 1
 
 
 def unpack_heads(recorded: Any, groups: int) -> Any:

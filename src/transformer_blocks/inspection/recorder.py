@@ -19,7 +19,7 @@ from transformer_blocks.inspection.changes import (
 )
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.observer import observe
-from transformer_blocks.inspection.projections import Projections, copy_projections
+from transformer_blocks.inspection.projections import KernelCall, Projections
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
 OBSERVABLE = (
@@ -172,10 +172,9 @@ def _recording(
     observation.seen.update(own)
 
     @without_gradients()
-    def report(name: str, *call: Any, **options: Any) -> None:
-        observation.record(
-            name, observation.compute(name, (_find_weights, _find_projections), *call, **options)
-        )
+    def report(name: str, *call: Any) -> None:
+        recorded = observation.compute(name, (_find_weights, _find_projections), *call)
+        observation.record(name, recorded)
 
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
@@ -196,19 +195,12 @@ class _Watched(AttentionWrapper):
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Any:
         result = super().__call__(*inputs, **options)
-        self.report(self.attention_function, result, *inputs, **options)
+        self.report(self.attention_function, result, inputs, options)
         return result
 
 
 def _find_weights(
-    function: Callable[..., Any],
-    result: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    dropout: float = 0.0,
-    **options: Any,
+    function: Callable[..., Any], result: Any, inputs: tuple[Tensor, ...], options: dict[str, Any]
 ) -> Tensor:
     """Return the attention weights of a call of an attention function.
 
@@ -221,21 +213,16 @@ def _find_weights(
     offered = offered_weights(function)
     if offered is None:
         raise ValueError("its attention function returns none and has no method attention_weights")
-    return offered(query, key, **options)
+    return offered(*inputs[:2], **{name: options[name] for name in options if name != "dropout"})
 
 
 def _find_projections(
-    function: Callable[..., Any],
-    result: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    scale: float | None = None,
-    **options: Any,
+    function: object, result: object, inputs: tuple[Tensor, ...], options: dict[str, Any]
 ) -> Projections:
     """Copy the projections with which an attention function was called."""
-    return copy_projections(query, key, value, scale, groups=query.shape[1] // key.shape[1])
+    query, key, value = inputs
+    call = KernelCall(query, key, value, scale=options.get("scale"), enable_gqa=True)
+    return call.projections()
 
 
 def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[str]:
