@@ -285,6 +285,7 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
     assert (cache.length, cache.rows) == (3, 2)
     with pytest.raises(ValueError, match=r"^memory must hold caches of one length"):
         DecoderCache(cache.layers)
+    assert DecoderCache([]).length == 0  # a decoder may have no attention, as a recurrent one
 
 
 @torch.no_grad()

@@ -208,8 +208,7 @@ class StackCache:
             0. It is increased at the end of a step, after those of the layers.
     """
 
-    @checked
-    def __init__(self, num_layers: Size) -> None:
+    def __init__(self, num_layers: int) -> None:
         self.length = 0
         self.layers = [KeyValueCache() for _ in range(num_layers)]
 
@@ -292,6 +291,10 @@ class SelfAttentionCache(StackCache):
         >>> torch.allclose(torch.cat((prompt, *steps), dim=1), whole, atol=1e-5)
         True
     """
+
+    @checked
+    def __init__(self, num_layers: Size) -> None:
+        super().__init__(num_layers)
 
     @checked
     def reorder(self, rows: Rows) -> None:
