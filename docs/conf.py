@@ -51,6 +51,7 @@ html_title = "transformer_blocks"
 html_math_renderer = "katex"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_js_files = [("pages.js", {"defer": "defer"})]
 templates_path = ["_templates"]
 html_additional_pages = {"search": "search.html"}  # searches from the disk
 html_copy_source = False

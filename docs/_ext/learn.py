@@ -35,6 +35,7 @@ from localisation import (
 
 log = logging.getLogger(__name__)
 
+PIXELS = 10  # height of the smallest text of a figure on a telephone
 NAMES = {"en": "English", "ja": "日本語", "ko": "한국어"}
 WORDS = {
     "en": {
@@ -186,7 +187,7 @@ def fenced(language: str, text: str, css_class: str = "", caption: str = "") -> 
 
 
 class InlineFigures(SphinxPostTransform):
-    """Put the SVG files of ``learn/figures`` into the pages."""
+    """Put the SVG files of ``learn/figures`` into the pages, and pictures into links to them."""
 
     default_priority = 5  # before the builder collects the images
     formats = ("html",)
@@ -195,6 +196,11 @@ class InlineFigures(SphinxPostTransform):
         """Replace the image nodes of one page."""
         for image in list(self.document.findall(nodes.image)):
             path = Path(self.env.srcdir) / image["uri"]
+            target = image.parent if len(image.parent) == 1 else image  # an image paragraph
+            large = "../" * self.env.docname.count("/") + f"_images/{path.name}"
+            if path.parent == LEARN.parent / "images":
+                link = nodes.reference("", "", image.deepcopy(), refuri=large)
+                target.replace_self(nodes.container("", link, classes=["drawing"]))
             if path.suffix != ".svg" or path.parent != LEARN / "figures":
                 continue
             if not path.is_file():
@@ -202,8 +208,6 @@ class InlineFigures(SphinxPostTransform):
                 continue
             if len(image.get("alt", "")) < 40:
                 log.warning("the text of a figure describes it: %s", image, location=image)
-            target = image.parent if len(image.parent) == 1 else image  # an image paragraph
-            large = "../" * self.env.docname.count("/") + f"_images/{path.name}"
             figure = inline_svg(path, image.get("alt", ""), large)
             language = language_of(self.env.docname)
             if language != "en":
@@ -212,11 +216,17 @@ class InlineFigures(SphinxPostTransform):
 
 
 def inline_svg(path: Path, alt: str, large: str) -> str:
-    """Return the HTML of a figure: its description, and a link that shows it alone."""
+    """Return the HTML of a figure: its description, and a link that shows it alone.
+
+    On a narrow screen it is as wide as its smallest text needs (see ``pages.css``).
+    """
     svg = path.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg") :]
+    smallest = min(map(float, re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", svg)))
+    [width] = map(float, re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ', svg))
+    style = f"--readable: {width / smallest * PIXELS:.0f}px"
     label = html.escape(alt, quote=True)
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}" style="{style}"', 1)
     return f'<figure class="drawing"><a href="{large}">{svg}</a></figure>'
 
 

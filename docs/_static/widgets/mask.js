@@ -7,11 +7,11 @@
   const root = document.getElementById("widget-mask");
   root.innerHTML = `
     <style>
-      #widget-mask table { border-collapse: collapse; margin: 0.8rem 0; }
-      #widget-mask th { font-weight: normal; font-size: 0.8rem; padding: 0 0.25rem; text-align: center; }
-      #widget-mask tbody th { text-align: right; }
+      #widget-mask table { width: 100%; max-width: 24rem; border-collapse: collapse; margin: 0.8rem 0; table-layout: fixed; }
+      #widget-mask th { font-weight: normal; font-size: 0.8rem; padding: 0; text-align: center; white-space: nowrap; }
+      #widget-mask tbody th { padding-right: 0.25rem; text-align: right; }
       #widget-mask td { padding: 1px; border: 0; }
-      #widget-mask td button { display: block; width: 2.1rem; height: 1.9rem; padding: 0; cursor: pointer;
+      #widget-mask td button { display: block; width: 100%; height: 2.2rem; margin: 0; padding: 0; cursor: pointer;
         border: 1px solid var(--figure-muted); border-radius: 3px; font: inherit;
         color: var(--figure-ink); background: var(--figure-panel); }
       #widget-mask td button[aria-pressed="false"] { background: #0072b280; }
@@ -23,7 +23,7 @@
     </style>
     <div class="choices" role="group" aria-label="${_("masks")}"></div>
     <table><caption>${_("rows: queries; columns: keys; x: masked")}</caption>
-    <thead><tr><td></td></tr></thead><tbody></tbody></table>
+    <thead><tr><td style="width: 2rem"></td></tr></thead><tbody></tbody></table>
     <p class="row" aria-live="polite"></p>
     <ul aria-live="polite"></ul>`;
   const rows = words.map((word, query) => words.map((other, key) => key > query || isPadding[key]));

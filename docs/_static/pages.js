@@ -1,0 +1,14 @@
+// A click on a figure shows it on the whole screen, where it can be scrolled and zoomed; without scripts, its file.
+document.addEventListener("click", event => {
+  const link = event.target.closest(".drawing > a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const dialog = document.createElement("dialog"), button = document.createElement("button");
+  dialog.className = "enlarged";
+  button.textContent = { ja: "閉じる", ko: "닫기" }[document.documentElement.lang] || "Close";
+  dialog.append(button, link.firstElementChild.cloneNode(true));
+  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+});
