@@ -1,19 +1,20 @@
 """Explorer: the attention maps of all layers and heads on one interactive page.
 
-An :class:`Explorer` is one HTML file with the attention maps of a model for one sequence: an
-overview of all layers and heads, an enlarged map of the selected head, lines from each query to the
-keys that it attends to, the difference of two heads, and the decoding steps of a translation with
-the most probable tokens of each. The file can be opened without a network connection. With a
-:class:`LiveModel` it also holds the model, and translates or continues any sentence.
-:func:`explore` runs a model and makes this page in one call.
-:class:`Arithmetic` holds the queries, keys and values from which the page shows how a weight was
-computed. :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
+In one call, :func:`explore` runs a model and makes an :class:`Explorer`: one HTML file with the
+attention maps of the model for one sequence, which can be opened without a network connection. It
+has an overview of all layers and heads, an enlarged map of the selected head, lines from each query
+to the keys that it attends to, the difference of two heads, and the decoding steps of a translation
+with the most probable tokens of each. With a :class:`LiveModel` it also holds the model, and
+translates or continues any sentence. :class:`Arithmetic` holds the queries, keys and values from
+which the page shows how a weight was computed. :func:`plot_attention` and :func:`plot_heads` draw
+attention maps as matplotlib figures.
 
 Next: :mod:`transformer_blocks.museum`, published faults and the checks that find them.
 """
 
+from transformer_blocks.explorer.explore import explore  # isort: skip  (first in the reference)
+
 from transformer_blocks.explorer.arithmetic import Arithmetic, reproduces
-from transformer_blocks.explorer.explore import explore
 from transformer_blocks.explorer.live import LiveModel
 from transformer_blocks.explorer.page import AttentionMaps, DecodingSteps, Explorer
 from transformer_blocks.explorer.plots import plot_attention, plot_heads
