@@ -100,3 +100,6 @@ def test_the_scaling_is_shown() -> None:
 def test_impossible_numbers_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Llama3Scaling(**({"factor": 8.0, "length": 100} | arguments))
+    if "factor" in arguments:
+        with pytest.raises(ValueError, match=message):
+            PositionInterpolation(**arguments)
