@@ -170,13 +170,12 @@ def _compose(
         given: The arguments of :func:`build_encoder` or :func:`build_decoder`.
     """
     d_model = given["d_model"]
-    attention = partial(
+    attention: Any = partial(
         MultiHeadAttention, d_model, given["num_heads"], dropout=given["attention_dropout"]
     )
     feed_forward = partial(FeedForward, d_model, given["d_ff"], activation=given["activation"])
-    names = [name for name in ("attention", "cross_attention") if name in given]
-    factories = {name: given[name] or attention for name in names}
-    factories["feed_forward"] = given["feed_forward"] or feed_forward
+    parts = {"attention": attention, "cross_attention": attention, "feed_forward": feed_forward}
+    factories = {name: given[name] or part for name, part in parts.items() if name in given}
     residual = partial(given["residual"], d_model, dropout=given["dropout"])
     layers = [
         # The parts are arguments of a layer, in this order.

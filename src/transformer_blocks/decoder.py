@@ -235,11 +235,9 @@ class Decoder(nn.Module):
                 boolean.
             ValueError: If shapes do not fit.
         """
-        caches = []
-        for layer in self.layers:
-            cache = KeyValueCache()
+        caches = [KeyValueCache() for _ in self.layers]
+        for layer, cache in zip(self.layers, caches, strict=True):
             cache.append(*layer.cross_attention.project(memory, memory))
-            caches.append(cache)
         if memory_mask is not None and memory_mask.dim() == 2:
             memory_mask = memory_mask[None, None]  # the same for all sequences and heads
         return DecoderCache(caches, memory_mask=memory_mask)
