@@ -25,13 +25,13 @@ UNIT.calls(
 
 @UNIT.law("scaled_dot_product_attention", "batch head query feature")
 def each_output_is_the_weighted_sum_of_the_values(my: Any) -> Any:
-    """No mask."""
+    """The output without a mask."""
     return my.scaled_dot_product_attention(QUERY, KEY, VALUE)[0]
 
 
 @UNIT.law("scaled_dot_product_attention", "batch head query key")
 def the_weights_are_returned_too(my: Any) -> Any:
-    """The second of the pair."""
+    """The weights with a padding mask."""
     return my.scaled_dot_product_attention(QUERY, KEY, VALUE, PADDING)[1]
 
 
@@ -41,13 +41,13 @@ def the_weights_are_returned_too(my: Any) -> Any:
     expected=lambda: F.scaled_dot_product_attention(QUERY, KEY, VALUE, attn_mask=~PADDING),
 )
 def the_output_equals_that_of_torch(my: Any) -> Any:
-    """A padding mask."""
+    """The output with a padding mask."""
     return my.scaled_dot_product_attention(QUERY, KEY, VALUE, PADDING)[0]
 
 
 @UNIT.law("scaled_dot_product_attention", "batch head query feature")
 def no_output_depends_on_a_later_position(my: Any) -> Any:
-    """How much outputs change if the last key and value do; the last query attends to them."""
+    """The change of the outputs if only the last key and value change."""
     changed = torch.tensor([0.0, 0, 0, 1])[:, None]
     before = my.scaled_dot_product_attention(QUERY, KEY, VALUE, FUTURE)[0]
     return (
@@ -57,7 +57,7 @@ def no_output_depends_on_a_later_position(my: Any) -> Any:
 
 @UNIT.law("scaled_dot_product_attention", expected=lambda: True)
 def the_gradients_of_a_fully_masked_query_are_finite(my: Any) -> Any:
-    """The gradient of the sum."""
+    """Whether the gradient of the queries is finite."""
     query = QUERY.clone().requires_grad_()
     my.scaled_dot_product_attention(query, KEY, VALUE, NOTHING)[0].sum().backward()
     return query.grad is not None and bool(query.grad.isfinite().all())

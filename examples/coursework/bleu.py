@@ -18,7 +18,7 @@ UNIT = Unit(__name__, "BLEU")
 
 @UNIT.law("ngrams")
 def every_sequence_of_n_tokens_is_counted(my: Any) -> Any:
-    """Repeated ones, too; none if the text is shorter."""
+    """The counts of a b a b a for n = 1, 2, 3 and 6."""
     found = [my.ngrams(list("ababa"), n) for n in (1, 2, 3, 6)]
     return [sorted((gram, count) for gram, count in each.items() if count) for each in found]
 
@@ -37,7 +37,7 @@ def all_ngrams_of_the_hypotheses_are_counted(my: Any) -> Any:
 
 @UNIT.law("brevity_penalty", "pair")
 def only_short_hypotheses_are_penalised(my: Any) -> Any:
-    """Shorter, equal, longer, and empty ones."""
+    """The penalties of (8, 10), (10, 10), (12, 10) and (0, 10)."""
     pairs = ((8, 10), (10, 10), (12, 10), (0, 10))
     return torch.tensor([float(my.brevity_penalty(*pair)) for pair in pairs])
 

@@ -117,6 +117,8 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
             lines.append(f"Also: {'; '.join(each.law.title for each in others)}.")
         for line in lines:
             print("\n".join(wrap(f"  {line}", 96)))
+    if findings:
+        print()
     return not findings
 
 

@@ -18,13 +18,13 @@ UNIT.calls(
 
 @UNIT.law("TokenEmbedding")
 def the_first_weights_have_the_standard_deviation_one_over_root_d_model(my: Any) -> Any:
-    """Measured in units of 1 / sqrt(d_model), to one decimal."""
+    """Their standard deviation in units of 1 / sqrt(d_model), to one decimal."""
     return round(float(my.TokenEmbedding(5000, 16).weight.detach().std()) * 4, 1)
 
 
 @UNIT.law("output_logits", "sequence position token")
 def the_logits_are_dot_products_with_the_rows(my: Any) -> Any:
-    """Without the factor."""
+    """output_logits(hidden, embedding)."""
     return my.output_logits(normal(2, 3, 4), filled(my.TokenEmbedding(7, 4)))
 
 

@@ -21,7 +21,7 @@ UNIT.calls("layer_norm", AXES, each_vector_is_normalised=(3 * X + 1, WEIGHT, BIA
 
 @UNIT.law("layer_norm", AXES, expected=lambda: F.layer_norm(X / 200, (6,), WEIGHT, BIAS))
 def small_vectors_are_normalised_as_by_torch(my: Any) -> Any:
-    """The variance is about as small as eps."""
+    """Vectors whose variance is about as small as eps."""
     return my.layer_norm(X / 200, WEIGHT, BIAS)
 
 
@@ -32,11 +32,11 @@ UNIT.calls("PreNorm", AXES, sizes=(6, 0.5), the_residual_stream_is_not_normalise
 
 @UNIT.law("PostNorm", AXES)
 def dropout_is_applied_to_the_output_of_the_sublayer(my: Any) -> Any:
-    """With the probability 1, in training, only the input is left."""
+    """In training with dropout=1.0, where only the input is left."""
     return filled(my.PostNorm(6, dropout=1.0)).train()(X, _double)
 
 
 @UNIT.law("PreNorm", AXES)
 def before_a_norm_too_dropout_is_applied_to_the_output_of_the_sublayer(my: Any) -> Any:
-    """With the probability 1, in training, only the input is left."""
+    """In training with dropout=1.0, where only the input is left."""
     return filled(my.PreNorm(6, dropout=1.0)).train()(X, _double)

@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-5
 """Difference from the right number, relative to numbers above one, that rounding explains."""
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(NamedTuple):
     """A known mistake: old and new texts of the answer, and its exhibit in the museum."""
 
     name: str
@@ -35,12 +34,12 @@ class Mistake:
     exhibit: str = ""
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(NamedTuple):
     """A law of a unit.
 
     Attributes:
         title: What must hold, in words.
+        case: The call that is compared, or another description of what is computed.
         of: The name of the function or class that it judges.
         axes: The names of the axes of what it computes.
         compute: Computes a tensor or another value with the reader's functions.
@@ -49,6 +48,7 @@ class Law:
     """
 
     title: str
+    case: str
     of: str
     axes: list[str]
     compute: Callable[[Any], Any]
@@ -73,11 +73,12 @@ class Unit:
     def law(
         self, of: str, axes: str = "", *, expected: Callable[[], Any] | None = None
     ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-        """Make a function a law of this unit; its name says what must hold."""
+        """Make a function a law of this unit; its name says what must hold, its docstring where."""
 
         def add(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
             title = compute.__name__.replace("_", " ")
-            self.laws.append(Law(title, of, axes.split(), compute, expected))
+            case = (compute.__doc__ or "").rstrip(".")
+            self.laws.append(Law(title, case, of, axes.split(), compute, expected))
             return compute
 
         return add
@@ -89,13 +90,15 @@ class Unit:
 
         A module has filled parameters, and a law more: their names and shapes.
         """
+        made = of + written(sizes) if sizes else of
         if sizes and not self.laws_of(of):
             title = f"the parameters of {of} have the names and shapes of the docstring"
-            self.laws.append(Law(title, of, [], lambda my: parameters(getattr(my, of)(*sizes))))
+            compute = functools.partial(list_parameters, of, sizes)
+            self.laws.append(Law(title, made, of, [], compute))
         for name, arguments in laws.items():
+            title, case = name.replace("_", " "), made + written(arguments)
             compute = functools.partial(call, of, sizes, arguments)
-            title = name.replace("_", " ")
-            self.laws.append(Law(title, of, axes.split(), compute, arguments=arguments))
+            self.laws.append(Law(title, case, of, axes.split(), compute, arguments=arguments))
 
     def laws_of(self, of: str) -> list[Law]:
         """List the laws of one function or class."""
@@ -125,22 +128,32 @@ def call(of: str, sizes: tuple[Any, ...], arguments: tuple[Any, ...], my: Any) -
     return (filled(function(*sizes)) if sizes else function)(*arguments)
 
 
-@dataclass(frozen=True)
-class Raised:
+class Raised(NamedTuple):
     """What a law gives if the code raises an error; ``is_empty`` where nothing is written yet."""
 
     text: str
     is_empty: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A law that does not hold: the difference, and the mistake that gives the same result."""
 
     law: Law
     difference: str
     cause: Mistake | None
     is_empty: bool
+
+
+def list_parameters(of: str, sizes: tuple[Any, ...], my: Any) -> set[str]:
+    """Collect the parameters of one of the reader's modules, with their shapes."""
+    named = getattr(my, of)(*sizes).named_parameters()
+    return {f"{name} {tuple(each.shape)}" for name, each in named}
+
+
+def written(arguments: tuple[Any, ...]) -> str:
+    """Write the arguments of a call; of a tensor, the shape."""
+    shown = [f"<{tuple(x.shape)}>" if isinstance(x, Tensor) else x for x in arguments]
+    return f"({', '.join(getattr(x, '__name__', str(x)) for x in shown)})"
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -154,11 +167,6 @@ def filled(module: Any) -> Any:
         for name, parameter in module.named_parameters():
             parameter.copy_(normal(*parameter.shape, seed=zlib.crc32(name.encode())) / 2)
     return module.eval()
-
-
-def parameters(module: nn.Module) -> list[str]:
-    """List the parameters of a module with their shapes."""
-    return sorted(f"{name} {tuple(each.shape)}" for name, each in module.named_parameters())
 
 
 def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
@@ -215,10 +223,13 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
     """Describe how a result differs from the right one: where first, and by how much."""
     if isinstance(got, Raised):
         return got.text
+    if isinstance(got, set) and isinstance(expected, set):
+        pairs = ("missing", expected - got), ("not of the docstring", got - expected)
+        return "; ".join(f"{what}: {', '.join(sorted(each))}" for what, each in pairs if each)
     if not (isinstance(got, np.ndarray) and isinstance(expected, np.ndarray)):
         if isinstance(got, list) and isinstance(expected, list):
-            pairs = enumerate(zip(got, expected, strict=False))
-            first = next((i for i, (a, b) in pairs if a != b), min(len(got), len(expected)))
+            items = enumerate(zip(got, expected, strict=False))
+            first = next((i for i, (a, b) in items if a != b), min(len(got), len(expected)))
             mine, right = (each[first : first + 1] or ["nothing"] for each in (got, expected))
             return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
         shown = [f"of shape {x.shape}" if isinstance(x, np.ndarray) else x for x in (got, expected)]
@@ -228,11 +239,10 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
     wrong = ~close(got, expected)
     index = tuple(int(each) for each in np.argwhere(wrong)[0])
     named = ", ".join(f"{axis} {number}" for axis, number in zip(axes, index, strict=False))
+    first = f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g}"
     most = np.abs(got - expected)[wrong].max()
-    return (
-        f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g} "
-        f"({wrong.sum()} of {wrong.size} numbers differ, by at most {most:.3g})"
-    )
+    counts = f" ({wrong.sum()} of {wrong.size} numbers differ, by at most {most:.3g})"
+    return first + (counts if wrong.size > 1 else "")
 
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
@@ -245,19 +255,23 @@ def check(unit: Unit, functions: Any) -> Iterator[Finding]:
         if not are_equal(got, expected):
             is_empty = isinstance(got, Raised) and got.is_empty
             cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
-            yield Finding(law, describe(got, expected, law.axes), cause, is_empty)
+            difference = f"{law.case}: {describe(got, expected, law.axes)}"
+            yield Finding(law, difference, cause, is_empty)
 
 
 def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
     """Return the mistake that gives the reader's results in all laws of a function, if one does.
 
-    A law that the answer cannot compute, such as one of gradients of numpy's numbers, is left out.
+    A law in which one of them raises an error, such as one of gradients of numpy's numbers, is left
+    out.
     """
     for mistake in unit.mistakes:
         wrong = unit.answer(mistake.edits)
         found = {each.title: evaluate(unit, each, wrong) for each in unit.laws_of(law.of)}
         if are_equal(found[law.title], results[law.title]) and all(
-            isinstance(known, Raised) or are_equal(known, results[title])
+            isinstance(known, Raised)
+            or isinstance(results[title], Raised)
+            or are_equal(known, results[title])
             for title, known in found.items()
         ):
             return mistake

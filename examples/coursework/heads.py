@@ -22,7 +22,7 @@ UNIT.calls(
 
 @UNIT.law("split_heads", "batch position feature", expected=lambda: X)
 def merged_heads_are_the_input_again(my: Any) -> Any:
-    """The inverse."""
+    """merge_heads(split_heads(x, 4))."""
     return my.merge_heads(my.split_heads(X, 4))
 
 
@@ -46,7 +46,7 @@ def _torch_layer() -> Any:
     expected=lambda: _torch_layer()(X, MEMORY, OTHERS, attn_mask=FUTURE)[0],
 )
 def the_output_equals_that_of_torch_with_the_same_weights(my: Any) -> Any:
-    """Weights copied from ``nn.MultiheadAttention``."""
+    """The output with the weights of an nn.MultiheadAttention."""
     layer = my.MultiHeadAttention(8, 2)
     layer.load_state_dict(from_torch(_torch_layer()).state_dict())
     return layer(X, MEMORY, OTHERS, mask=FUTURE)

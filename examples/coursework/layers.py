@@ -29,7 +29,7 @@ def _theirs(layer: Any) -> Any:
     expected=lambda: _theirs(nn.TransformerEncoderLayer)(X, src_mask=causal_mask(4)),
 )
 def the_encoder_layer_equals_that_of_torch_with_the_same_weights(my: Any) -> Any:
-    """Weights copied from ``nn.TransformerEncoderLayer``."""
+    """The output with the weights of an nn.TransformerEncoderLayer."""
     layer = my.EncoderLayer(8, 2, 16).eval()
     layer.load_state_dict(from_torch(_theirs(nn.TransformerEncoderLayer)).state_dict())
     return layer(X, mask=causal_mask(4))
@@ -45,7 +45,7 @@ UNIT.calls(
 
 @UNIT.law("DecoderLayer", AXES)
 def no_output_of_the_decoder_depends_on_a_later_position(my: Any) -> Any:
-    """How much the outputs change if the last position of the target does."""
+    """The change of the outputs if only the last target vector changes."""
     layer, changed = filled(my.DecoderLayer(8, 2, 16)), X.clone()
     changed[:, -1] = 1.0
     return layer(changed, MEMORY) - layer(X, MEMORY)
@@ -57,7 +57,7 @@ def no_output_of_the_decoder_depends_on_a_later_position(my: Any) -> Any:
     expected=lambda: _theirs(nn.TransformerDecoderLayer)(X, MEMORY, tgt_mask=causal_mask(4)),
 )
 def the_decoder_layer_equals_that_of_torch_with_the_same_weights(my: Any) -> Any:
-    """Weights copied from ``nn.TransformerDecoderLayer``."""
+    """The output with the weights of an nn.TransformerDecoderLayer."""
     layer = my.DecoderLayer(8, 2, 16).eval()
     layer.load_state_dict(from_torch(_theirs(nn.TransformerDecoderLayer)).state_dict())
     return layer(X, MEMORY)

@@ -24,19 +24,19 @@ UNIT.calls(
     expected=lambda: F.cross_entropy(LOGITS, TARGET, ignore_index=0, label_smoothing=0.1),
 )
 def the_loss_equals_that_of_torch(my: Any) -> Any:
-    """Smoothing and padding."""
+    """With label_smoothing=0.1 and padding."""
     return my.cross_entropy(LOGITS, TARGET, label_smoothing=0.1)
 
 
 @UNIT.law("cross_entropy")
 def large_logits_do_not_overflow(my: Any) -> Any:
-    """Logits of some thousands."""
+    """Logits of some thousands, and the loss divided by 1000."""
     return my.cross_entropy(LOGITS * 1000, TARGET) / 1000
 
 
 @UNIT.law("cross_entropy", "token logit")
 def the_gradient_of_padding_is_zero(my: Any) -> Any:
-    """The gradient with respect to the logits."""
+    """The gradient of the logits."""
     logits = LOGITS.clone().requires_grad_()
     my.cross_entropy(logits, TARGET, label_smoothing=0.1).backward()
     return logits.grad

@@ -19,7 +19,7 @@ UNIT.calls(
 
 @UNIT.law("causal_mask")
 def a_causal_mask_is_boolean(my: Any) -> Any:
-    """Neither numbers nor infinities."""
+    """The dtype of causal_mask(3)."""
     return str(my.causal_mask(3).dtype)
 
 
@@ -33,5 +33,5 @@ UNIT.calls(
 
 @UNIT.law("padding_mask")
 def a_padding_mask_is_boolean(my: Any) -> Any:
-    """It can be combined with a causal mask."""
+    """The dtype of padding_mask(tokens)."""
     return str(my.padding_mask(TOKENS).dtype)

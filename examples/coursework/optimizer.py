@@ -12,13 +12,13 @@ UNIT = Unit(__name__, "Adam and its learning rate")
 
 @UNIT.law("noam_rate", "update")
 def the_rate_rises_linearly_and_falls_as_an_inverse_root(my: Any) -> Any:
-    """Before, at and after the last update of the warm-up; in units of 0.001."""
+    """1000 times the rates of the updates 1, 2000, 4000 and 16000, d_model=512."""
     return torch.tensor([1000 * my.noam_rate(t, 512) for t in (1, 2000, 4000, 16000)])
 
 
 @UNIT.law("noam_rate", "update")
 def the_warm_up_is_an_argument(my: Any) -> Any:
-    """Five updates of warm-up."""
+    """The rates of the updates 1, 5 and 9, d_model=16, warmup_steps=5."""
     return torch.tensor([my.noam_rate(step, 16, 5) for step in (1, 5, 9)])
 
 
@@ -40,13 +40,13 @@ def _train(make: Any, eps: float) -> Any:
 
 @UNIT.law("Adam", "update parameter", expected=lambda: _train(torch.optim.Adam, 1e-9))
 def the_updates_equal_those_of_torch(my: Any) -> Any:
-    """Four updates of two parameters, with a rate that changes."""
+    """Two parameters after each of four updates, with a rate that changes."""
     return _train(my.Adam, 1e-9)
 
 
 @UNIT.law("Adam", "update parameter")
 def eps_is_added_to_the_root(my: Any) -> Any:
-    """An eps as large as the gradients."""
+    """The same with eps=0.1, as large as the gradients."""
     return _train(my.Adam, 0.1)
 
 
@@ -58,7 +58,7 @@ def _one_with_a_gradient() -> list[nn.Parameter]:
 
 @UNIT.law("Adam", "parameter")
 def a_parameter_without_a_gradient_remains(my: Any) -> Any:
-    """The second has none."""
+    """Two parameters, of which the second has no gradient."""
     parameters = _one_with_a_gradient()
     my.Adam(parameters, lr=0.5).step()
     return torch.cat([each.detach() for each in parameters])
@@ -66,7 +66,7 @@ def a_parameter_without_a_gradient_remains(my: Any) -> Any:
 
 @UNIT.law("Adam", expected=lambda: [True, True])
 def the_gradients_are_discarded(my: Any) -> Any:
-    """None afterwards."""
+    """Whether each grad is None after zero_grad()."""
     parameters = _one_with_a_gradient()
     my.Adam(parameters, lr=0.5).zero_grad()
     return [each.grad is None for each in parameters]

@@ -16,11 +16,11 @@ UNIT.calls(
 )
 
 
-@UNIT.law("SinusoidalPositionalEncoding", expected=list)
+@UNIT.law("SinusoidalPositionalEncoding", expected=set)
 def nothing_of_it_is_trained_or_saved(my: Any) -> Any:
-    """Names in the state and of parameters."""
+    """The names of its parameters and of its state."""
     module = my.SinusoidalPositionalEncoding(6, max_length=9)
-    return [*module.state_dict(), *dict(module.named_parameters())]
+    return {*module.state_dict(), *dict(module.named_parameters())}
 
 
 UNIT.calls(

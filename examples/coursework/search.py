@@ -40,7 +40,7 @@ UNIT = Unit(__name__, "cached greedy and beam search")
 
 @UNIT.law("KeyValueCache", "batch head position feature")
 def the_cache_returns_all_positions_so_far(my: Any) -> Any:
-    """Three positions, then one; keys and values side by side."""
+    """Keys and values side by side, after three positions and one more."""
     cache, keys, values = my.KeyValueCache(), normal(2, 2, 4, 3), normal(2, 2, 4, 3, seed=1)
     cache.append(keys[:, :, :3], values[:, :, :3])
     return torch.cat(cache.append(keys[:, :, 3:], values[:, :, 3:]), -1)
@@ -48,7 +48,7 @@ def the_cache_returns_all_positions_so_far(my: Any) -> Any:
 
 @UNIT.law("KeyValueCache", "batch head position feature")
 def a_reordered_cache_continues_other_rows(my: Any) -> Any:
-    """Row 1 twice, row 0 not at all."""
+    """Keys and values after reorder(tensor([1, 1, 2])) and one more position."""
     cache, keys, values = my.KeyValueCache(), normal(3, 2, 4, 3), normal(3, 2, 4, 3, seed=1)
     cache.append(keys, values)
     cache.reorder(torch.tensor([1, 1, 2]))
@@ -64,7 +64,7 @@ QUERY, KEY, VALUE = normal(2, 2, 5, 3), normal(2, 2, 5, 3, seed=1), normal(2, 2,
     expected=lambda: F.scaled_dot_product_attention(QUERY, KEY, VALUE, is_causal=True),
 )
 def steps_with_the_cache_equal_a_full_causal_pass(my: Any) -> Any:
-    """Attention of each newest query to the cache."""
+    """The attention of each newest query to the cache."""
     cache, steps = my.KeyValueCache(), []
     for i in range(5):
         keys, values = cache.append(KEY[:, :, i : i + 1], VALUE[:, :, i : i + 1])
@@ -74,13 +74,13 @@ def steps_with_the_cache_equal_a_full_causal_pass(my: Any) -> Any:
 
 @UNIT.law("greedy_search")
 def greedy_search_takes_the_most_probable_token_until_the_end_token(my: Any) -> Any:
-    """Twenty models."""
+    """The tokens for twenty models, max_length=8."""
     return [my.greedy_search(Table(seed, end=2.0), START, END, 8) for seed in range(20)]
 
 
 @UNIT.law("greedy_search")
 def greedy_search_stops_at_the_maximum_length(my: Any) -> Any:
-    """The end token is improbable."""
+    """The tokens where the end token is improbable, max_length=5."""
     return my.greedy_search(Table(1, end=-9.0), START, END, 5)
 
 
@@ -103,18 +103,18 @@ def _best_of_all() -> list[list[int]]:
 
 @UNIT.law("beam_search", expected=_best_of_all)
 def as_many_beams_as_sequences_find_the_best_of_all_sequences(my: Any) -> Any:
-    """Ten models, three tokens."""
+    """The tokens for ten models, beam_size=64, max_length=3."""
     return [my.beam_search(Table(seed), START, END, SIZE**3, 3)[0] for seed in range(10)]
 
 
 @UNIT.law("beam_search")
 def two_beams_find_what_the_docstring_describes(my: Any) -> Any:
-    """Thirty models."""
+    """The tokens for thirty models, beam_size=2, max_length=6."""
     return [list(my.beam_search(Table(seed), START, END, 2, 6)[0]) for seed in range(30)]
 
 
 @UNIT.law("beam_search", "model")
 def the_score_is_divided_by_the_length_penalty(my: Any) -> Any:
-    """Ten models, and an exponent of 1.5."""
+    """The scores for ten models, length_penalty=1.5."""
     found = [my.beam_search(Table(seed), START, END, 3, 5, 1.5)[1] for seed in range(10)]
     return torch.tensor(found)

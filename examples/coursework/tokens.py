@@ -11,13 +11,13 @@ UNIT = Unit(__name__, "byte-pair encoding")
 
 @UNIT.law("merge")
 def every_occurrence_is_merged_from_left_to_right(my: Any) -> Any:
-    """Also adjacent and overlapping ones."""
-    return my.merge(list("aaabaacaa"), ("a", "a"))
+    """The pair a, a in a a a b a a c a a, and in a aa a a."""
+    return [my.merge(tokens, ("a", "a")) for tokens in (list("aaabaacaa"), ["a", "aa", "a", "a"])]
 
 
 @UNIT.law("merge", expected=lambda: list("abab"))
 def the_tokens_that_are_given_remain(my: Any) -> Any:
-    """A new list is returned."""
+    """The list a b a b after merge(tokens, ('a', 'b'))."""
     tokens = list("abab")
     my.merge(tokens, ("a", "b"))
     return tokens
@@ -25,25 +25,24 @@ def the_tokens_that_are_given_remain(my: Any) -> Any:
 
 @UNIT.law("learn_merges")
 def the_most_frequent_pair_is_merged_again_and_again(my: Any) -> Any:
-    """Frequencies, ties and spaces."""
-    return [tuple(pair) for pair in my.learn_merges(TEXT, 20)[0]]
+    """Twelve merges of low lower lowest newest newest newest widest widest aaaa slow."""
+    return [tuple(pair) for pair in my.learn_merges(TEXT, 12)[0]]
 
 
 @UNIT.law("learn_merges")
 def the_vocabulary_has_the_characters_and_then_the_merged_tokens(my: Any) -> Any:
-    """In the order of their ids."""
+    """The vocabulary of five merges, in the order of its ids."""
     return sorted(my.learn_merges(TEXT, 5)[1].items(), key=lambda each: (each[1], each[0]))
 
 
 @UNIT.law("learn_merges")
 def learning_ends_when_no_pair_is_left(my: Any) -> Any:
-    """Fewer merges than asked for."""
+    """learn_merges('ab ab', 9)."""
     return [tuple(pair) for pair in my.learn_merges("ab ab", 9)[0]]
 
 
 @UNIT.law("encode_word")
 def merges_are_applied_in_the_order_in_which_they_were_learned(my: Any) -> Any:
-    """Words in which another order gives other tokens."""
-    return [
-        my.encode_word(word, MERGES) for word in ("abcd", "abab", "cdabcabcd", "abd", "xyz", "")
-    ]
+    """Words such as abcd, abab and cdabcabcd with the merges b c, a b, a bc, c d, ab cd."""
+    words = ("abcd", "abab", "cdabcabcd", "abd", "xyz", "cbcd", "")
+    return [my.encode_word(word, MERGES) for word in words]

@@ -8,9 +8,8 @@ them, and beam search translates the sentence of the page.
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -125,8 +124,7 @@ class Hypotheses:
         self.tokens = self.tokens[rows]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A trained translator: its score on the test sentences, and the page of one of them."""
 
     bleu: float

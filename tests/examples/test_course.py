@@ -165,7 +165,10 @@ def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build:
     answer = Answer("positions", "in place", (edit, end))
     before = positions.X.clone()
     finding = next(check(UNITS["positions"], build("positions", answer)))
-    assert finding.difference == "changes its input in place; compute a new tensor"
+    assert finding.difference == (
+        "SinusoidalPositionalEncoding(6, 9)(<(3, 4, 6)>): "
+        "changes its input in place; compute a new tensor"
+    )
     assert positions.X.equal(before)
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 
 def merge(tokens: list[str], pair: tuple[str, str]) -> list[str]:
-    """Look at each position in turn."""
+    """Compare the pair at each position in turn."""
     result: list[str] = []
     i = 0
     while i < len(tokens):

@@ -1,4 +1,4 @@
-"""Unit 2: token embeddings, and logits from the same weights. Section 3.4 of the paper."""
+"""Unit 2: token embeddings, and logits from the same weights. Chapter 16 of the book."""
 
 from torch import Tensor, nn
 

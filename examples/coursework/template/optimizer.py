@@ -1,4 +1,7 @@
-"""Unit 10: the optimiser and its learning rate. Chapter 8 of the book; section 5.3 of the paper."""
+"""Unit 10: the optimiser and its learning rate.
+
+Chapter 18 of the book; section 5.3 of the paper.
+"""
 
 from collections.abc import Iterable
 
