@@ -23,10 +23,10 @@
 #
 # ![Three steps. First, each token of the Japanese sentence becomes a column of coloured numbers. Second, lines lead from the token for eats to all tokens, thick ones to cat and fish, thin ones to the rest. Third, below the words the cat, which are written already, bars for the next word: eats is by far the longest, sees and buys are short.](figures/prologue.svg)
 #
-# **Step 1: words become numbers.** A computer cannot calculate with 猫. So each token
-# of the sentence gets a list of numbers, its *vector*. No one chooses them by hand;
-# the network changes them while it learns, and words of a similar kind end with
-# similar lists.
+# **Step 1: words become numbers.** A computer cannot calculate with 猫, so each token of
+# the sentence gets a list of numbers, its *vector*. No one chooses them by hand; the
+# network changes them while it learns, and words of a similar kind end with similar
+# lists.
 #
 # **Step 2: words read each other.** The verb 食べ alone does not say who eats. In
 # each layer of the network, every token compares its own numbers with those of all
@@ -114,8 +114,8 @@ def translate(model, source, *, max_length=10):
 #
 # ## A corpus of 48 sentences
 #
-# Four beings eat, buy or see four things. Twelve sentences are held out: the
-# model never sees them in training. Ours is one of them.
+# Four beings eat, buy or see four things. Twelve sentences, ours among them, are held
+# out: the model never sees them in training.
 
 # %%
 from itertools import product
@@ -213,8 +213,9 @@ print(sum(weight.numel() for weight in model.parameters()), "weights")
 # %% [markdown]
 # ## Training
 #
-# The loss is the negative logarithm of the probability of each correct next
-# token, averaged. Adam changes all weights 200 times to make it smaller.
+# The loss is the negative logarithm of the probability of each correct next token,
+# averaged. Adam, an optimiser that [chapter 18](18_optimiser.py) takes apart, changes
+# all weights 200 times to make it smaller.
 
 # %%
 import torch.nn.functional as F
@@ -233,8 +234,8 @@ for update in range(1, 201):
 model = model.eval()
 
 # %% [markdown]
-# At first the loss is about $\ln 15 = 2.71$, that of a guess among the 15 target
-# tokens. (It is a little higher, because fresh weights prefer some tokens
+# At first the loss is about $-\ln \frac{1}{15} = 2.71$, that of a guess among the 15
+# target tokens. (It is a little higher, because fresh weights prefer some tokens
 # without a reason.) At the end almost all probability is on the correct token.
 #
 # Now the twelve sentences that the model has never seen:
@@ -256,20 +257,22 @@ print(f"{correct} of {len(held_out)} are translated correctly")
 #
 # ## The same, by the library
 #
-# {class}`~transformer_blocks.Seq2Seq` is this model as a class of the library,
-# made of the same parts. The loop above computes all earlier tokens again for each
-# new one. `generate` keeps their keys and values in a *cache*
-# ([chapter 13](13_choose_words.py)). The tokens are the same.
+# {class}`~transformer_blocks.Seq2Seq` is this model as a class of the library, made of
+# the same parts. The loop in `translate` computes all earlier tokens again for each new
+# one, while `generate` keeps their keys and values in a *cache* ([chapter
+# 13](13_choose_words.py)). The tokens are the same.
 
 # %% tags=["proof"]
 from transformer_blocks import Seq2Seq, greedy_search
 
 library = Seq2Seq(
-    *(model.source_embedding, model.target_embedding),
-    *(model.blocks.encoder, model.blocks.decoder),
+    model.source_embedding,
+    model.target_embedding,
+    model.blocks.encoder,
+    model.blocks.decoder,
     positions=model.positions,
     output=model.output,
-    padding_id=len(source_words),  # of no word: nothing is padded
+    padding_id=len(source_words),  # no word has it: no padding
     begin_id=BOS,
 ).eval()
 sources, _ = to_ids(held_out)
@@ -290,13 +293,13 @@ print(len(found), "translations are equal")
 #
 # ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word. The largest weights: cat has 0.50 at 猫 and 0.44 at は, eats has 0.64 at 食べ and 0.30 at は, fish has 0.49 at 魚 and 0.35 at the full stop.](figures/first_attention.svg)
 #
-# The rows are the target words that the model is about to write, and the columns
-# are the words of the source. In the rows of *cat*, *eats* and *fish*, the word to
-# be translated has the largest weight. The data do not say that *eats* corresponds
-# to 食べ. The model has found it, because that lowers the loss. But は and the full
-# stop have large weights as well. What these mean is a question of
-# [chapter 14](14_look_inside.py). The rows of *the* and of the full stop need no
-# particular word, since they are the same in all sentences.
+# The rows are the target words that the model is about to write, and the columns are
+# the words of the source. In the rows of *cat*, *eats* and *fish*, the word to be
+# translated has the largest weight. The data do not say that *eats* corresponds to 食べ.
+# The model has found it, because that lowers the loss. But は and the full stop have
+# large weights as well. What these mean is a question of [chapter
+# 14](14_look_inside.py). *The* and the full stop are the same in all sentences, so
+# their rows need no particular word of the source.
 #
 # ```{widget} translator
 # This translator runs here in a browser whose scripts are on.
@@ -304,10 +307,10 @@ print(len(found), "translations are equal")
 #
 # ## Broken on purpose
 #
-# If cross-attention carries the meaning of the source into the translation, then
-# a model without it cannot know what to translate. What does such a model write
-# for different sentences? Predict it. {func}`~transformer_blocks.inspection.ablate` removes
-# parts of a trained model as long as the block lasts.
+# If cross-attention carries the meaning of the source into the translation, then a
+# model without it cannot know what to translate. What does such a model write for
+# different sentences? Predict it. {func}`~transformer_blocks.inspection.ablate` removes
+# parts of a trained model inside a `with` block.
 
 # %% tags=["broken"]
 from transformer_blocks.inspection import ablate

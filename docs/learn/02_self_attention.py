@@ -129,9 +129,9 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 # - the outputs are $O = W V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
 #   weighted sum of the values with the weights of query $i$.
 #
-# In PyTorch, `@` multiplies the matrices in the last two dimensions. All
-# dimensions before them are computed in parallel. A *batch* of $B$ sentences is
-# a tensor of shape (B, L, d), and the same code computes it. `key.transpose(-2, -1)`
+# In PyTorch, `@` multiplies the matrices in the last two dimensions. All dimensions
+# before them are computed in parallel. A *batch* of $B$ sentences is a tensor of shape
+# (B, L, d), and the same code attends within each of them. `key.transpose(-2, -1)`
 # swaps the last two dimensions, which gives $K^T$ for each sentence.
 #
 # The softmax goes over the keys, which are the last dimension: `dim=-1`.
@@ -144,10 +144,10 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 #
 # > 魚を食べます。 — *(It) eats fish.*
 #
-# No query must attend to padding. A *padding mask* marks it. In this book a mask
-# is a boolean tensor, and **True hides** a key. The score of a hidden key is set
-# to $-\infty$ before the softmax, and $e^{-\infty} = 0$: the weight is zero, and
-# the other weights sum to 1.
+# Padding carries nothing that a query could use, so no query may attend to it. A
+# *padding mask* marks the padding. In this book a mask is a boolean tensor, and **True
+# hides** a key. The score of a hidden key is set to $-\infty$ before the softmax, and
+# $e^{-\infty} = 0$: the weight is zero, and the other weights sum to 1.
 
 # %% [markdown] tags=["formula"]
 # $$Z = Q K^T$$
@@ -309,8 +309,9 @@ for problem in report.problems:
     print(fill(problem, 46, initial_indent="- "))
 
 # %% [markdown]
-# The longest sentence of a batch has no padding. Therefore the first report about
-# sequence 0 comes from the batch with three more padding tokens.
+# The longest sentence of a batch has no padding. Therefore the first violation of
+# sequence 0 is found only when `check_padding` appends three padding tokens to the
+# whole batch.
 #
 # **The softmax goes over the wrong dimension.** A softmax over the queries,
 # `dim=-2`, raises no error either. Now each *column* sums to 1, and the outputs

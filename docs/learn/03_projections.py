@@ -77,12 +77,11 @@
 # that the layer can write them into the features in which the next layer expects
 # them.
 #
-# The formula below has a second matrix $M$ of shape (S, d), from which keys and
-# values are computed. It is called the *memory*. If $M = X$, the layer is
-# **self-attention**: a sequence attends to itself. If $M$ is another sequence, it
-# is **cross-attention**: a sequence attends to another one. A translator uses
-# both: the English words that it has produced so far attend to each other, and to
-# the Japanese sentence ([chapter 10](10_encoder_decoder.py)).
+# The formula below has a second matrix $M$ of shape (S, d), the *memory*, from which
+# keys and values are computed. If $M = X$, the sequence attends to itself, and the
+# layer is **self-attention**; if $M$ is another sequence, it is **cross-attention**. A
+# translator uses both: the English words that it has produced so far attend to each
+# other, and to the Japanese sentence ([chapter 10](10_encoder_decoder.py)).
 
 # %% [markdown] tags=["formula"]
 # $$Q = X W^Q, \quad K = M W^K, \quad V = M W^V$$

@@ -27,14 +27,15 @@
 # independently of all others. Its mean is 0. Its *variance*, the mean of the
 # squared distance from the mean, is 1.
 #
-# A product of two such features is +1 or −1 again. A score is the sum of $d$
-# products. All its values can be listed:
+# A product of two such features is +1 or −1 again. A score is the sum of $d$ products,
+# so all its values can be listed. The variance is then the sum of each squared value
+# times its probability:
 #
 # | d | possible scores, with their probabilities | variance | standard deviation |
 # | --- | --- | --- | --- |
 # | 1 | −1 (1/2), 1 (1/2) | 1 | 1 |
-# | 2 | −2 (1/4), 0 (1/2), 2 (1/4) | 4/4 + 4/4 = 2 | 1.41 |
-# | 4 | −4 (1/16), −2 (4/16), 0 (6/16), 2 (4/16), 4 (1/16) | 2 · 16/16 + 2 · 4 · 4/16 = 4 | 2 |
+# | 2 | −2 (1/4), 0 (1/2), 2 (1/4) | 4 · 1/4 + 4 · 1/4 = 2 | 1.41 |
+# | 4 | −4 (1/16), −2 (4/16), 0 (6/16), 2 (4/16), 4 (1/16) | 2 · 16 · 1/16 + 2 · 4 · 4/16 = 4 | 2 |
 #
 # The *standard deviation* is the square root of the variance. It says how far from
 # 0 a score typically is. Predict it for $d = 64$, the size in the paper.
@@ -331,14 +332,14 @@ for d in [64, 256]:
 # - Divided by $d$, the layer learns as well as, or better than, divided by
 #   $\sqrt{d}$; only at $d = 64$ and the lowest rate it has not finished (0.97).
 #
-# The last item is a surprise: dividing by $d$ is not wrong. It makes the weights
-# equal *at the beginning*, but they still have a gradient (a norm of 0.17), and
-# training changes them. The derivation by hand assumed independent features. A
-# trained query and its key are not independent: their products have a mean above
-# zero, and a sum of $d$ such products grows as $d$, not as $\sqrt{d}$. For this reason,
-# [Yang et al. (2022)](https://arxiv.org/abs/2203.03466) divide by $d$ when they
-# transfer learning rates from small models to large ones. Most published models use
-# $\sqrt{d_k}$. What matters most is that the scores do not begin large.
+# The last item is a surprise: dividing by $d$ is not wrong. It makes the weights equal
+# *at the beginning*, but they still have a gradient (a norm of 0.17), and training
+# changes them. The derivation by hand assumed independent features, and a trained query
+# and its key are not independent: their products have a mean above zero, and a sum of
+# $d$ such products grows as $d$, not as $\sqrt{d}$. For this reason, [Yang et al.
+# (2022)](https://arxiv.org/abs/2203.03466) divide by $d$ when they transfer learning
+# rates from small models to large ones. Most published models use $\sqrt{d_k}$; what
+# matters most is that the scores do not begin large.
 #
 # ## Broken on purpose
 #
@@ -408,8 +409,8 @@ evaluate("d = 64", nullcontext())
 #
 # <details><summary>Hint</summary>
 #
-# A product is +2 or −2. What is the mean of its square? Variances of
-# independent numbers add up.
+# A product is +2 or −2, so what is the mean of its square? And variances of independent
+# numbers add up.
 #
 # </details>
 

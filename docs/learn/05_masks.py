@@ -64,8 +64,8 @@ print("causal ", tuple(causal_mask(8).shape))
 print("both   ", tuple(mask.shape))
 
 # %% [markdown]
-# Read the table by rows: `x` is masked. The query 魚 attends to 猫, は and
-# itself. The padding has a query too. Its output is computed and never used.
+# Read the table by rows, where `x` is masked: the query 魚 attends to 猫, は and itself.
+# The padding has a query too, whose output is computed and never used.
 #
 # ![Three tables of eight queries by eight keys. The padding mask hides the last column. The causal mask hides the triangle above the diagonal. Their combination hides both. A fourth table shows the weights if all scores are equal: the row of each query shares the weight 1 among the keys that are not masked.](figures/three_masks.svg)
 #

@@ -167,10 +167,12 @@ for heads in [1, 2, 4]:
 #
 # ## The task of two friends
 #
-# We extend the friends task of [chapter 3](03_projections.py). Six items have a
-# name, the names of *two* friends, and a colour out of four. Each item must
-# return the colours of both friends, in order. The first eight features of the
-# output are the logits of the two answers.
+# We extend the friends task of [chapter 3](03_projections.py). Six items have a name,
+# the names of *two* friends, and a colour out of four. Each item must return the
+# colours of both friends, in order. The first eight features of the output are the
+# logits of the two answers. (In the code, `argsort` of random numbers makes a random
+# order; `argsort` of an order gives the place of each name in it, and `gather` picks
+# numbers at such places.)
 
 # %%
 import torch.nn.functional as F
@@ -270,12 +272,11 @@ for heads in [1, 2, 4]:
         print(f"{name:12} {first:11.2f} {second:10.2f}")
 
 # %% [markdown]
-# Each of the two heads has one friend of its own. The single head attends to
-# *both*, with almost equal weights; but not quite. Therefore its output for (red,
-# blue) is a little redder than for (blue, red). The output projection multiplies
-# this small difference, and the colour with the larger weight wins, for *both*
-# answers. The other friend's answer is right if both friends happen to have the
-# same colour.
+# Each of the two heads has one friend of its own. The single head attends to *both*,
+# with almost equal weights; but not quite. Therefore its output for (red, blue) is a
+# little redder than for (blue, red). The output projection amplifies this small
+# difference, and the colour with the larger weight wins, for *both* answers. The other
+# friend's answer is right if both friends happen to have the same colour.
 #
 # ![Three tables of attention weights for six items, whose two friends are framed. One head gives about half of the weight to each of the two friends. Of two heads, one gives nearly all of the weight to the first friend and the other to the second friend.](figures/heads_weights.svg)
 #
@@ -308,11 +309,11 @@ for heads in [1, 2, 4]:
 #
 # ### Why the output projection cannot repair it
 #
-# Could a clever $W^O$ read both colours from unequal weights? Call the weights
-# $w \ge \frac{1}{2}$ for the first friend and $1 - w$ for the second. For the
-# *second* answer, let $D(c)$ be the logit of blue minus that of red if both
-# friends have the colour $c$. Logits are linear in the weighted sum. Four cases
-# must come out right:
+# Could a clever $W^O$ read both colours from unequal weights? Call the weights $w \ge
+# \frac{1}{2}$ for the first friend and $1 - w$ for the second (we leave out the few
+# percent on the other items). For the *second* answer, let $D(c)$ be the logit of blue
+# minus that of red if both friends have the colour $c$. Logits are linear in the
+# weighted sum. Four cases must come out right:
 #
 # | friends | answer | condition |
 # | --- | --- | --- |
@@ -321,12 +322,12 @@ for heads in [1, 2, 4]:
 # | red, blue | blue | $w\,D(\text{red}) + (1 - w)\,D(\text{blue}) > 0$ |
 # | blue, red | red | $w\,D(\text{blue}) + (1 - w)\,D(\text{red}) < 0$ |
 #
-# By the first two, $D(\text{red})$ is negative and $D(\text{blue})$ positive. Since
-# $w \ge 1 - w$, the third condition then says that $D(\text{blue})$ is larger than
-# $-D(\text{red})$, and the fourth that it is smaller. They contradict each other.
-# (If the second friend has the larger weight, the same holds for the first answer.)
-# So *linear* logits of one weighted sum with fixed weights can never give both answers
-# in all cases.
+# By the first two, $D(\text{red})$ is negative and $D(\text{blue})$ positive. Since $w
+# \ge 1 - w$, the third condition, divided by $1 - w$, then says that $D(\text{blue})$
+# is larger than $-D(\text{red})$, and the fourth, divided by $w$, that it is smaller.
+# They contradict each other. (If the second friend has the larger weight, the same
+# holds for the first answer.) So *linear* logits of one weighted sum with fixed weights
+# can never give both answers in all cases.
 #
 # Is the information lost, then? With the weights 0.52 and 0.44, (red, blue) becomes
 # (0.52, 0.44) and (blue, red) becomes (0.44, 0.52). These are different vectors. A
@@ -449,8 +450,8 @@ print(weights_on_friends(wrong))
 # to its place, so nothing leaks from the future. But head 0 now holds the positions 0
 # to 2 and head 1 the positions 3 to 5, and no head crosses the middle. `check_causal`
 # reports that position 3 depends on no earlier position. The last two lines are the
-# weights of the trained wrong layer on both friends: 1/6 each, no more than the mean
-# of six items.
+# weights of the trained wrong layer on both friends: 1/6 each, as if it attended to all
+# six items equally.
 #
 # ## Exercises
 #

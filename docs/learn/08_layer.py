@@ -80,9 +80,9 @@ for build in [build_encoder, build_decoder]:
 #
 # ## Residual connections
 #
-# Neither part replaces its input. Its output is *added* to it: $x + f(x)$. This
-# is a *residual connection* ([He et al. 2015](https://arxiv.org/abs/1512.03385)),
-# and $f$, attention or feed-forward network, is called the *sublayer*.
+# Neither part replaces its input: what it computes is *added* to it, $x + f(x)$. This
+# is a *residual connection* ([He et al. 2015](https://arxiv.org/abs/1512.03385)), and
+# $f$, attention or feed-forward network, is called the *sublayer*.
 #
 # Why? The gradient of a stack is a product of the derivatives of its layers.
 # Suppose that each of 12 layers has the derivative 0.1. Without residual
@@ -156,8 +156,8 @@ assert torch.allclose(mine, theirs(x), atol=1e-6)
 # - **Post-norm**, the paper (section 3.1): $\mathrm{LayerNorm}(x + f(x))$. The
 #   stream itself is normalised after each addition.
 # - **Pre-norm**: $x + f(\mathrm{LayerNorm}(x))$. Only what the sublayer reads is
-#   normalised. The stream runs from the first layer to the last without
-#   interruption, and one more normalisation follows at its end.
+#   normalised, so that the stream runs from the first layer to the last without
+#   interruption; one more normalisation follows at its end.
 #
 # Most models of today use pre-norm. [Xiong et al.
 # (2020)](https://arxiv.org/abs/2002.04745) compared both; below you measure the
@@ -403,12 +403,12 @@ for name, residual, has_residuals in [
 #
 # ## Warm-up
 #
-# The paper increases the learning rate linearly from almost zero for 4,000 updates,
-# the *warm-up*, and then decreases it with the inverse square root of the step
-# (section 5.3, equation 3). It gives no reason. Xiong et al. propose one: before
-# training, the gradients near the output of a post-norm stack are large, and
-# updates with a large rate would make training unstable. With the step $s$ and the number of warm-up updates
-# $w$:
+# The paper increases the learning rate linearly from almost zero for 4,000 updates, the
+# *warm-up*, and then decreases it with the inverse square root of the step (section
+# 5.3, equation 3). The paper gives no reason, but Xiong et al. propose one: before
+# training, the gradients near the output of a post-norm stack are large, and updates
+# with a large rate would make training unstable. With the step $s$ and the number of
+# warm-up updates $w$:
 
 # %% [markdown] tags=["formula"]
 # $$m = \min(s^{-0.5},\; s \cdot w^{-1.5})$$

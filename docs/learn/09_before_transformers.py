@@ -262,11 +262,11 @@ for d in (8, 128, 2048):
 # | convolution, width k | k · n · d² | 1 | log_k(n) |
 #
 # (The path of a convolution is $\log_k n$ with dilation, and $n / k$ without.)
-# Self-attention gains in the last two columns. The first column shows what that costs:
-# its operations are *quadratic* in the length. This column leaves out the projections
-# of queries, keys, values and outputs, another $4 n d^2$ multiplications. For sentences
-# of 30 tokens and vectors of 512 numbers, these are nearly all the work of the layer.
-# Exercise 2 counts them, beside those of an LSTM.
+# Self-attention gains in the last two columns, and the first shows what that costs: its
+# operations are *quadratic* in the length. That column leaves out the projections of
+# queries, keys, values and outputs, another $4 n d^2$ multiplications, although these
+# are nearly all the work of the layer for sentences of 30 tokens and vectors of 512
+# numbers. Exercise 2 counts them, beside those of an LSTM.
 #
 # ## Does it translate better?
 #
@@ -333,11 +333,12 @@ for problem in report.problems:
 #
 # *Medium, about 15 minutes.*
 #
-# A well-known Japanese article builds a `SimpleAttention` of four dense layers:
-# for query, key, value and output. It is this library's
-# {class}`~transformer_blocks.SingleHeadAttention`. Complete `forward`. `input`
-# has the shape (B, L, d) and gives the queries, `memory` (B, S, d) the keys and
-# values. Scale the scores by $1 / \sqrt{d}$. The result has the shape (B, L, d).
+# A well-known Japanese article builds a `SimpleAttention` of four dense layers, for
+# query, key, value and output, which is this library's
+# {class}`~transformer_blocks.SingleHeadAttention`. Complete its `forward`: `input` of
+# shape (B, L, d) gives the queries, and `memory` of shape (B, S, d) the keys and
+# values. The scores are scaled by $1 / \sqrt{d}$, and the result has the shape (B, L,
+# d).
 #
 # <details><summary>Hint</summary>
 #

@@ -66,8 +66,8 @@ print(weights @ values)  # (L, S) @ (S, d) -> (L, d)
 
 # %% [markdown]
 # The output has the shape (L, d): one row for each query. (Here $d$ is 3, as is $S$.)
-# The shape does not depend on the length $S$ of the source. That is why the two
-# sequences may have different lengths.
+# The length $S$ of the source does not appear in it, which is why the two sequences may
+# have different lengths.
 #
 # ## Three attentions
 #
@@ -128,9 +128,9 @@ class MyDecoderLayer(nn.Module):
 #
 # ## Training all positions at once
 #
-# The task of this chapter: write the source in reverse order. The source *abc*
-# has the target *cba*. The decoder begins with the token `<bos>`. There are two
-# ways to run it.
+# The task of this chapter is to write the source in reverse order, so that the source
+# *abc* has the target *cba*. The decoder begins with the token `<bos>`, and there are
+# two ways to run it.
 #
 # **Autoregressive decoding.** The model's own output is appended to its input.
 #
@@ -235,11 +235,11 @@ for name, row in (
     print(name, *[(*SYMBOLS, "<bos>")[i] for i in row[0]])
 
 # %% [markdown]
-# We measure two shares. The first is that of the *symbols* which are right after
-# the correct prefix, as in training. The second is that of the *sequences* which
-# are right as a whole when the model decodes them. If 90 % of the symbols are
-# right, and mistakes are independent, which share of the sequences will be? Six
-# symbols must be right: 0.9⁶ = 0.53. Here is the training.
+# We measure two shares: that of the *symbols* which are right after the correct prefix,
+# as in training, and that of the *sequences* which are right as a whole when the model
+# decodes them. If 90 % of the symbols are right, and mistakes are independent, which
+# share of the sequences will be? All six symbols must be right, so it is 0.9⁶ = 0.53.
+# Here is the training.
 
 
 # %%

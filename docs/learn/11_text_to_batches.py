@@ -29,9 +29,9 @@
 #
 # ## By hand
 #
-# The text has three different words, with their numbers of occurrences. (A
-# Japanese text has no word boundaries. Here they are given. Below, the tokenizer
-# works without them.)
+# The text has three different words, with their numbers of occurrences. (A Japanese
+# text has no word boundaries; here they are given, and below the tokenizer works
+# without them.)
 #
 # | word | count | its pairs |
 # | --- | --- | --- |
@@ -368,9 +368,9 @@ def merges_by_hand():
 #
 # *Medium, about 15 minutes.*
 #
-# A new word is split into characters, and then the merges are applied in the
-# order in which they were learned. `merges` is a list of pairs. Return the list
-# of tokens. Use `merge` from above.
+# A new word is split into characters, and then the merges are applied in the order in
+# which they were learned. `merges` is a list of pairs. Return the list of tokens, with
+# the help of `merge` from above.
 #
 # <details><summary>Hint</summary>
 #

@@ -49,8 +49,8 @@
 # | fish | 0.2 | 0.02 | 0.02 · 1.609 = 0.032 |
 # | . | 0.1 | 0.02 | 0.02 · 2.303 = 0.046 |
 #
-# The loss is the sum, 0.808. Without smoothing it is 0.693. Where is its minimum?
-# Predict it before the figure shows it.
+# The loss is the sum, 0.808, where it would be 0.693 without smoothing. Predict where
+# its minimum is, before the figure shows it.
 #
 # ![Loss against the probability of the correct token, if the other four share the rest equally. Without smoothing the loss falls to zero at the probability 1. With smoothing of 0.1 it has its minimum of 0.39 at the probability 0.92, and rises steeply towards 1.](figures/smoothing.svg)
 #
@@ -379,10 +379,10 @@ for name, runs in results.items():
 # ![Validation loss against the number of updates for the run that overfits and for each cure. With 2,000 pairs, every curve falls to a minimum between 4.1 and 4.5 and then rises; the curve without a cure rises furthest, to 5.80. With more data, the curve falls to 2.60 and does not rise. With all cures together it falls to 3.83 only.](figures/cures.svg)
 #
 # A smaller model, dropout, smoothing and weight decay all lower the validation loss at
-# the end, from 5.80 to between 4.79 and 5.11. Its lowest value hardly changes: 4.14 to
-# 4.46, against 4.28. These cures delay overfitting. None of them adds what the 2,000
-# sentences do not contain: 4 % of the tokens of the validation set occur in none of
-# them.
+# the end, from 5.80 to between 4.79 and 5.11. Its lowest value, however, hardly
+# changes: 4.14 to 4.46, against 4.28. These cures delay overfitting, but none of them
+# adds what the 2,000 sentences do not contain: 4 % of the tokens of the validation set
+# occur in none of them.
 #
 # More data helps by far the most: 2.60, with a training loss of 2.33 on the same 2,000
 # sentences. The two are close, and both were still falling when the training ended. In
@@ -464,10 +464,10 @@ for name, loss_function in (
 print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
 
 # %% [markdown]
-# The validation loss is even a little lower than that of the correct program. The
-# model has learned to copy its input. Decoding
-# starts with `<bos>`, copies it, and so on. `check_causal` finds nothing, and it is
-# right: no output depends on a later *input*. The mistake is in the targets.
+# The validation loss is even a little lower than that of the correct program, as the
+# model has learned to copy its input: decoding starts with `<bos>`, copies it, and so
+# on. `check_causal` finds nothing, and it is right, because no output depends on a
+# later *input*. The mistake is in the targets.
 #
 # What exposes it? Decode a few sentences after the first updates, always. And assert the
 # relation where the batches are made:

@@ -148,11 +148,11 @@ for head in (0, 1):
 # %% [markdown]
 # ![Cross-attention weights of the two heads for our sentence, as two tables. Head 0: the row of cat has 0.98 at 猫 and the row of fish 0.97 at 魚. Head 1: the row of eats has 0.99 at 食べ, the row of cat has 0.87 at は, and the row of fish has 0.70 at the full stop.](figures/both_heads.svg)
 #
-# Each row is the token that the model is about to predict. Much of it can be
-# read: head 0 finds the subject and the object, head 1 the verb. But when it
-# predicts *fish*, head 1 puts about 0.7 of its weight on the full stop. Is the full
-# stop a reason for *fish*? And *cat* reads は with about 0.87: is it the particle, or
-# the noun before it? The table has no answer. We come back to it.
+# Each row is the token that the model is about to predict. Much of it can be read: head
+# 0 finds the subject and the object, head 1 the verb. But when it predicts *fish*, head
+# 1 puts about 0.7 of its weight on the full stop. Is the full stop a reason for *fish*?
+# And *cat* reads は with about 0.87: is it the particle, or the noun before it? The
+# table has no answer, but we will come back to it.
 #
 # The same call records models that are not made of these blocks: those of
 # `torch.nn`, which return no weights, of Hugging Face, and of x-transformers. They
@@ -261,11 +261,12 @@ for key in (3, 5, 6):
 # Whether the prediction *depends* on it is another question. It is answered by an
 # experiment: change one thing, leave all else as it is, and measure the output.
 #
-# Encode a second sentence, 猫は肉を食べます。 (*The cat eats meat.*). Replace the
-# memory of ours at a single position by that of the other sentence. Does the model
-# now predict *meat*? (This is called *activation patching*: [Vig et al.
+# Encode a second sentence, 猫は肉を食べます。 (*The cat eats meat.*), and replace the memory of
+# ours at a single position by that of the other sentence: does the model now predict
+# *meat*? (This is called *activation patching*: [Vig et al.
 # 2020](https://arxiv.org/abs/2004.12265), [Meng et al.
-# 2022](https://arxiv.org/abs/2202.05262).) Predict the result for each of the seven positions, from the table of weights.
+# 2022](https://arxiv.org/abs/2202.05262).) From the table of weights, predict the
+# result for each of the seven positions.
 
 # %%
 other = ["猫", "は", "肉", "を", "食べ", "ます", "。"]
@@ -306,11 +307,11 @@ with torch.no_grad():
 # ## Ablate
 #
 # To *ablate* a part is to remove it and to measure what remains.
-# {func}`~transformer_blocks.inspection.ablate` replaces the outputs of heads or
-# whole modules by zeros, as long as the block lasts. Predict first: our model
-# translates 12 of 12 sentences. How many are left without each head? Note
-# six numbers. The encoder's head 0 has a weight of 0.96 and of 0.99 in two of its
-# rows (the explorer at the end of this chapter shows them).
+# {func}`~transformer_blocks.inspection.ablate` replaces the outputs of heads or whole
+# modules by zeros inside a `with` block. Our model translates 12 of 12 sentences; how
+# many will be left without each head? Predict first, and note six numbers. The
+# encoder's head 0, for one, has a weight of 0.96 and of 0.99 in two of its rows (the
+# explorer at the end of this chapter shows them).
 
 # %%
 from transformer_blocks.inspection import ablate
@@ -389,19 +390,19 @@ for name in recorded:
 # | with the residual, $\tfrac12 (I + A)$ | (0.5, 0.5), (0.5, 0.5) |
 # | two layers, the product | (0.5, 0.5), (0.5, 0.5) |
 #
-# Without the identity, the product would be $A A = I$: each token would seem to
-# read only itself. Rollout assumes that all values and all residual connections
-# are equally large. We saw that they are not. It is a summary, not a proof. Write
-# it in exercise 2.
+# Without the identity, the product would be $A A = I$: each token would seem to read
+# only itself. Rollout assumes that all values and all residual connections are equally
+# large, and we saw that they are not: it is a summary, not a proof. You write it in
+# exercise 2.
 #
 # ## A circuit that appears: induction
 #
-# So far we have asked what a trained model does. When does it begin to do it? One circuit
-# can be watched as it arises, in half a minute, and it is a famous one. If a text contains
-# *Mrs Dursley* and, some pages later, *Mrs*, a reader expects *Dursley*. A language model
-# can do this with two heads in two layers
-# ([Elhage et al. 2021](https://transformer-circuits.pub/2021/framework/index.html);
-# [Olsson et al. 2022](https://arxiv.org/abs/2209.11895)):
+# So far we have asked what a trained model does, but not when it begins to do it. One
+# famous circuit can be watched as it arises, in half a minute. If a text contains *Mrs
+# Dursley* and, some pages later, *Mrs*, a reader expects *Dursley*. A language model
+# can do this with two heads in two layers ([Elhage et al.
+# 2021](https://transformer-circuits.pub/2021/framework/index.html); [Olsson et al.
+# 2022](https://arxiv.org/abs/2209.11895)):
 #
 # - In the first layer, a **previous-token head** attends from each token to the one before it.
 #   Afterwards the position of *Dursley* contains the information *I come after Mrs*.
@@ -418,11 +419,12 @@ for name in recorded:
 # | found at | - | - | - | 1 | 2 |
 # | prediction | - | - | - | B | C |
 #
-# Neither head is any use alone. To see them arise, we train a language model of two layers, with two heads each,
-# on sequences that mean nothing: a block of 8 to 16 random symbols, repeated up to a length of 32. In
-# the first block nothing can be predicted. From then on, everything can, but only by what the
-# sequence itself has shown. (The model rotates its queries and keys instead of adding positions; see
-# [chapter 15](15_since_2017.py).) Predict the curve of the loss: will it fall evenly?
+# Neither head is any use alone. To see them arise, we train a language model of two
+# layers, with two heads each, on sequences that mean nothing: a block of 8 to 16 random
+# symbols, repeated up to a length of 32. In the first block nothing can be predicted;
+# from then on everything can, but only from what the sequence itself has shown. (The
+# model rotates its queries and keys instead of adding positions; see [chapter
+# 15](15_since_2017.py).) Predict the curve of the loss: will it fall evenly?
 
 # %%
 from transformer_blocks import (

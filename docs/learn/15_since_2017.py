@@ -292,13 +292,13 @@ for groups in (8, 2):
 # ## No biases, normalised queries and keys
 #
 # In the paper, the feed-forward networks and LayerNorm have biases. (This library's
-# attention has them too, unless `bias=False`.) PaLM
-# ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311)) left out all of them, and
-# found the training of large models more stable. LLaMA has none either. *Query-key
-# normalisation* ([Henry et al. 2020](https://arxiv.org/abs/2010.04245)) applies a norm
-# to each query and each key. Otherwise nothing bounds their lengths. In the training of
-# large vision models ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)), they
-# grew until the softmax saturated ([chapter 4](04_scale.py)) and the training diverged.
+# attention has them too, unless `bias=False`.) PaLM ([Chowdhery et al.
+# 2022](https://arxiv.org/abs/2204.02311)) left out all of them, and found the training
+# of large models more stable. LLaMA has none either. *Query-key normalisation* ([Henry
+# et al. 2020](https://arxiv.org/abs/2010.04245)) applies a norm to each query and each
+# key, because nothing else bounds their lengths: in the training of large vision models
+# ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)), they grew until the
+# softmax saturated ([chapter 4](04_scale.py)) and the training diverged.
 #
 # ## One stack, other parts
 #
