@@ -113,6 +113,8 @@ def plain_markdown(text: str) -> str:
     text = re.sub(r"\{[a-z:]+\}`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
     text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
     text = re.sub(r"\]\((\d\d_\w+)\.py(#[\w-]+)?\)", r"](\1.ipynb)", text)
+    exhibit = r"\]\(\.\./museum/(\w+)\.md\)"  # its page is made with the others
+    text = re.sub(exhibit, r"](../../src/transformer_blocks/museum/\1.py)", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
