@@ -111,14 +111,14 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
             lines.append(f"A known mistake gives the same: {cause.name}.")
             if cause.exhibit:
                 lines.append(f"See python -m transformer_blocks.museum {cause.exhibit}")
-        elif failing := [each for each in unit.needs if findings_of(each, folder)]:
-            lines.append(f"It needs units that do not pass yet: {', '.join(failing)}.")
         if others:
             lines.append(f"Also: {'; '.join(each.law.title for each in others)}.")
         for line in lines:
             print("\n".join(wrap(f"  {line}", 96)))
     if findings:
-        print()
+        failing = [each for each in unit.needs if findings_of(each, folder)]
+        needed = f"It needs units that do not pass yet: {', '.join(failing)}."
+        print(f"\n{name}: {needed}\n" if failing else "")
     return not findings
 
 

@@ -225,7 +225,8 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
         return got.text
     if isinstance(got, set) and isinstance(expected, set):
         pairs = ("missing", expected - got), ("not of the docstring", got - expected)
-        return "; ".join(f"{what}: {', '.join(sorted(each))}" for what, each in pairs if each)
+        few = [(what, sorted(each)[:4], " ..." * (len(each) > 4)) for what, each in pairs if each]
+        return "; ".join(f"{what}: {', '.join(names)}{more}" for what, names, more in few)
     if not (isinstance(got, np.ndarray) and isinstance(expected, np.ndarray)):
         if isinstance(got, list) and isinstance(expected, list):
             items = enumerate(zip(got, expected, strict=False))
@@ -239,10 +240,10 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
     wrong = ~close(got, expected)
     index = tuple(int(each) for each in np.argwhere(wrong)[0])
     named = ", ".join(f"{axis} {number}" for axis, number in zip(axes, index, strict=False))
-    first = f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g}"
+    text = f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g}"
     most = np.abs(got - expected)[wrong].max()
     counts = f" ({wrong.sum()} of {wrong.size} numbers differ, by at most {most:.3g})"
-    return first + (counts if wrong.size > 1 else "")
+    return text + (counts if wrong.size > 1 else "")
 
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
