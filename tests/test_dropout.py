@@ -65,6 +65,18 @@ def test_it_is_differentiable_twice() -> None:
     assert torch.autograd.gradgradcheck(seeded, x)
 
 
+def test_the_backward_pass_needs_one_byte_per_element() -> None:
+    stored: list[torch.Tensor] = []
+
+    def store(x: torch.Tensor) -> torch.Tensor:
+        stored.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(store, lambda x: x):
+        apply_dropout(torch.ones(50, requires_grad=True), 0.4)
+    assert sum(x.nbytes for x in stored) == 50
+
+
 def test_samples_of_a_vmap_have_random_masks_of_their_own() -> None:
     gradients = torch.func.vmap(
         torch.func.grad(lambda x: apply_dropout(x, 0.5).sum()), randomness="different"
