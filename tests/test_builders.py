@@ -166,14 +166,6 @@ def test_num_heads_may_be_those_of_the_cross_attention_alone() -> None:
     assert heads == [(4, 2)] * 3
 
 
-@pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
-def test_what_a_factory_makes_must_fit(name: str) -> None:
-    build: Any = build_decoder
-    for wrong in (MultiHeadAttention(8, 2), 8, "attention", dict):
-        with pytest.raises(TypeError, match=rf"^{name} must"):
-            build(**SIZES, **{name: wrong})
-
-
 @both_builders
 def test_a_function_can_make_the_residuals_and_so_the_last_norm(build: Builder) -> None:
     def with_rms_norm(d_model: int, *, dropout: float) -> Residual:

@@ -230,13 +230,6 @@ def assert_same_state(a: nn.Module, b: nn.Module) -> None:
         assert torch.equal(tensor, states[1][name]), name
 
 
-def test_a_conversion_preserves_dtype_and_mode() -> None:
-    theirs = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, batch_first=True, dtype=torch.bfloat16)
-    ours = from_torch(theirs.eval())
-    assert {weight.dtype for weight in ours.parameters()} == {torch.bfloat16}
-    assert not any(part.training for part in ours.modules())
-
-
 def attention(**options: Any) -> nn.Module:
     return nn.MultiheadAttention(D_MODEL, NUM_HEADS, **{"batch_first": True} | options)
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -48,10 +47,3 @@ def test_a_stack_ends_with_a_normalisation_and_can_be_prepared() -> None:
         expected, found = encoder(x, mask=mask), prepared(x, mask=mask)
     real = tokens != 0
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
-
-
-def test_a_sublayer_must_keep_the_shape_and_the_norm_must_be_a_module() -> None:
-    with pytest.raises(ValueError, match="sublayer must keep shape"):
-        SandwichNorm(8)(torch.randn(2, 3, 8), lambda x: x[:, :1])
-    with pytest.raises(TypeError, match="output_norm must be"):
-        SandwichNorm(8, output_norm=F.normalize)  # type: ignore[arg-type]

@@ -26,7 +26,6 @@ from tests.sound_models import (
     Sound,
     decoder_only,
     hugging_face,
-    initialised,
     translator,
 )
 from torch import Tensor, nn
@@ -253,14 +252,6 @@ def the_padding_mask_of_a_causal_model_is_inverted() -> Sound:
             return real[:, None, None]
 
     return Sound(Model(causal=True), MASKED, "position-wise")
-
-
-@broken("mask polarity", "the mask of src is inverted")
-def torch_s_mask_is_inverted_by_the_caller() -> Sound:
-    layer = nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
-    model = initialised(nn.TransformerEncoder(layer, 2))
-    example = {"src": torch.randn(3, 6, D), "src_key_padding_mask": ~PADDED}
-    return Sound(model, example, "unknown")
 
 
 @broken("padding", "with the content of its padding (tokens), by")
@@ -884,21 +875,6 @@ def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
     assert torch.equal(find_real(additive, tokens), real)
     if side == 1 or lengths[0] == 4:
         assert torch.equal(find_real(real ^ flip), real)
-
-
-@pytest.mark.parametrize(
-    ("example", "error"),
-    [
-        (5, TypeError),
-        ("ids", TypeError),
-        ({}, ValueError),
-        ((torch.tensor(1.0),), ValueError),
-        (torch.ones(0, 4), ValueError),
-    ],
-)
-def test_an_example_without_a_batch_is_refused(example: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"^example must"):
-        check_soundness(torch.sin, example)
 
 
 # Losses
