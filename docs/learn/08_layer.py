@@ -298,10 +298,10 @@ for name, initialise in [
 # predicts the symbol that stands there after sorting. Before any training, we compute
 # the gradient of the loss, and its norm in each layer.
 #
-# Four stacks: without residual connections and normalisation; with residual
-# connections only; with post-norm; with pre-norm. Predict which gradients
-# vanish or explode. {func}`~transformer_blocks.inspection.ablate` removes the
-# residual connections.
+# We compare four stacks: one without residual connections and normalisation, one with
+# residual connections only, one with post-norm and one with pre-norm.
+# ({func}`~transformer_blocks.inspection.ablate` removes the residual connections.)
+# Predict which gradients vanish or explode.
 
 # %%
 from contextlib import nullcontext

@@ -634,12 +634,12 @@ for head in (0, 1):
     print(f"  logits differ by up to {difference.abs().max():.1f}")
 
 # %% [markdown]
-# By hand, both heads of the cross-attention seem to be superfluous: 12 of 12. In
-# truth, 8 and 3 sentences remain. The code has set *rows* of `weight` to zero, half
+# By hand, both heads of the cross-attention seem to be superfluous, with 12 of 12 left;
+# in truth, 8 and 3 sentences remain. The code has set *rows* of `weight` to zero, half
 # of the outputs of *all* heads, because `Linear` stores the transpose of $W^O$. The
-# heads are in the columns: `weight[:, 16 * head : 16 * head + 16]`. Nothing raises
-# an error, and the wrong conclusion would look like a discovery. An independent
-# second way to compute the same, here `ablate`, finds it.
+# heads are in the columns: `weight[:, 16 * head : 16 * head + 16]`. Nothing raises an
+# error, and the wrong conclusion would look like a discovery. An independent second way
+# to compute the same, here `ablate`, finds it.
 #
 # ## Exercises
 #
