@@ -11,7 +11,14 @@ import pytest
 from nbclient import NotebookClient
 from tests.test_language import texts
 
-from cells import LEARN, chapter_files, code_lines, notebook_text, read_cells
+from cells import (
+    LEARN,
+    chapter_files,
+    code_lines,
+    notebook_text,
+    read_cells,
+    stored_outputs,
+)
 from execution import outputs_of
 
 DOCS = LEARN.parent
@@ -201,7 +208,27 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
 
 @chapters
 def test_the_notebook_is_up_to_date(path: Path) -> None:
-    assert path.with_suffix(".ipynb").read_text(encoding="utf-8") == notebook_text(path)
+    text = path.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == notebook_text(path, stored_outputs(path))
+
+
+@chapters
+def test_a_notebook_installs_shows_outputs_and_announces_errors(path: Path) -> None:
+    install, *cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
+    assert "%pip install" in install.source
+    for cell, made in zip(read_cells(path), cells, strict=True):
+        assert "```{" not in made.source
+        assert f"#widget-{name}" in made.source if (name := widget(cell.source)) else True
+        if cell.role == "check":
+            assert made.source.startswith("# Raises an error, shown in red, until")
+            assert not made.outputs
+        elif cell.kind == "code" and cell.role not in ("solution", "stub"):
+            assert bool(made.outputs) >= bool(re.search(r"^print\(", cell.source, re.M))
+
+
+def widget(text: str) -> str:
+    """Return the name of the widget in a text of a chapter, if there is one."""
+    return "".join(re.findall(r"\{widget\} (\w+)", text)[:1])
 
 
 @pytest.mark.slow

@@ -19,13 +19,16 @@ An exercise is a text, then a stub, a check and a solution, in this order.
     python docs/_ext/cells.py
 
 writes the notebooks, ``docs/learn/*.ipynb``. A notebook has the same cells, but its solutions are
-folded text. It holds no output, since its readers run it.
+folded text. It begins with a cell that installs what is missing, and holds the outputs of the
+chapter's page.
 """
 
 import ast
 import re
+from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,19 @@ ROLES = (
     "solution",
     "recorded",
 )
+
+INSTALL = """\
+# Installs the library if it is missing; the notebook must lie in the library's repository.
+import importlib.util
+from pathlib import Path
+
+if not importlib.util.find_spec("transformer_blocks"):
+    root = next(each for each in Path.cwd().parents if (each / "pyproject.toml").is_file())
+    %pip install -q "{root}[book]"
+"""
+UNSOLVED = "# Raises an error, shown in red, until the exercise above is solved.\n"
+LONG = "# This cell takes some minutes.\n"
+NUMBER = re.compile(r" *-?\d[\d.,e+-]*")  # of an output; each CPU rounds in its own way
 
 
 @dataclass(frozen=True)
@@ -82,25 +98,31 @@ def read_cells(path: Path) -> list[Cell]:
     return cells
 
 
-def make_notebook(path: Path) -> NotebookNode:
-    """Make the notebook of a chapter, without outputs.
+def make_notebook(path: Path, outputs: Sequence[str] = ()) -> NotebookNode:
+    """Make the notebook of a chapter.
 
     The check of an exercise may fail without stopping the notebook, since the reader has not solved
     it yet. The ids of the cells are their numbers, so that the file changes only with its content.
+
+    Args:
+        path: The chapter.
+        outputs: What each cell of the chapter prints; without them, the notebook has no outputs.
     """
-    cells: list[NotebookNode] = []
+    cells: list[NotebookNode] = [nbformat.v4.new_code_cell(INSTALL.strip(), id="install")]
     for number, cell in enumerate(read_cells(path)):
         if cell.kind == "markdown":
-            made = nbformat.v4.new_markdown_cell(plain_markdown(cell.source))
+            made = nbformat.v4.new_markdown_cell(plain_markdown(cell.source, path.stem))
         elif cell.role == "solution":
             folded = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n"
             made = nbformat.v4.new_markdown_cell(f"{folded}\n</details>")
         else:
-            source = cell.source
-            if cell.role == "recorded":
-                source = f"# This cell takes some minutes.\n{source}"
+            comment = {"recorded": LONG, "check": UNSOLVED}.get(cell.role, "")
             tags = ["raises-exception"] if cell.role == "check" else []
-            made = nbformat.v4.new_code_cell(source, metadata={"tags": tags} if tags else {})
+            made = nbformat.v4.new_code_cell(comment + cell.source)
+            made.metadata = NotebookNode({"tags": tags} if tags else {})
+            if outputs and outputs[number]:
+                printed = nbformat.v4.new_output("stream", name="stdout", text=outputs[number])
+                made.outputs = [printed]
         made.id = f"cell-{number}"
         cells.append(made)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -108,9 +130,13 @@ def make_notebook(path: Path) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
 
 
-def plain_markdown(text: str) -> str:
-    """Replace what only Sphinx knows: links to the API become code, directives a hint."""
+def plain_markdown(text: str, chapter: str = "") -> str:
+    """Replace what only Sphinx knows: links to the API become code, widgets links to pages."""
     text = re.sub(r"\{[a-z:]+\}`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    page = f"../_build/html/learn/{chapter}.html#widget-"
+    link = rf"*Interactive on [the page of this chapter]({page}\1), which `make docs` writes.*"
+    widget = r"^```\{widget\} (\w+)\n(!.*\n)?(?:.*\n)*?```$"
+    text = re.sub(widget, rf"\2\n{link}", text, flags=re.M)
     text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
     text = re.sub(r"\]\((\d\d_\w+)\.py(#[\w-]+)?\)", r"](\1.ipynb)", text)
     exhibit = r"\]\(\.\./museum/(\w+)\.md\)"  # its page is made with the others
@@ -118,11 +144,17 @@ def plain_markdown(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def notebook_text(path: Path) -> str:
-    """Return the notebook of a chapter as JSON."""
-    notebook = make_notebook(path)
+def notebook_text(path: Path, outputs: Sequence[str] = ()) -> str:
+    """Return the notebook of a chapter as JSON, with the outputs of its cells if they are given."""
+    notebook = make_notebook(path, outputs)
     nbformat.validate(notebook)
     return nbformat.writes(notebook) + "\n"
+
+
+def stored_outputs(path: Path) -> list[str]:
+    """Return what the notebook of a chapter shows below each cell of the chapter."""
+    _, *cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
+    return ["".join(each.text for each in cell.get("outputs", ())) for cell in cells]
 
 
 def code_lines(source: str) -> int:
@@ -161,5 +193,7 @@ def definitions(name: str, *, until: str = "") -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    outputs = import_module("execution").execute_all()  # which imports this file
     for path in chapter_files():
-        path.with_suffix(".ipynb").write_text(notebook_text(path), encoding="utf-8")
+        text = notebook_text(path, outputs[path.stem])
+        path.with_suffix(".ipynb").write_text(text, encoding="utf-8")

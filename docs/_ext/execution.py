@@ -32,6 +32,7 @@ RECORDED = LEARN / "recorded"
 # Warnings are errors, except while torch itself is imported.
 PROLOGUE = """import torch, warnings
 torch.set_num_threads(1)  # several chapters run at once
+torch.manual_seed(0)  # what a chapter draws before it sets a seed of its own
 for category in (UserWarning, DeprecationWarning, FutureWarning, RuntimeWarning):
     warnings.simplefilter("error", category)"""
 

@@ -22,7 +22,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from cells import LEARN, Cell, chapter_files, notebook_text, read_cells
+from cells import LEARN, NUMBER, Cell, chapter_files, notebook_text, read_cells
 from execution import execute_all, outputs_of, recorded
 from localisation import (
     LOCALE,
@@ -267,11 +267,12 @@ class Widget(SphinxDirective):
 
 def prepare(app: Sphinx) -> None:
     """Run the chapters two at a time, and refuse notebooks that differ from them."""
-    execute_all()
+    outputs = execute_all()
     write_translations()
     for path in chapter_files():
         notebook = path.with_suffix(".ipynb")
-        if not notebook.is_file() or notebook.read_text(encoding="utf-8") != notebook_text(path):
+        text = notebook.read_text(encoding="utf-8") if notebook.is_file() else ""
+        if NUMBER.sub("#", text) != NUMBER.sub("#", notebook_text(path, outputs[path.stem])):
             log.warning("the notebook of %s is not up to date; make notebooks", path.name)
 
 
