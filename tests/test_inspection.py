@@ -161,6 +161,15 @@ def test_recording_ends_with_the_block_also_after_an_error() -> None:
     assert [len(calls) for calls in maps.values()] == [1, 1]
 
 
+def test_a_recording_is_shown_by_names_and_shapes() -> None:
+    model = build_encoder(**SIZES)
+    with record_attention(model) as maps, record_projections(model) as projections:
+        model(torch.randn(3, 5, 8))
+        model(torch.randn(3, 6, 8))
+    for recorded, shape in ((maps, (3, 2, 5, 5)), (projections, (3, 2, 5, 4))):
+        assert repr(recorded).splitlines() == [f"{name}: {shape} and 1 more" for name in maps]
+
+
 def test_only_selected_layers_are_recorded() -> None:
     model = Translator()
     with record_attention(model, only=lambda name: "cross" in name) as maps:

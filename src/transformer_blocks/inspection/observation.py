@@ -13,6 +13,17 @@ from transformer_blocks.inspection.projections import Projections
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
 
+class Recording(dict[str, list[Any]]):
+    """What is recorded, by name of the module; its form names the shapes instead of all numbers."""
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{name}: {tuple(getattr(first, 'query', first).shape)}"
+            + (f" and {len(others)} more" if others else "")
+            for name, (first, *others) in self.items()
+        )
+
+
 class Observation:
     """The attention that one ``with`` block records or changes in one model.
 
@@ -48,7 +59,7 @@ class Observation:
         self.ignored = {id(part) for module in ignored for part in module.modules()}
         self.of_projections, self.is_recorded = of_projections, only
         self.device, self.heads = device, heads or {}
-        self.recorded: dict[str, list[Any]] = {}
+        self.recorded = Recording()
         self.seen: set[str] = set()
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()

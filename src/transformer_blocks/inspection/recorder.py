@@ -80,7 +80,8 @@ def record_attention(
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
-        order, each of shape (B, H, L, S). The module is the innermost one in which the weights were
+        order, each of shape (B, H, L, S). It is shown as a line for each module, with the shape of
+        the first call. The module is the innermost one in which the weights were
         multiplied by values. An attention without heads has H = 1. One that computes its heads in a
         loop has an entry for each head, of shape (B, 1, L, S), and one that computes them as a
         batch of their own, with ``torch.bmm``, has entries of shape (B * H, 1, L, S). Attention
@@ -94,9 +95,9 @@ def record_attention(
         >>> x = torch.randn(1, 5, 16)
         >>> with record_attention(encoder) as maps:
         ...     _ = encoder(x)
-        >>> {name: weights[0].shape for name, weights in maps.items()}
-        {'layers.0.self_attention': torch.Size([1, 4, 5, 5]),
-         'layers.1.self_attention': torch.Size([1, 4, 5, 5])}
+        >>> maps  # the shapes; maps["layers.0.self_attention"][0] is a tensor
+        layers.0.self_attention: (1, 4, 5, 5)
+        layers.1.self_attention: (1, 4, 5, 5)
 
         A layer of torch returns no weights, but they can be recorded:
 
