@@ -69,7 +69,7 @@ class Script:
 
 def _decompress(content: Any) -> Any:
     """Decompress the numbers of a page's data, for which V8 alone has no function."""
-    for maps in content["maps"]:
+    for maps in (each for time in (content, *content["earlier"]) for each in time["maps"]):
         arithmetic = maps["arithmetic"] or {}
         vectors = (arithmetic[name] for name in ("queries", "keys", "values") if arithmetic)
         for part, key in ((maps, "weights"), *((each, "data") for each in vectors)):

@@ -7,6 +7,7 @@ import re
 import secrets
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,13 @@ def test_empty_pages_and_missing_steps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^probability of 'b' must be in \[0, 1\], got .*=nan$"):
         DecodingSteps(["a"], [[("b", math.nan)]])
     maps = AttentionMaps("a", weights(1, 1, 4, 4), TARGET, is_decoding=True)
+    others, earlier = (Explorer([AttentionMaps(x, weights(1, 1, 4, 4), TARGET)]) for x in "ab")
+    with pytest.raises(ValueError, match=r"^earlier .* the maps \['a'\], got \['b'\]$"):
+        replace(others, earlier=[earlier])
+    wrong: Any
+    for wrong in (1, [1], "a"):
+        with pytest.raises(TypeError, match=r"^earlier must be a list of Explorer instances, got "):
+            replace(others, earlier=wrong)
     for decoding, steps in ((None, 0), (DecodingSteps(["a"], [[]]), 1)):
         with pytest.raises(ValueError, match=f"got 4 queries and {steps} steps$"):
             Explorer([maps], decoding=decoding)

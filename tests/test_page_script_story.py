@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.page import (
     FULLY_MASKED,
     SOURCE,
     TARGET,
+    make_explorer_with_arithmetic,
     weights,
 )
 from tests.page_script import (
@@ -382,6 +384,42 @@ def test_the_logit_lens_follows_the_pointer() -> None:
     for pointed, step in (("{side: 'queries', index: 2}", 2), ("{side: 'keys', index: 3}", 0)):
         page(f"pointAt({pointed})")
         assert page("$('lens').children[0].textContent").endswith(f"step {step}")
+
+
+def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them() -> None:
+    page, times = make_explorer_with_arithmetic(), ["0 updates", "10 updates", "20 updates"]
+    earlier = [
+        replace(page, maps=[shifted(each, number) for each in page.maps], model=name, title=name)
+        for number, name in enumerate(times[:2])
+    ]
+    script = Script(replace(page, model=times[2], earlier=earlier).html, "#v=story&a=2&h=1&hs=1")
+    script("select({isLocked: true, row: 1, column: 2}), 0")
+    shown = "[$('times-name').textContent, $('title').textContent, Number($('time').value)]"
+    whole = script("[...weightsOf(2, 1, 1)]")
+
+    def weights_of(number: int) -> Any:
+        return earlier[number].maps[2].weights[1, 1].flatten()
+
+    script("$('time').value = '1', $('time').fire('input'), 0")
+    assert script(shown) == ["10 updates", "10 updates", 1]
+    assert script("[...weightsOf(2, 1, 1)]") == pytest.approx(weights_of(1), abs=QUANTUM)
+    assert script("[state.isLocked, state.row, state.column, state.head]") == [True, 1, 2, 1]
+    assert "queries, keys and values of the last time only" in script.text("why")
+    script("$('times-play').click()")
+    for number in (1, 2):
+        assert script("Number($('time').value)") == number
+        script("pass(1500), 0")
+    assert script(shown) == ["20 updates", page.title, 2]
+    assert script("[...weightsOf(2, 1, 1)]") == whole
+    assert script.text("times-play") == "Watch it learn"
+    assert "softmax" in script.text("why")
+    script("$('times-play').click()")  # from the beginning
+    assert script(shown)[0] == "0 updates"
+
+
+def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
+    """Give a token's attention weights to the next key, and take away their arithmetic."""
+    return replace(maps, weights=maps.weights.roll(1 + number, dims=-1), mask=None, arithmetic=None)
 
 
 def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:

@@ -209,6 +209,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
             ) from error
 
 
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """List the checkpoints in a folder, which may be missing, by the number of their updates."""
+    with disk_errors(f"cannot list the checkpoints in {folder}"):
+        return [path for _, _, path in _list_checkpoints(folder)]
+
+
 def latest_checkpoint(folder: Path) -> Checkpoint | None:
     """Load the newest intact checkpoint, with a warning in the log for each damaged newer one.
 
@@ -224,9 +230,7 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
             resuming from an older one would discard what is probably intact.
     """
     damages: list[UserError] = []
-    with disk_errors(f"cannot list the checkpoints in {folder}"):
-        found = [path for _, _, path in _list_checkpoints(folder)]
-    for path in reversed(found):
+    for path in reversed(checkpoint_paths(folder)):
         try:
             checkpoint = load_checkpoint(path)
         except UserError as error:
@@ -265,8 +269,7 @@ def average_last(
     Raises:
         UserError: If there are fewer, or one of them cannot be read.
     """
-    with disk_errors(f"cannot list the checkpoints in {folder}"):
-        paths = [path for _, _, path in _list_checkpoints(folder)][-count:]
+    paths = checkpoint_paths(folder)[-count:]
     if len(paths) < count:
         raise UserError(
             f"{folder} holds {counted(len(paths), 'checkpoint')}, but --average-last {count} "

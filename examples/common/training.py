@@ -15,6 +15,7 @@ only where a clock decides, as in a plan of minutes, the two may differ.
 import json
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -59,6 +60,8 @@ class Training(Generic[Model, Batch]):
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
             validation.
         keep: Number of checkpoints that are kept.
+        snapshots: Whether the weights after 0, 1, 2, 5, 10, 20, 50 ... updates are validated and
+            kept in the run's ``snapshots``. The training computes the same.
         on_report: Called by the first process after each validation, for example to draw
             the metrics.
         title: Name of the model in the log.
@@ -79,6 +82,7 @@ class Training(Generic[Model, Batch]):
         sharded: bool = False,
         save_steps: int | None = None,
         keep: int = 2,
+        snapshots: bool = False,
         on_report: Callable[[], object] = lambda: None,
         title: str = "",
         sample: Callable[[Model], Sample] | None = None,
@@ -94,7 +98,7 @@ class Training(Generic[Model, Batch]):
             torch.manual_seed(config.seed + 1_000_003 * processes.rank)
         self.run, self.config, self.build, self.task = run, config, build, task
         self.device, self.processes = device, processes
-        self.save_steps, self.keep = save_steps, keep
+        self.save_steps, self.keep, self.snapshots = save_steps, keep, snapshots
         self.on_report, self.title, self.sample = on_report, title, sample
         self.random_state = get_random_state(device)
         self.progress = Progress()
@@ -127,6 +131,7 @@ class Training(Generic[Model, Batch]):
         if not self.processes.broadcast(self.run.checkpoints.exists):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
+        self._keep_snapshot()
         with self.display:
             while not self.processes.broadcast(lambda: self.progress.is_done(self.config)):
                 speed = self._train_until_validation()
@@ -167,6 +172,7 @@ class Training(Generic[Model, Batch]):
                 break
             targets = self._update(batches, done)
             self.display.update(targets, status)
+            self._keep_snapshot()
             if progress.step % 100 == 0:
                 self._sum_loss()
             if report_steps is not None and progress.step % report_steps == 0:
@@ -251,9 +257,7 @@ class Training(Generic[Model, Batch]):
         progress.loss, progress.targets = 0.0, 0
         done = progress.status(self.config, progress.epoch, self._seconds())
         self.display.show(lambda: done._replace(place="validation"))
-        average = self._gather_average().eval()
-        figures = self.processes.broadcast(lambda: self.task.validate(average))
-        self._check_finite(figures["validation_loss"])
+        average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
         # the end of the plan, when the learning rate is low.
@@ -276,7 +280,7 @@ class Training(Generic[Model, Batch]):
         if self.processes.is_first:
             self._write_metrics()
         if is_best:
-            self._save_best()
+            self._save_weights(self.run.best, figures, keep=1)
         self._save()  # last: what a kill before it loses is computed again
         if self.processes.is_first:
             self.display.report(
@@ -286,6 +290,20 @@ class Training(Generic[Model, Batch]):
                 sample=self._compute_sample(average),
             )
             self.on_report()
+
+    def _validate(self) -> tuple[Model, dict[str, float]]:
+        """Validate the averaged weights; return the model with them, and the metrics."""
+        average = self._gather_average().eval()
+        figures = self.processes.broadcast(lambda: self.task.validate(average))
+        self._check_finite(figures["validation_loss"])
+        return average, figures
+
+    def _keep_snapshot(self) -> None:
+        """Validate and save the averaged weights if this number of updates is one to be kept."""
+        if self.snapshots and str(self.progress.step).rstrip("0") in ("", "1", "2", "5"):
+            _, figures = self._validate()
+            self._save_weights(self.run.snapshots, figures, keep=sys.maxsize)
+            self.model.train()  # sharded, all processes but the first have validated this one
 
     def _gather_average(self) -> Model:
         """Return the model with the averaged weights; if it is sharded, in the first process only.
@@ -343,14 +361,15 @@ class Training(Generic[Model, Batch]):
             processes=self.processes,
         )
 
-    def _save_best(self) -> None:
+    def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
+        """Save the averaged weights and their metrics."""
         progress = self.progress
         save_checkpoint(
-            self.run.best,
+            folder,
             step=progress.step,
             tensors={"model": self.learner.average_state()},
-            state={"config": self.config.definition, "epoch": progress.epoch, **progress.best},
-            keep=1,
+            state={"config": self.config.definition, "epoch": progress.epoch, **figures},
+            keep=keep,
             processes=self.processes,
         )
 

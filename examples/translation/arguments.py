@@ -128,6 +128,8 @@ def add_train(train: Parser) -> None:
     add(train, bool, {"--compile": compiling, "--shard": text})
     text = "updates between two checkpoints within an epoch (default: 1000)"
     add(train, ABOVE_0, {"--save-steps": text}, default=1000)
+    text = "keep the weights of about a dozen earlier updates, for a slider on the explorer page"
+    add(train, bool, {"--snapshots": text})
     text = "number of checkpoints that are kept, besides the best (default: 2)"
     add(train, UP_TO_1000, {"--keep": text}, default=2)
 

@@ -33,7 +33,7 @@ from translation.comparison import (
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import compile_search, load_compiled, load_exported
-from translation.exploring import explore
+from translation.exploring import explore, snapshots_of
 from translation.exporting import check_folder, export, folder_of, write_json
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import comparison_figure, side_by_side_figure
@@ -174,7 +174,12 @@ def explore_command(options: argparse.Namespace) -> None:
     if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentence = explored_sentence(options, run, trained.config)
-    title = explore(trained, sentence, page, search=search, has_model=not options.no_model)
+    title = explore(
+        *(trained, sentence, page),
+        search=search,
+        has_model=not options.no_model,
+        snapshots=snapshots_of(run, trained),
+    )
     if options.sentence is None:
         note = f"Without --sentence, a test sentence of {run.folder} is translated:"
         print(fit(note, sys.stdout))

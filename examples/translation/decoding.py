@@ -126,6 +126,7 @@ class AttentionRecord(NamedTuple):
 
     Attributes:
         translation: The translation.
+        ids: The ids of the L target tokens.
         source: The S source tokens, the end token included.
         target: The L target tokens, the end token included if it was generated.
         decoder_input: The L tokens that the decoder reads: the begin token, and all but the last
@@ -141,6 +142,7 @@ class AttentionRecord(NamedTuple):
     """
 
     translation: str
+    ids: Sequence[int]
     source: list[str]
     target: list[str]
     decoder_input: list[str]
@@ -193,6 +195,7 @@ def attention_with_teacher_forcing(
         logits = model(*inputs)
     return AttentionRecord(
         translation=target_tokenizer.decode(target),
+        ids=target,
         source=source_tokenizer.subwords(source),
         target=target_tokenizer.subwords(target),
         decoder_input=target_tokenizer.subwords(given),

@@ -1,16 +1,25 @@
 """Exploring: a page with all attention weights of a translation, and with the model itself."""
 
 import logging
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+from common.run import Run
 from common.searches import Search
 from common.tokenizer import EOS
 from transformer_blocks import Seq2Seq
-from transformer_blocks.explorer import DecodingSteps, LiveModel
+from transformer_blocks.explorer import DecodingSteps, Explorer, LiveModel
 from transformer_blocks.explorer import explore as explore_model
-from translation.decoding import translate_with_attention
+from translation.decoding import (
+    AttentionRecord,
+    attention_with_teacher_forcing,
+    translate,
+    translate_with_attention,
+)
 from translation.pairs import is_tokenised
+from translation.presets import Config
 from translation.run import TrainedTranslator
 
 MOST_WEIGHTS = 20_000_000
@@ -26,6 +35,7 @@ def explore(
     *,
     search: Search,
     has_model: bool = True,
+    snapshots: Iterable[tuple[str, TrainedTranslator]] = (),
 ) -> str:
     """Translate a sentence and write a page with the attention weights of every layer and head.
 
@@ -35,12 +45,29 @@ def explore(
         path: The page to write.
         search: The decoding algorithm and its options.
         has_model: Whether the page holds the model, too, and translates other sentences.
+        snapshots: The translator at several times of its training, from :func:`snapshots_of`. A
+            slider shows how each of them attends while it reads the same translation, and what it
+            translates by itself.
 
     Returns:
         The title of the page: the sentence and its translation.
     """
     record = translate_with_attention(trained, sentence, search=search)
-    title = f"{sentence} → {record.translation}"
+    live = live_model(trained, sentence) if has_model else None
+    page = replace(_show(trained, record, f"{sentence} → {record.translation}"), live=live)
+    times = []
+    for name, each in snapshots:
+        output, *_ = translate(*each[1:], [sentence], search=search)
+        forced = attention_with_teacher_forcing(each, sentence, record.ids)
+        times.append(replace(_show(each, forced, f"{sentence} → {output}"), model=name))
+    if times:
+        page = replace(page, model=times.pop().model, earlier=times)
+    page.save(path)
+    return page.title
+
+
+def _show(trained: TrainedTranslator, record: AttentionRecord, title: str) -> Explorer:
+    """Make the page of a recorded translation."""
     tokens = record.source, record.decoder_input
     page = explore_model(trained.model, record.inputs, tokens=tokens, title=title)
     maps = []
@@ -51,9 +78,18 @@ def explore(
             each = replace(each, queries=record.target, query_axis="target")
         maps.append(each)
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
-    live = live_model(trained, sentence) if has_model else None
-    replace(page, maps=maps, decoding=decoding, live=live).save(path)
-    return title
+    return replace(page, maps=maps, decoding=decoding)
+
+
+def snapshots_of(
+    run: Run[Config], trained: TrainedTranslator
+) -> Iterator[tuple[str, TrainedTranslator]]:
+    """Return each snapshot that a training kept, and the best weights, with a name for its time."""
+    model = deepcopy(trained.model)
+    for each in run.load_snapshots(model, trained.config):
+        bleu = each.state["validation_bleu"]
+        name = f"{type(model).__name__}, {each.step:,} updates, validation BLEU {bleu:.1f}"
+        yield name, trained._replace(model=model)
 
 
 def live_model(trained: TrainedTranslator, sentence: str) -> LiveModel | None:

@@ -40,7 +40,7 @@ from translation.batches import Batch, Batches, batches_of, collate
 from translation.corpus import Corpus
 from translation.decoding import translate
 from translation.examples import Example, Examples, encode_pairs
-from translation.exploring import explore
+from translation.exploring import explore, snapshots_of
 from translation.pairs import FilePairs
 from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
@@ -239,6 +239,7 @@ def train_command(options: argparse.Namespace) -> None:
             processes=processes,
             save_steps=options.save_steps,
             keep=options.keep,
+            snapshots=options.snapshots,
             compiled=options.compile,
             sharded=options.shard,
         )
@@ -309,7 +310,7 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))
-        explore(trained, sentence, written[-1], search=search)
+        explore(trained, sentence, written[-1], search=search, snapshots=snapshots_of(run, trained))
     print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
     print(fit("The last of these in a browser, and a command that translates:", sys.stdout))
     print_next(run.folder, written[-1], sentence)

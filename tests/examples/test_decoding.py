@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.tiny_run import begin
 from tests.live import round_weights
 from tests.page import data_of
 from tests.page_script import Script
 
 from common.batching import pad
+from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint
 from common.searches import Beam, Greedy, Sample, Search
 from common.text_files import clean_text
 from common.tokenizer import BOS, EOS
@@ -24,8 +26,8 @@ from translation.decoding import (
     translate,
     translate_with_attention,
 )
-from translation.exploring import explore
-from translation.run import TrainedTranslator
+from translation.exploring import explore, snapshots_of
+from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
 from translation.translator import Translator
 
@@ -232,6 +234,36 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
     assert axes == [("source", "source"), (reads, reads), ("target", "source")]
     for maps in content["maps"]:
         assert maps["arithmetic"]["difference"] <= 1 / content["levels"]
+
+
+def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
+    tmp_path: Path,
+) -> None:
+    training, file = begin(tmp_path / "run", snapshots=True), tmp_path / "page.html"
+    training.fit()
+    trained = load_translator(training.run, torch.device("cpu"))
+    best = latest_checkpoint(training.run.best)
+    assert best is not None
+    snapshots = snapshots_of(training.run, trained)
+    title = explore(trained, "犬が走る。", file, search=Greedy(), snapshots=snapshots)
+    content = data_of(file.read_text("utf-8"))
+    shown = [*content["earlier"], content]
+    checkpoints = [load_checkpoint(path) for path in checkpoint_paths(training.run.snapshots)]
+    checkpoints = [*(each for each in checkpoints if each.step < best.step), best]
+    assert len(checkpoints) >= 5
+    for time, checkpoint in zip(shown, checkpoints, strict=True):
+        model = copy.deepcopy(trained.model)
+        model.load_state_dict(checkpoint.tensors["model"])
+        (output,) = translate(
+            *(model, trained.source, trained.target, ["犬が走る。"]), search=Greedy()
+        )
+        assert time["title"] == f"犬が走る。 → {output}"
+        bleu = checkpoint.state["validation_bleu"]
+        updates = f"{checkpoint.step} updates, validation BLEU {bleu:.1f}"
+        assert time["model"] == f"Transformer, {updates}"
+        assert time["decoding"]["tokens"] == content["decoding"]["tokens"]
+    assert title == content["title"]
+    assert content["earlier"][0]["maps"][2]["weights"] != content["maps"][2]["weights"]
 
 
 def test_the_page_translates_as_the_translator_does(

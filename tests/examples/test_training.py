@@ -11,7 +11,7 @@ import torch
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import nn
 
-from common.checkpoint import latest_checkpoint
+from common.checkpoint import checkpoint_paths, latest_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
 from common.learner import set_random_state
@@ -82,11 +82,14 @@ def test_a_training_stopped_at_any_save_ends_as_one_that_never_stopped(
     tmp_path: Path, trained: TranslationTraining, number: int, after: bool
 ) -> None:
     folder = tmp_path / "run"
-    kill_at_save(begin(folder, save_steps=4), number, after=after)
-    second = begin(folder, save_steps=5)
+    kill_at_save(begin(folder, save_steps=4, snapshots=True), number, after=after)
+    second = begin(folder, save_steps=5, snapshots=True)
     assert second.resume() == (number > 1 or after)
     second.fit()
     assert fingerprint(second) == fingerprint(trained)
+    kept = [int(path.name[5:13]) for path in checkpoint_paths(second.run.snapshots)]
+    steps = second.progress.step
+    assert kept == [step for step in (0, 1, 2, 5, 10, 20, 50, 100, 200) if step <= steps]
     rows = second.run.metrics.read_text(encoding="utf-8").splitlines()
     expected = trained.run.metrics.read_text(encoding="utf-8").splitlines()
     clocks = {"minutes": 0.0, "tokens_per_second": 0.0}

@@ -22,6 +22,7 @@ from transformer_blocks._contracts import (
     Vectors,
     check,
     checked,
+    raise_type_error,
 )
 from transformer_blocks._version import __version__
 from transformer_blocks.explorer.arithmetic import (
@@ -52,6 +53,7 @@ SCRIPTS = (  # in this order, in one scope
     *("story", "ribbons", "play", "overview", "map"),
     *("arithmetic", "charts", "why", "lens", "poster", "tour"),
 )
+TIMES = ("times",)  # where the page has earlier pages
 LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
 
 
@@ -162,10 +164,14 @@ class Explorer:
         live: The model itself, with which the page translates or continues other sentences.
         arithmetic_kilobytes: Largest size of the maps' arithmetic, in kB without compression. If
             it takes more, it is left out; the page says so, and how much it takes.
+        earlier: Pages of the same sequence at earlier times of the training, oldest first, which
+            a slider shows, without their arithmetic. The ``model`` of each names its time, for
+            example "Transformer, 100 updates".
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If there are no maps, or their queries do not match the decoding steps.
+        ValueError: If there are no maps, their queries do not match the decoding steps, or an
+            earlier page has maps of other names.
 
     Example:
         >>> import torch
@@ -187,10 +193,17 @@ class Explorer:
     model: Text = ""
     live: LiveModel | None = None
     arithmetic_kilobytes: Size = 400
+    earlier: Sequence["Explorer"] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
+        pages, names = self.earlier, [each.name for each in self.maps]
+        if not isinstance(pages, Sequence) or not all(isinstance(each, Explorer) for each in pages):
+            raise_type_error("earlier", "a list of Explorer instances", pages)
+        for page in pages:
+            if (others := [each.name for each in page.maps]) != names:
+                raise ValueError(f"earlier pages must have the maps {names}, got {others}")
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):
@@ -206,7 +219,8 @@ class Explorer:
         letters = self.live.characters if self.live else ""
         text = encodable(self.title + letters + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
-        names = (*SCRIPTS, *(LIVE if self.live else ()), "main")
+        options = (*(TIMES if self.earlier else ()), *(LIVE if self.live else ()))
+        names = (*SCRIPTS, *options, "main")
         parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
         script = re.sub(r"^ *(//.*\n)?", "", script, flags=re.MULTILINE)
@@ -251,22 +265,33 @@ class Explorer:
     def _content(self) -> dict[str, Any]:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
         fits = size <= self.arithmetic_kilobytes
-        maps = [_serialize(each, has_arithmetic=fits) for each in self.maps]
-        names = {name for each in maps for layer in each["patterns"] for name in layer}
+        times = [_serialize_time(each, has_arithmetic=False) for each in self.earlier]
+        shown = _serialize_time(self, has_arithmetic=fits)
+        all_maps = [each for time in (*times, shown) for each in time["maps"]]
+        names = {name for each in all_maps for layer in each["patterns"] for name in layer}
         return {
+            **shown,
+            "earlier": times,
             "levels": LEVELS,
-            "model": self.model,
             "live": None if self.live is None else serialize_live(self.live),
             "style": {
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
-            "maps": maps,
             "rules": {each.name: each.rule for each in PATTERNS if each.name in names},
             "lines": serialize_lines() if fits and size else None,
             "leftOut": None if fits else math.ceil(size),
-            "decoding": None if self.decoding is None else _serialize_steps(self.decoding),
         }
+
+
+def _serialize_time(page: Explorer, *, has_arithmetic: bool) -> dict[str, Any]:
+    """Convert what a page shows of one time of a training to JSON."""
+    return {
+        "title": page.title,
+        "model": page.model,
+        "maps": [_serialize(each, has_arithmetic=has_arithmetic) for each in page.maps],
+        "decoding": None if page.decoding is None else _serialize_steps(page.decoding),
+    }
 
 
 def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:

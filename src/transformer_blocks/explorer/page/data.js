@@ -42,7 +42,7 @@ function keepLatest(make, most = 1 << 24) {
 }
 
 await Promise.all([...document.fonts].map(font => font.load()));  // a canvas does not load fonts
-const attentions = await Promise.all(data.maps.map(async ({weights, ...attention}) => {
+const readMaps = maps => Promise.all(maps.map(async ({weights, ...attention}) => {
   const {layers, heads} = attention, rows = attention.queries.length, columns = attention.keys.length, size = rows * columns;
   const planes = await inflate(weights), count = layers * heads * size;
   // Weights have 12 bits each: all low bytes, then all high bytes.
@@ -53,6 +53,7 @@ const attentions = await Promise.all(data.maps.map(async ({weights, ...attention
   });
   return {...attention, rows, columns, map, mask: attention.mask && bytesOf(attention.mask)};
 }));
+const attentions = await readMaps(data.maps);
 
 function meanOf(attention, layer) {
   const mean = new Float32Array(attention.rows * attention.columns);

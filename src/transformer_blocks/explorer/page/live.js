@@ -1,6 +1,6 @@
 // Live: a sentence of one's own, which the model in the page translates or continues, also without some of its parts.
 
-const {endId, maxLength, language} = data.live, MOST_CANDIDATES = 5, CONTINUATION = 40;
+const {live: {endId, maxLength, language}, model: liveName} = data, MOST_CANDIDATES = 5, CONTINUATION = 40;
 const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";
 const tokenizers = Promise.all(data.live.tokenizers.map(async text => readTokenizer(await inflate(text))));
 const live = {
@@ -112,23 +112,6 @@ function observed({name, layers, kind, queries, keys = queries, axes}, run) {
 
 // --- Showing what was found ---------------------------------------------------------------------------
 
-// Replace what the page shows by other maps and decoding steps.
-function replaceMaps(found) {
-  stopPlaying();
-  attentions.splice(0, attentions.length, ...found.attentions);
-  data.decoding = found.decoding;
-  for (const kept of [summaryCache, decodedVectors]) kept.clear();
-  for (const kept of [headVectors, lastShown, storyWeights, leastDrawn, drawStoryLegend, drawCandidates]) kept.key = "";
-  shownLens = shownWhy = shownTable = paintedKey = story.built = story.painted = "";
-  overview = story.layout = null;
-  story.step = story.pointed = null;
-  attentions.forEach(({vectors}, a) => decodedVectors.set(a, vectors));
-  fillAttentions();
-  const {attention, head, heads} = state;
-  state.attention = -1;  // others than before
-  select({attention: Math.min(attention, attentions.length - 1), head, heads, row: 0, column: 0, isLocked: false}, {record: false});
-}
-
 async function textOf(tokens) {
   const written = (await tokenizers).at(-1), lines = [[]];
   for (const token of isTranslator ? tokens : [...live.ids.slice(1), ...tokens]) {
@@ -146,9 +129,8 @@ async function translateAgain() {
   const found = await record(without, off), texts = [await textOf(whole.tokens), await textOf(without.tokens)];
   if (live.run !== number) return;
   live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds};
-  replaceMaps(found);
-  document.title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
-  $("title").textContent = $("title").title = document.title;
+  const title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
+  replaceMaps({...found, title, model: liveName}, {row: 0, column: 0, isLocked: false});
   showResults();
 }
 

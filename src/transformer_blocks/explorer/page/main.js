@@ -43,6 +43,24 @@ function fillAttentions() {
   $("attentions").hidden = attentions.length === 1;
 }
 
+// Replace what the page shows by other maps, decoding steps, title and name of the model.
+function replaceMaps({attentions: others, ...shown}, change) {
+  stopPlaying();
+  attentions.splice(0, attentions.length, ...others);
+  Object.assign(data, shown);
+  $("title").textContent = $("title").title = document.title = shown.title;
+  for (const kept of [summaryCache, decodedVectors]) kept.clear();
+  for (const kept of [headVectors, lastShown, storyWeights, leastDrawn, drawStoryLegend, drawCandidates]) kept.key = "";
+  shownLens = shownWhy = shownTable = paintedKey = story.built = story.painted = "";
+  overview = story.layout = null;
+  story.step = story.pointed = null;
+  attentions.forEach(({vectors}, a) => { if (vectors) decodedVectors.set(a, vectors); });
+  fillAttentions();
+  const {attention, head, heads} = state;
+  state.attention = -1;  // others than before
+  select({attention: Math.min(attention, attentions.length - 1), head, heads, ...change}, {record: false});
+}
+
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
   try { localStorage.setItem("transformer_blocks.theme", name); } catch { /* a sandboxed frame */ }

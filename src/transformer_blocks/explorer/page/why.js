@@ -181,7 +181,7 @@ function hideWhy() {
 
 function showWhy(place) {
   const {attention: a, layer, head, row, column} = place, attention = attentions[a];
-  if (!$("why").firstChild) buildWhy();
+  if (!$("why").contains($("why-cell"))) buildWhy();
   const name = attention.patterns?.[layer]?.[head] ?? null, isSame = JSON.stringify(place) === shownWhy && $("why").clientWidth === whyWidth;
   if (isSame) return;
   shownWhy = JSON.stringify(place);
@@ -209,14 +209,15 @@ function drawWhy() {
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
-  if (isLocked && data.leftOut) {
+  const {arithmetic, isEarlier} = attentions[attention];
+  if (isLocked && !arithmetic && (data.leftOut || isEarlier)) {
     $("why").hidden = false;
-    $("why").replaceChildren(make("p", {className: "note", textContent: "Why this weight? " +
-      `The queries, keys and values of this page were left out: they take ${data.leftOut.toLocaleString("en")} kB. ` +
-      `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.`}));
+    $("why").replaceChildren(make("p", {className: "note", textContent: `Why this weight? ${isEarlier ? "The page has the queries, keys and values of the last time only."
+      : `The queries, keys and values of this page were left out: they take ${data.leftOut.toLocaleString("en")} kB. ` +
+        `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.`}`}));
     return;
   }
-  if (!isLocked || !attentions[attention].arithmetic) { hideWhy(); return; }
+  if (!isLocked || !arithmetic) { hideWhy(); return; }
   if (isHead && !decodedVectors.get(attention)) {
     if (!decodedVectors.has(attention)) decodeArithmetic(attention);
     return;
