@@ -219,6 +219,18 @@ def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(w
     assert layout["queries"][0]["y"] == layout["queryStart"] > layout["keyEnd"] + 100
 
 
+def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
+    short, long = ["a", "is"], ["internationalisation", "x"]
+    for keys, queries, are_whole in ((short, long, True), (long, short, True), (long, long, False)):
+        maps = AttentionMaps("Cross", weights(1, 1, 2, 2), queries, keys)
+        layout = Script(Explorer([maps]).html, "#v=story")("layOutStory(390)")
+        words = [item["text"] for side in ("keys", "queries") for item in layout[side]]
+        assert (words == [*keys, *queries]) is are_whole
+        assert layout["queryStart"] - layout["keyEnd"] >= 0.2 * 390 - 1e-6
+        assert all(item["x"] >= 40 for item in layout["keys"])  # space for the percentages
+        assert all(item["x"] + item["width"] <= 350 for item in layout["queries"])
+
+
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
     explorer, html = plain()
     page = Script(html, "#v=story&a=2&l=0&h=0")

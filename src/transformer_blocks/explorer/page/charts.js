@@ -43,7 +43,7 @@ function drawFeatures(canvas, width, {strips, bars, marks = null, name, height})
   if (marksOf) scene.path(marksOf, {stroke: colours.text, line: 1.5});
   const placed = [];  // where labels are: none covers another
   for (const i of placesOfLargest(heights.map(Math.abs), 5).sort((i, j) => Math.abs(heights[j]) - Math.abs(heights[i]))) {
-    const label = places && i === count - 1 ? "others" : String(places ? places[i] : i);
+    const label = places && i === count - 1 ? "others" : `#${places ? places[i] : i}`;
     const middle = left + (i + .5) * step, half = textWidth(label, 11) / 2 + 2;
     if (Math.abs(heights[i]) * unit < 2 || placed.some(other => Math.abs(other.middle - middle) < other.half + half)) continue;
     placed.push({middle, half});

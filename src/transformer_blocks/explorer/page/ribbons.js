@@ -48,13 +48,21 @@ function setLines(tokens, words, {width, size, height, isFew}) {
   return {items, lines: lines.length};
 }
 
+// The width of a token in a column.
+const widthInColumn = (text, size) => Math.ceil(Math.max(textWidth(text, size) + .9 * size, 1.5 * size));
+
+// The widths of both columns, with their percentages: what the longest token needs, as far as there is space.
+function columnRooms(width, size) {
+  const needs = ["keys", "queries"].map(side => PERCENT_WIDTH + Math.max(...tokensOf(storyAttention(), side).map(token => widthInColumn(token, size))));
+  return needs.map((need, i) => Math.min(need, Math.max(COLUMNS * width / 2, COLUMNS * width - needs[1 - i])));
+}
+
 // Set one side's tokens below each other; those of the keys end where the ribbons begin.
-function setColumn(side, {width, size, height, all, top}) {
-  const attention = storyAttention(), tokens = tokensOf(attention, side), step = all / tokens.length, room = COLUMN * width, pad = .45 * size;
+function setColumn(side, {width, size, height, all, top, room}) {
+  const attention = storyAttention(), tokens = tokensOf(attention, side), step = all / tokens.length;
   return tokens.map((token, index) => {
     const {begins, ends} = placeInWord(side === "keys" ? attention.keyWords : attention.queryWords, index);
-    const text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - 2 * pad);
-    const own = Math.ceil(Math.max(textWidth(text, size) + 2 * pad, 1.5 * size));
+    const text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - .9 * size), own = widthInColumn(text, size);
     return {index, text, isChip: token === "" || isUpright(token), begins, isPiece: !(begins && ends), line: index, height, width: own,
       x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
   });
@@ -72,8 +80,9 @@ function layOutStory(width, {coarse = false} = {}) {
   };
   if (shared.isColumns) {
     const row = count <= 12 ? 44 : 32, all = count * (row + 4), top = 26;  // the shorter side is spread
-    const [keys, queries] = ["keys", "queries"].map(side => setColumn(side, {width, size, height: row, all, top}));
-    return {...shared, keys, queries, keyEnd: COLUMN * width, queryStart: (1 - COLUMN) * width, height: top + all + 22, isWrapped: false};
+    const rooms = columnRooms(width, size);
+    const [keys, queries] = ["keys", "queries"].map((side, i) => setColumn(side, {width, size, height: row, all, top, room: rooms[i]}));
+    return {...shared, keys, queries, keyEnd: rooms[0], queryStart: width - rooms[1], height: top + all + 22, isWrapped: false};
   }
   const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
   const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});

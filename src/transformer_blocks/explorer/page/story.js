@@ -32,8 +32,8 @@ const MOST_TOKENS = 40, LINES_OF_QUERY = 3;  // with more tokens, lines of each 
 const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
-const NARROW = 560, COLUMN = .37;  // a figure of a smaller width has its tokens in columns, each this part of it wide
-const END_TOKENS = ["</s>", "<eos>", "<|endoftext|>", "[SEP]"];
+const NARROW = 560, COLUMNS = .8;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
+const END_TOKENS = ["</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"];
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
