@@ -117,7 +117,7 @@ Object.assign(globalThis, {
   Path2D: class { constructor(d) { this.d = d; } },
   OffscreenCanvas: class extends Element { constructor() { super("canvas"); } },
   ImageData: class { constructor(width, height) { Object.assign(this, {width, height, data: new Uint8ClampedArray(4 * width * height)}); } },
-  URLSearchParams: class extends Map { constructor(text) { super(text.split("&").map(pair => pair.split("="))); } },
+  URLSearchParams: class extends Map { constructor(text) { super(text.split("&").map(pair => pair.split("=").map(decodeURIComponent))); } },
   URL: {createObjectURL: blob => saved.push(blob), revokeObjectURL() {}},
   // The tests' data is not compressed.
   Blob: class { constructor(parts) { this.parts = parts; } stream() { return {pipeThrough: () => this.parts[0]}; } },

@@ -168,22 +168,20 @@ def test_queries_keys_and_values_that_do_not_fit_are_refused(
 def test_axes_names_of_heads_and_tokens_of_each_layer_are_on_the_page() -> None:
     weights = torch.stack([torch.eye(6).roll(-1, 1), torch.full((6, 6), 1 / 6), torch.eye(6)])
     candidates = [[("x", 0.123456)], [("y", 1.0)]]
-    content = data_of(
-        Explorer(
-            [
-                AttentionMaps("a", weights[None], QUERIES, query_axis="target", key_axis="source"),
-                AttentionMaps("b", weights[None], QUERIES, QUERIES),
-            ],
-            decoding=DecodingSteps(["x", "y"], candidates, [candidates, candidates[::-1]]),
-        ).html
-    )
+    html = Explorer(
+        [
+            AttentionMaps("a", weights[None], QUERIES, query_axis="target", key_axis="source"),
+            AttentionMaps("b", weights[None], QUERIES, QUERIES),
+        ],
+        decoding=DecodingSteps(["x", "y"], candidates, [candidates, candidates[::-1]]),
+    ).html
+    content = data_of(html)
     first, second = content["maps"]
     assert (first["queryAxis"], first["keyAxis"]) == ("target", "source")
     assert (second["queryAxis"], second["keyAxis"]) == ("query", "key")
-    assert first["patterns"] == [["previous token", "broad", "itself"]]
-    assert second["patterns"] == [[None, "broad", "diagonal"]]
-    names = {"previous token", "itself", "broad", "diagonal"}
-    assert content["rules"] == {each.name: each.rule for each in PATTERNS if each.name in names}
+    names = Script(html)("attentions.map(a => [0, 1, 2, 3].map(head => patternOf(a, 0, head)))")
+    assert names == [["previous token", "broad", "itself", None], [None, "broad", "diagonal", None]]
+    assert content["rules"] == {each.name: each.rule for each in PATTERNS}
     assert first["arithmetic"] is content["lines"] is None
     generated = [[["x", 0.1235, 1]], [["y", 1.0, 1]]]  # 1: the generated token
     others = [[["y", 1.0, 0]], [["x", 0.1235, 0]]]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.page import HOSTILE, TARGET, data_of, make_explorer, weights
+from tests.page_script import Script
 from torch import Tensor
 
 from transformer_blocks import causal_mask
@@ -46,12 +47,12 @@ def test_heads_are_named_by_their_mask_and_causal_ones_without_it_by_the_causal_
     def names(masked: Tensor, mask: Tensor | None, keys: list[str] | None = None) -> Any:
         equal = torch.zeros(1, 1, 8, 8).masked_fill(masked, -torch.inf).softmax(dim=-1)
         maps = AttentionMaps("a", equal, list("abcdefgh"), keys, mask)
-        return data_of(Explorer([maps]).html)["maps"][0]["patterns"]
+        return Script(Explorer([maps]).html)("patternOf(attentions[0], 0, 0)")
 
-    assert names(future, future) == names(future, None) == names(far, far) == [["broad"]]
-    assert names(far, None) == names(future, None, list("abcdefgh")) == [[None]]
+    assert names(future, future) == names(future, None) == names(far, far) == "broad"
+    assert names(far, None) is names(future, None, list("abcdefgh")) is None
     after = ~torch.eye(8, dtype=torch.bool).roll(1, dims=1)
-    assert names(after, None) == [["next token"]]
+    assert names(after, None) == "next token"
 
 
 def test_tokens_cannot_end_the_data_or_fill_placeholders_of_the_template() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import random
 from typing import Any
@@ -27,10 +28,12 @@ from transformer_blocks import (
     beam_search,
     build_language_model,
     build_seq2seq,
+    causal_mask,
     greedy_search,
 )
 from transformer_blocks.explorer.live import LiveModel
-from transformer_blocks.inspection import ablate
+from transformer_blocks.inspection import ablate, head_patterns
+from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
 SOURCE, TARGET = [5, 9, 7, 3], [1, 8, 11, 4]
@@ -264,3 +267,40 @@ def test_pieces_of_unknown_types_are_refused() -> None:
     encoded = base64.b64encode(train("bpe", user_defined_symbols=["<sep>"])).decode()
     script = f"(() => {{ try {{ readTokenizer(bytesOf('{encoded}')); }} catch (error) {{"
     assert "<sep>" in page(f"{script} return error.message; }} }})()")
+
+
+def test_heads_have_the_names_that_python_gives_them() -> None:
+    torch.manual_seed(0)
+    page = LivePage(build_language_model(9, num_layers=1, d_model=8, num_heads=2, d_ff=8))
+    tokens = ["a", "b", "a", "b", "a", "b", "a", "。", "!?", "</s>"]
+    names = set()
+    for length in (2, 5, 10):
+        keys, eye = tokens[-length:], torch.eye(length)
+        follows = [
+            [0 < j < i and keys[j - 1] == keys[i] for j in range(length)] for i in range(length)
+        ]
+        induction = torch.tensor(follows).float()
+        end = torch.zeros(length, length)
+        end[:, -3:] = 1
+        shapes = [eye, eye.roll(-1, 1), eye.roll(1, 1), induction, end, torch.ones_like(eye)]
+        first = torch.zeros_like(eye)
+        first[:, 0] = 1
+        weights = torch.stack(
+            [each + 0.1 * torch.rand(length, length) for each in (*shapes, first)]
+        )
+        for is_self, mask in itertools.product((True, False), (None, causal_mask(length), eye > 0)):
+            numbers = weights if mask is None else weights.masked_fill(mask, 0.0)
+            numbers = numbers / numbers.sum(-1, keepdim=True).clamp_min(1e-9)
+            expected = head_patterns(numbers, keys=keys, mask=mask, self_attention=is_self)
+            flat = "null" if mask is None else json.dumps(mask.flatten().int().tolist())
+            found = page(
+                f"(all => all.map((_, head) => findPatterns({{heads: {len(numbers)}, isSelf: "
+                f"{json.dumps(is_self)}, rows: {length}, columns: {length}, mask: {flat}, "
+                f"keys: {json.dumps(keys)}, map: (layer, head) => Float32Array.from(all[head])}})"
+                "(0, head)))"
+                f"({json.dumps(numbers.flatten(1).tolist())})"
+            )
+            assert found == [each.name for each in expected]
+            names.update(found)
+    assert names == {None, *(each.name for each in PATTERNS)}
+    assert set(page("END_TOKENS")) == END_TOKENS

@@ -285,3 +285,12 @@ def test_the_page_translates_as_the_translator_does(
         clean = clean_text(sentence, "ja")
         (expected,) = translate(model, source, target, [clean], search=Beam(4, 0.6))
         assert page("live.results.whole") == expected
+    page("select({row: 1, isLocked: true}), pass(200), 0")
+    shared = Script(html, page("location.hash"))  # with the sentence that was typed last
+    shared("pass(20), 0")
+    shown = "[live.results.whole, $('title').textContent, state.row, state.isLocked, state.text]"
+    assert (
+        shared(shown)
+        == page(shown)
+        == [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
+    )

@@ -31,7 +31,6 @@ from transformer_blocks.explorer.arithmetic import (
     as_bytes,
     compress,
     find_difference,
-    is_causal,
     largest_size,
     serialize_arithmetic,
     serialize_lines,
@@ -42,8 +41,7 @@ from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.live import LiveModel, serialize_live
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import encodable, token_labels
-from transformer_blocks.inspection.patterns import PATTERNS, head_patterns
-from transformer_blocks.masks import causal_mask
+from transformer_blocks.inspection.patterns import PATTERNS
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
@@ -51,7 +49,7 @@ STYLES = ("page", "live", "story", "overview", "map", "why", "poster")
 SCRIPTS = (  # in this order, in one scope
     *("data", "style", "state", "scene"),
     *("story", "ribbons", "play", "overview", "map"),
-    *("arithmetic", "charts", "why", "lens", "poster", "tour"),
+    *("arithmetic", "patterns", "charts", "why", "lens", "poster", "tour"),
 )
 TIMES = ("times",)  # where the page has earlier pages
 LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
@@ -223,7 +221,7 @@ class Explorer:
         names = (*SCRIPTS, *options, "main")
         parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
-        script = re.sub(r"^ *(//.*\n)?", "", script, flags=re.MULTILINE)
+        script = re.sub(r"^ *(//.*\n)?|  // .*", "", script, flags=re.MULTILINE)
         style = "\n".join(
             (embedded_fonts(text, FAMILY), _variables(), *(_read(f"{name}.css") for name in STYLES))
         )
@@ -265,20 +263,16 @@ class Explorer:
     def _content(self) -> dict[str, Any]:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
         fits = size <= self.arithmetic_kilobytes
-        times = [_serialize_time(each, has_arithmetic=False) for each in self.earlier]
-        shown = _serialize_time(self, has_arithmetic=fits)
-        all_maps = [each for time in (*times, shown) for each in time["maps"]]
-        names = {name for each in all_maps for layer in each["patterns"] for name in layer}
         return {
-            **shown,
-            "earlier": times,
+            **_serialize_time(self, has_arithmetic=fits),
+            "earlier": [_serialize_time(each, has_arithmetic=False) for each in self.earlier],
             "levels": LEVELS,
             "live": None if self.live is None else serialize_live(self.live),
             "style": {
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
-            "rules": {each.name: each.rule for each in PATTERNS if each.name in names},
+            "rules": {each.name: each.rule for each in PATTERNS},
             "lines": serialize_lines() if fits and size else None,
             "leftOut": None if fits else math.ceil(size),
         }
@@ -312,7 +306,6 @@ def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:
         "isDecoding": maps.is_decoding,
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
-        "patterns": _name_heads(maps),
         "weights": compress((weights * LEVELS).round().to(torch.int32)),
         "mask": None if mask is None else base64.b64encode(as_bytes(mask)).decode(),
         "arithmetic": serialize_arithmetic(arithmetic, weights, mask)
@@ -377,15 +370,6 @@ def _variables() -> str:
 def _round(weights: Tensor) -> Tensor:
     """Round weights to the page's 12 bits."""
     return (weights.detach().cpu().double().clamp(0, 1) * LEVELS).round() / LEVELS
-
-
-def _name_heads(maps: AttentionMaps) -> list[list[str | None]]:
-    """Name the heads of each layer that follow a simple rule."""
-    mask = maps.mask
-    if mask is None and maps.keys is None and is_causal(maps.weights):
-        mask = causal_mask(len(maps.queries))
-    given: Any = {"keys": maps.key_tokens, "mask": mask, "self_attention": maps.keys is None}
-    return [[head.name for head in head_patterns(layer, **given)] for layer in maps.weights]
 
 
 def _as_script_data(content: object) -> str:

@@ -106,9 +106,6 @@ function inSentence(text) {
   return TURNS_TEXT.test(text) ? `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd")}\u2069` : text;
 }
 
-// The automatic label of a head, for example "previous token": null if it has none or the page has no labels.
-const patternOf = (attention, layer, column) => attention.patterns?.[layer]?.[column] ?? null;
-
 const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
 const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer}, ${headName(attentions[place.attention], place.head)}`;
 const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);

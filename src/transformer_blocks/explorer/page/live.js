@@ -4,6 +4,7 @@ const {live: {endId, maxLength, language}, model: liveName} = data, MOST_CANDIDA
 const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";
 const tokenizers = Promise.all(data.live.tokenizers.map(async text => readTokenizer(await inflate(text))));
 const live = {
+  text: data.live.text,  // the text that was run last
   run: 0,          // number of the latest run: an earlier one is given up
   ids: [],         // the tokens of the text: a source with its end token, or a prompt
   off: new Set(),  // names of parts that are switched off: a head, a residual connection, "positions", "source 3"
@@ -102,7 +103,7 @@ function observed({name, layers, kind, queries, keys = queries, axes}, run) {
     return Float64Array.from(numbersOf(records[layer]).subarray(from, from + size));
   };
   return {
-    name, layers: layers.length, heads, rows, columns, isSelf, isDecoding, queryAxis: axes[0], keyAxis: axes[1], patterns: null,
+    name, layers: layers.length, heads, rows, columns, isSelf, isDecoding, queryAxis: axes[0], keyAxis: axes[1],
     queries: queries.labels, queryWords: queries.words, keys: keys.labels, keyWords: keys.words, mask: mask.some(Boolean) ? mask : null,
     map: (layer, head) => records[layer].weights.subarray(head * rows * columns, (head + 1) * rows * columns),
     arithmetic: {size, valueSize: size, scale: 1 / Math.sqrt(size), causal: false},
@@ -121,7 +122,7 @@ async function textOf(tokens) {
   return lines.map(line => decodeText(written, line)).join("\n");
 }
 
-async function translateAgain() {
+async function translateAgain(selection = {row: 0, column: 0, isLocked: false}) {
   const number = ++live.run, seed = number, off = new Set(live.off);
   await pause();
   const whole = await search(new Set(), seed), without = whole && off.size ? await search(off, seed) : whole;
@@ -130,7 +131,7 @@ async function translateAgain() {
   if (live.run !== number) return;
   live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds};
   const title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
-  replaceMaps({...found, title, model: liveName}, {row: 0, column: 0, isLocked: false});
+  replaceMaps({...found, title, model: liveName}, {...selection, text: live.text});
   showResults();
 }
 
@@ -203,10 +204,19 @@ async function readText() {
   markParts();
 }
 
-async function runText() {
+async function runText(selection) {
+  live.text = $("live-text").value;
   await readText();
-  if (live.ids.length > 1) translateAgain();
+  if (live.ids.length > 1) translateAgain(selection);
   else live.run++;  // there is no text
+}
+
+// Run the model with the text of the address, by default the page's own, and select what the address selects.
+function runAddress() {
+  const text = new URLSearchParams(location.hash.slice(1)).get("s") ?? data.live.text;
+  if (text === live.text) return;
+  $("live-text").value = text;
+  runText({});
 }
 
 function buildLive() {
@@ -240,5 +250,7 @@ function buildLive() {
   });
   buildParts();
   readText();
+  runAddress();
+  window.addEventListener("popstate", runAddress);
 }
 buildLive();

@@ -13,6 +13,7 @@ const state = {
   side: "queries",  // side of the token that the story shows alone while it is locked
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
   pin: null,        // {attention, layer, head}: the head to which the selected one is compared
+  text: null,       // the typed text that the page shows
   zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
 };
 
@@ -41,14 +42,16 @@ function readAddress() {
   state.isLocked = read("lock") === "1";
   state.side = state.isLocked && read("side") === "keys" ? "keys" : "queries";
   state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
+  state.text = read("s") ?? null;
   const pin = (read("pin") ?? "").split(".");
   state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
     ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
 }
 
-function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom}) {
+function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text}) {
   return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
-    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "") +
+    (text === null ? "" : `&s=${encodeURIComponent(text)}`);
 }
 
 let addressTimer = 0, isRecorded = false;

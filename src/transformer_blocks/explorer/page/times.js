@@ -21,7 +21,7 @@ function buildTimes() {
   const showTime = index => {
     const {attentions, decoding, title, model} = times[index];
     slider.value = String(index);
-    replaceMaps({attentions, decoding, title, model});
+    replaceMaps({attentions, decoding, title, model}, {text: null});
     write();
   };
   const playFrom = index => {

@@ -182,7 +182,7 @@ function hideWhy() {
 function showWhy(place) {
   const {attention: a, layer, head, row, column} = place, attention = attentions[a];
   if (!$("why").contains($("why-cell"))) buildWhy();
-  const name = attention.patterns?.[layer]?.[head] ?? null, isSame = JSON.stringify(place) === shownWhy && $("why").clientWidth === whyWidth;
+  const name = patternOf(attention, layer, head), isSame = JSON.stringify(place) === shownWhy && $("why").clientWidth === whyWidth;
   if (isSame) return;
   shownWhy = JSON.stringify(place);
   whyWidth = $("why").clientWidth;
