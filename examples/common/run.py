@@ -13,7 +13,7 @@ The folder holds everything that a training needs or produces, except the data::
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,14 +21,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from common.checkpoint import (
-    Checkpoint,
-    average_last,
-    checkpoint_paths,
-    latest_checkpoint,
-    load_checkpoint,
-    load_weights,
-)
+from common.checkpoint import Checkpoint, average_last, latest_checkpoint, load_weights
 from common.configuration import content_hash, difference, is_row, load_json, short
 from common.errors import UserError
 from common.files import FolderLock, disk_errors, file_hash, write_atomically
@@ -338,27 +331,6 @@ class Run(Generic[AnyConfig]):
             weights, path = checkpoint.tensors["model"], checkpoint.path
         load_weights(model, weights, path=path)
         return model.eval()
-
-    def load_snapshots(self, model: nn.Module, config: AnyConfig) -> Iterator[Checkpoint]:
-        """Load the weights of each snapshot into a model, oldest first, and at last the best ones.
-
-        Args:
-            model: The model, built with the sizes of the configuration.
-            config: The run's configuration; the weights must have been trained with it.
-
-        Yields:
-            The checkpoint of the weights that the model has now; nothing if there are no snapshots.
-
-        Raises:
-            UserError: If weights are damaged or of another model.
-        """
-        best = checkpoint_paths(self.best)[-1]
-        earlier = [path for path in checkpoint_paths(self.snapshots) if path.name < best.name]
-        for path in earlier and [*earlier, best]:
-            checkpoint = load_checkpoint(path)
-            config.check_trained(checkpoint, file=self.config_file)
-            load_weights(model, checkpoint.tensors["model"], path=path)
-            yield checkpoint
 
     def read_metrics(self, figures: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
         """Read the metrics, a row for each validation.

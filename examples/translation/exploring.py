@@ -6,8 +6,10 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+from common.checkpoint import checkpoint_paths, load_checkpoint, load_weights
 from common.run import Run
 from common.searches import Search
+from common.terminal import counted
 from common.tokenizer import EOS
 from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer import DecodingSteps, Explorer, LiveModel
@@ -84,11 +86,22 @@ def _show(trained: TrainedTranslator, record: AttentionRecord, title: str) -> Ex
 def snapshots_of(
     run: Run[Config], trained: TrainedTranslator
 ) -> Iterator[tuple[str, TrainedTranslator]]:
-    """Return each snapshot that a training kept, and the best weights, with a name for its time."""
-    model = deepcopy(trained.model)
-    for each in run.load_snapshots(model, trained.config):
-        bleu = each.state["validation_bleu"]
-        name = f"{type(model).__name__}, {each.step:,} updates, validation BLEU {bleu:.1f}"
+    """Yield the translator of each snapshot that a run has, and that of the best weights at last.
+
+    Each comes with a name for its time. They share one model, which holds the weights of one of
+    them at a time.
+
+    Raises:
+        UserError: If weights are damaged or of another model.
+    """
+    model, best = deepcopy(trained.model), checkpoint_paths(run.best)[-1]
+    earlier = [path for path in checkpoint_paths(run.snapshots) if path.name < best.name]
+    for path in earlier and [*earlier, best]:
+        checkpoint = load_checkpoint(path)
+        trained.config.check_trained(checkpoint, file=run.config_file)
+        load_weights(model, checkpoint.tensors["model"], path=path)
+        bleu = f"validation BLEU {checkpoint.state['validation_bleu']:.1f}"
+        name = f"{type(model).__name__}, {counted(checkpoint.step, 'update')}, {bleu}"
         yield name, trained._replace(model=model)
 
 

@@ -15,6 +15,7 @@ from tests.page_script import Script
 from common.batching import pad
 from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint
 from common.searches import Beam, Greedy, Sample, Search
+from common.terminal import counted
 from common.text_files import clean_text
 from common.tokenizer import BOS, EOS
 from transformer_blocks import record_attention
@@ -259,11 +260,18 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
         )
         assert time["title"] == f"犬が走る。 → {output}"
         bleu = checkpoint.state["validation_bleu"]
-        updates = f"{checkpoint.step} updates, validation BLEU {bleu:.1f}"
+        updates = f"{counted(checkpoint.step, 'update')}, validation BLEU {bleu:.1f}"
         assert time["model"] == f"Transformer, {updates}"
         assert time["decoding"]["tokens"] == content["decoding"]["tokens"]
     assert title == content["title"]
     assert content["earlier"][0]["maps"][2]["weights"] != content["maps"][2]["weights"]
+    page = Script(file.read_text("utf-8"))
+    page("playTimes(0), 0")
+    page("$('live-text').value = '犬が眠る。', runText(), 0")  # by the last model
+    page("pass(20), 0")
+    state = "[$('times-name').textContent, Number($('time').value), $('times-play').textContent]"
+    assert page(state) == [content["model"], len(checkpoints) - 1, "Watch it learn"]
+    assert page.text("times-text") == f"犬が眠る。 → {page('live.results.whole')}"
 
 
 def test_the_page_translates_as_the_translator_does(

@@ -131,6 +131,7 @@ async function translateAgain(selection = {row: 0, column: 0, isLocked: false}) 
   if (live.run !== number) return;
   live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds};
   const title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
+  if (data.earlier.length) stopTimes();
   replaceMaps({...found, title, model: liveName}, {...selection, text: live.text});
   showResults();
 }

@@ -59,6 +59,7 @@ function replaceMaps({attentions: others, ...shown}, change) {
   const {attention, head, heads} = state;
   state.attention = -1;  // others than before
   select({attention: Math.min(attention, attentions.length - 1), head, heads, ...change}, {record: false});
+  if (data.earlier.length) writeTime();
 }
 
 function setTheme(name) {
