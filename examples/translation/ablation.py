@@ -20,6 +20,7 @@ from transformer_blocks import Residual
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.decoding import translate
+from translation.exporting import check_transformer
 from translation.presets import Config
 from translation.run import corpus_of, load_translator
 from translation.scoring import score
@@ -63,10 +64,9 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
     """Compute BLEU of a run's translations of validation sentences for each ablation."""
-    config, model, source, target = load_translator(run, torch.device("cpu"))
-    if not isinstance(model, Transformer):
-        raise UserError(f"{run.folder} holds no Transformer but {config.model}")
-    corpus = corpus_of(run, config)
+    trained = load_translator(run, torch.device("cpu"))
+    config, _, source, target = trained
+    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(run, config)
     sources, _, references = zip(*corpus.validation[:sentences], strict=True)
     remaining = {}
     for title, choices in ablations(model).items():

@@ -94,9 +94,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
     config, model, source, target = trained
     corpus = evaluated_corpus(run, config, options)
     sentences = [pair.source for pair in corpus.test]
-    with tqdm(
-        total=len(corpus.test), unit="sentence", leave=False, disable=not sys.stderr.isatty()
-    ) as bar:
+    with tqdm(total=len(sentences), unit="sentence", leave=False, disable=None) as bar:
         outputs = translate(
             prepare(model, int8=options.int8),
             source,

@@ -104,7 +104,7 @@ def translate(
     """Return the best translation of each sentence.
 
     Args:
-        model: The trained model; it is in evaluation mode meanwhile.
+        model: The trained model, in evaluation mode.
         source: Tokenizer of the source language.
         target: Tokenizer of the target language.
         sentences: Cleaned source sentences.
@@ -112,12 +112,7 @@ def translate(
         options: Other arguments of :func:`decode_sentences`.
     """
     decode = decoder_of(model, search, next(model.parameters()).device)
-    was_training = model.training
-    model.eval()
-    try:
-        found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
-    finally:
-        model.train(was_training)
+    found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
     return [target.decode(best.tokens) for best, *_ in found]
 
 

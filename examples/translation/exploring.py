@@ -109,22 +109,21 @@ def live_model(trained: TrainedTranslator, sentence: str) -> LiveModel | None:
     """Return the model for a page, or None with a note in the log if the page could not run it."""
     config, model, *tokenizers = trained
     weights = sum(weight.numel() for weight in model.parameters())
-    reason = ""
     if not isinstance(model, Seq2Seq):
         reason = f"runs no {type(model).__name__}"
     elif weights > MOST_WEIGHTS:
         reason = f"holds at most {MOST_WEIGHTS:,} weights, and this model has {weights:,}"
     elif is_tokenised(config.corpus, config.source_language):
         reason = "does not tokenise English as this corpus does"
-    if reason or not isinstance(model, Seq2Seq):
-        log.info(f"the page shows this sentence only: it {reason}")
-        return None
-    return LiveModel(
-        model,
-        [tokenizer.model for tokenizer in tokenizers],
-        end_id=EOS,
-        max_length=model.max_length,
-        language=config.source_language,
-        text=sentence,
-        characters="".join("".join(each.vocabulary) for each in tokenizers),
-    )
+    else:
+        return LiveModel(
+            model,
+            [tokenizer.model for tokenizer in tokenizers],
+            end_id=EOS,
+            max_length=model.max_length,
+            language=config.source_language,
+            text=sentence,
+            characters="".join("".join(each.vocabulary) for each in tokenizers),
+        )
+    log.info(f"the page shows this sentence only: it {reason}")
+    return None

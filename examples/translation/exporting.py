@@ -95,7 +95,9 @@ def export(
     config, _, source, target = trained
     check_packages(f"export --to {kind}", *PACKAGES[kind], extra="export")
     model = check_transformer(run, trained, "exported")
-    check_new(output)
+    if os.path.lexists(output):
+        raise UserError(f"{output} exists already; remove it, or choose another --output")
+    check_folder(output)
     content: dict[str, Any] = {
         "format": kind,
         "int8": int8,
@@ -187,17 +189,6 @@ def compare(
         first = next(((target.decode(a), target.decode(b)) for a, b in different), None)
         agreements.append(Agreement(beams, len(pairs), len(pairs) - len(different), first))
     return agreements
-
-
-def check_new(output: Path) -> None:
-    """Raise unless a folder can be created at a path.
-
-    Raises:
-        UserError: If it exists, its parent does not, or it would be inside a run's own folders.
-    """
-    if os.path.lexists(output):
-        raise UserError(f"{output} exists already; remove it, or choose another --output")
-    check_folder(output)
 
 
 def check_folder(file: Path) -> None:

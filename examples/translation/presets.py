@@ -236,25 +236,13 @@ def preset_config(preset: str, model: str) -> Config:
     return replace(config, num_layers=1, num_heads=1, dropout=0.2, peak_rate=2.5e-3)
 
 
-def choose_preset(pairs: int, words: int) -> str:
-    """Choose a preset by the size of a corpus.
-
-    Args:
-        pairs: Number of training pairs.
-        words: Number of different words of the language that has fewer; words are separated by
-            spaces.
-    """
-    if words < FEW_WORDS:
-        return "tiny"
-    return "small" if pairs < MANY_PAIRS else "base"
-
-
 def fit_to_corpus(
     config: Config, chosen: Collection[str], sides: Sequence[Sequence[str]], pairs: int
 ) -> Config:
     """Choose by the corpus what the command line leaves open.
 
-    The preset follows from :func:`choose_preset`. The epochs of ``small`` are as many as read
+    The preset is "tiny" for a language of fewer than ``FEW_WORDS`` different words, else "small",
+    and "base" from ``MANY_PAIRS`` pairs on. The epochs of ``small`` are as many as read
     ``READ_PAIRS`` pairs, from 4 to 40. The vocabulary is at least twice as large as the number of
     different characters, so that there is room for subwords.
 
@@ -267,7 +255,8 @@ def fit_to_corpus(
     preset = config.preset
     if "preset" not in chosen:
         words = (set().union(*(sentence.split() for sentence in side)) for side in sides)
-        preset = choose_preset(pairs, min(map(len, words)))
+        size = "small" if pairs < MANY_PAIRS else "base"
+        preset = "tiny" if min(map(len, words)) < FEW_WORDS else size
     defaults = preset_config(preset, config.model)
     if preset == "small":
         defaults = replace(defaults, epochs=min(40, max(4, round(READ_PAIRS / max(pairs, 1)))))

@@ -16,7 +16,6 @@ in the run's configuration, decides whether they have changed.
 import hashlib
 import json
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -113,11 +112,10 @@ def encode_files(
     source, target = run.load_tokenizers(config)
     before, digest = _identities(config), hashlib.sha256()
     dtype = token_type(max(source.vocab_size, target.vocab_size))
-    is_shown = sys.stderr.isatty()
     with (
         write(_folder(run)) as folder,
         TokenWriter(folder, dtype) as written,
-        tqdm(total=train.lines, unit="line", leave=False, disable=not is_shown) as bar,
+        tqdm(total=train.lines, unit="line", leave=False, disable=None) as bar,
     ):
         encode = partial(encode_for_files, source, target, config.max_length, dtype)
         for (tokens, lengths, text), counts in train.map(encode, workers=workers):

@@ -30,10 +30,3 @@ def translating_command(run: Path, sentence: str) -> str:
     if sentence.startswith("-"):
         options.append("--")  # the end of the options
     return shlex.join([sys.executable, str(PROGRAM), *options, sentence])
-
-
-def print_next(run: Path, page: Path, sentence: str) -> None:
-    """Print the address of a page or picture if there is one, and a command that translates."""
-    if page.exists():
-        print(page.resolve().as_uri())
-    print(translating_command(run, sentence))

@@ -46,7 +46,7 @@ from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
 from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
-from translation.summary import example_sentence, print_next, shown_pairs
+from translation.summary import example_sentence, shown_pairs, translating_command
 from translation.translator import Translator
 
 TOKENIZER_PAIRS = 500_000
@@ -313,4 +313,6 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
         explore(trained, sentence, written[-1], search=search, snapshots=snapshots_of(run, trained))
     print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
     print(fit("The last of these in a browser, and a command that translates:", sys.stdout))
-    print_next(run.folder, written[-1], sentence)
+    if written[-1].exists():
+        print(written[-1].resolve().as_uri())
+    print(translating_command(run.folder, sentence))

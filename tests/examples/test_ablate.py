@@ -106,6 +106,6 @@ def test_a_recurrent_translator_is_refused_in_one_line(
     folder = str(small_run("rnn"))
     capsys.readouterr()
     assert ablate.main([folder]) == 2
-    assert "holds no Transformer but rnn" in one_error_line(capsys)
+    assert "only a Transformer can be ablated, and" in one_error_line(capsys)
     assert ablate.main([folder, folder]) == 2
     assert "must be different trainings of one corpus" in one_error_line(capsys)

@@ -15,7 +15,6 @@ from translation.presets import (
     SMALL,
     TINY,
     Config,
-    choose_preset,
     fit_to_corpus,
     new_config,
 )
@@ -38,12 +37,9 @@ def fitted(pairs: int, *sides: list[str], **chosen: Any) -> Config:
 
 
 def test_the_preset_follows_from_the_size() -> None:
-    assert [choose_preset(26_000, words) for words in (1, 1_999, 2_000)] == [
-        "tiny",
-        "tiny",
-        "small",
-    ]
-    assert [choose_preset(n, 9_999) for n in (1, 999_999, 1_000_000)] == ["small", "small", "base"]
+    by_words = [fitted(26_000, *[sentences(words)] * 2).preset for words in (2, 1_998, 2_000)]
+    assert by_words == ["tiny", "tiny", "small"]
+    assert [fitted(n).preset for n in (1, 999_999, 1_000_000)] == ["small", "small", "base"]
 
 
 def test_the_language_with_fewer_different_words_counts() -> None:
