@@ -117,16 +117,6 @@ def test_the_files_hold_what_encoding_in_memory_gives_and_so_does_the_fingerprin
     assert config.data_hash == whole.fingerprint == found.fingerprint
 
 
-@pytest.mark.slow
-def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path) -> None:
-    run, config = prepare(tmp_path)
-    found = []
-    for workers in (1, 2, 4):
-        encode_files(run, config, corpus_of(run, config), workers=workers)
-        found.append(contents(run.folder / "corpus"))
-    assert found[0] == found[1] == found[2]
-
-
 def test_two_processes_give_the_results_of_one_in_order() -> None:
     parts = [[i] * (i % 5) for i in range(20)]
     assert [*map_in_order(len, parts, workers=2)] == [*map(len, parts)]

@@ -20,12 +20,6 @@ def run(tmp_path: Path, trained: TranslationTraining) -> Run[Config]:
     return Run(tmp_path / "run", Config)
 
 
-def test_a_configuration_reads_back_as_it_was_written(run: Run[Config]) -> None:
-    config = run.read_config()
-    run.write_config(config)
-    assert run.read_config() == config
-
-
 def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run[Config]) -> None:
     _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
     saved = [
@@ -34,26 +28,6 @@ def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: R
     for name, tensor in model.state_dict().items():
         expected = (saved[0][name].double() + saved[1][name].double()) / 2
         torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("d_model", "128"),
-        ("epochs", 0),
-        ("num_heads", 3),
-        ("dropout", 7.0),
-        ("tokenizers", []),
-        ("seed", "a"),
-        ("minutes", 0),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_named(run: Run[Config], name: str, value: object) -> None:
-    content = json.loads(run.config_file.read_text(encoding="utf-8"))
-    content[name] = value
-    run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=name):
-        load_translator(run, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("version", [6, 8])

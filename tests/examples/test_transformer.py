@@ -4,15 +4,6 @@ from translation.presets import BASE, SMALL
 from translation.transformer import Transformer
 
 
-def test_tied_embeddings_are_one_table() -> None:
-    tied = Transformer(20, 30, num_layers=1, d_model=16, num_heads=2, d_ff=32)
-    untied = Transformer(
-        20, 30, num_layers=1, d_model=16, num_heads=2, d_ff=32, tie_embeddings=False
-    )
-    assert tied.output.weight is tied.target_embedding.weight
-    assert untied.output.weight is not untied.target_embedding.weight
-
-
 def test_the_base_preset_is_the_papers_model() -> None:
     with torch.device("meta"):
         model = BASE.build(37000, 37000)

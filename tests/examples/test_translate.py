@@ -281,19 +281,6 @@ def test_a_folder_that_cannot_be_made_is_named(
     assert str(tmp_path / "file") in one_error_line(capsys)
 
 
-def test_files_of_unequal_length_are_refused_and_nothing_is_written(
-    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Path(files[1]).open("a", encoding="utf-8") as file:
-        file.write("犬が走る。\n")
-    assert translate.main(["train", "--run", str(tmp_path / "run"), *files]) == 2
-    message = one_error_line(capsys)
-    assert files[1] in message
-    assert "31" in message
-    assert "30" in message
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_closed_streams_leave_no_traceback(trained: TranslationTraining, closed: int) -> None:
