@@ -215,7 +215,7 @@ def test_a_training_that_torchrun_restarts_ends_as_one_that_nothing_happened_to(
     tmp_path: Path, victim: int, sharded: bool
 ) -> None:
     options: dict[str, Any] = {"dropout": 0.2, "sharded": sharded}
-    killed = command(tmp_path / "run", train, victim=victim, **options)
+    killed = command(tmp_path / "run", train, victim=victim, snapshots=True, **options)
     restarted = torchrun(2, killed, "--max-restarts", "1")
     assert restarted.returncode == 0, restarted.stderr
     assert (tmp_path / "run" / "died").exists()

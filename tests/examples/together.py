@@ -77,11 +77,13 @@ def train(
     save_steps: int = 2,
     dropout: float = 0.0,
     victim: int = -1,
+    **options: Any,
 ) -> float:
     """Train, and return which part of the state this process holds; the victim dies once."""
     settings = replace(SETTINGS, dropout=dropout, epochs=epochs)
     processes.broadcast(lambda: begin(folder, settings).run and None)
-    training = begin(folder, settings, processes=processes, save_steps=save_steps, sharded=sharded)
+    options |= {"processes": processes, "save_steps": save_steps, "sharded": sharded}
+    training = begin(folder, settings, **options)
     training.resume()
     learner = training.learner
     update = learner.update
