@@ -154,7 +154,7 @@ def crawled(browser: Any, pages: Path) -> Crawl:
 
 
 class Linked(Page):
-    """A page's links, and its images without a description."""
+    """A page's links, and its images without a description, unless they are decoration."""
 
     def __init__(self, path: Path) -> None:
         self.undescribed: list[str] = []
@@ -164,7 +164,8 @@ class Linked(Page):
         super().handle_starttag(tag, attrs)
         values = dict(attrs)
         self.ids.add(values.get("name") or "" if tag == "a" else "")
-        if tag == "img" and not (values.get("alt") or "").strip():
+        is_described = (values.get("alt") or "").strip() or values.get("role") == "none"
+        if tag == "img" and not is_described:
             self.undescribed.append(values.get("src") or "")
 
 
@@ -303,7 +304,7 @@ def test_the_checks_find_broken_links_and_images_without_a_description(tmp_path:
     (site / "style.css").touch()
     (site / "folder/page.html").write_text("<a href='../page.html#here'><a href='../page.html#a'>")
     links = "".join(f"<a href='{address}'></a>" for address in [*whole, *broken])
-    images = "<img src='1' alt=''><img src='2'><img src='3' alt='described'>"
+    images = "<img src='1' alt=''><img src='2'><img src='3' alt='described'><img src='4' alt='' role='none'>"
     (site / "page.html").write_text(f"<p id='here'><a name='named'></a>{links}{images}", "utf-8")
     expected = [*(("page.html", each) for each in broken), ("folder/page.html", "../page.html#a")]
     assert sorted(broken_links(site)) == sorted(expected)
