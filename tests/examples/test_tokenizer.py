@@ -44,11 +44,6 @@ def characters(sentences: list[str]) -> list[str]:
     return sorted(set("".join(sentences)))
 
 
-def test_training_text_survives_the_round_trip(japanese: Tokenizer, english: Tokenizer) -> None:
-    for tokenizer, text in ((japanese, JAPANESE), (english, ENGLISH)):
-        assert [tokenizer.decode(ids) for ids in tokenizer.encode_many(text)] == text
-
-
 @given(st.text(st.sampled_from(characters(JAPANESE))))
 def test_any_clean_text_of_known_characters_survives(japanese: Tokenizer, text: str) -> None:
     text = clean(text, "ja", corpus="files")
