@@ -1,7 +1,7 @@
 """Beam search, compared with a textbook version and with an exhaustive search."""
 
 import math
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -170,49 +170,6 @@ def test_beam_search_with_one_beam_is_greedy_decoding(starts: list[int], max_len
         PrefixModel(len(starts)), start, beam_size=1, end_id=END, max_length=max_length
     )
     assert_same([best for (best,) in found], greedy)
-
-
-class FewTokens(PrefixModel):
-    """Has a large vocabulary, of which only three tokens and the end token are ever possible."""
-
-    vocabulary_size = 64
-
-    def step(self, tokens: Tensor) -> Tensor:
-        logits = torch.full((len(tokens), self.vocabulary_size), -math.inf, dtype=torch.float64)
-        logits[:, :4] = super().step(tokens)[:, :4]
-        return logits
-
-    @classmethod
-    def log_probability(cls, path: tuple[int, ...]) -> float:
-        log_probabilities = [
-            cls.logits(path[:end])[:4].log_softmax(-1)[path[end]].item()
-            for end in range(1, len(path))
-        ]
-        return math.fsum(log_probabilities)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_with_as_many_beams_as_sequences_an_exhaustive_search_finds_no_better(alpha: float) -> None:
-    starts = [3, 17, 40]
-    found = beam_search(
-        FewTokens(len(starts)),
-        torch.tensor(starts),
-        beam_size=FewTokens.vocabulary_size,
-        end_id=END,
-        max_length=3,
-        length_penalty=alpha,
-        n_best=FewTokens.vocabulary_size,
-    )
-    for first, best in zip(starts, found, strict=True):
-        paths = [path for length in range(3) for path in product((1, 2, 3), repeat=length)]
-        exhaustive = [
-            Generation(list(path), FewTokens.log_probability((first, *path, END)), finished=True)
-            for path in paths
-        ]
-        exhaustive.sort(key=lambda each: penalised(each, alpha), reverse=True)
-        assert_same(best[: len(paths)], exhaustive)
-        assert len(best) == len(paths) + 27  # and those that were cut
-        assert not any(each.finished for each in best[len(paths) :])
 
 
 def test_beams_of_a_sequence_are_adjacent() -> None:

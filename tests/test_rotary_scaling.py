@@ -56,17 +56,6 @@ def test_all_frequencies_are_divided_as_by_transformers(factor: float) -> None:
     )
 
 
-def test_a_frequency_is_kept_divided_or_between_by_its_turns() -> None:
-    scaling = Llama3Scaling(4.0, length=50, low=2.0, high=6.0)
-    turns = torch.linspace(0.1, 12.0, 200, dtype=torch.float64)
-    frequencies = turns * 2 * math.pi / 50
-    ratio = scaling(frequencies) / frequencies
-    torch.testing.assert_close(ratio[turns <= 2.0], torch.full_like(ratio[turns <= 2.0], 0.25))
-    torch.testing.assert_close(ratio[turns >= 6.0], torch.ones_like(ratio[turns >= 6.0]))
-    assert bool((ratio.diff() >= 0).all())
-    assert bool((scaling(frequencies).diff() > 0).all())  # their order remains
-
-
 def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
     rotary = RotaryPositionalEncoding(6, scaling=lambda frequencies: frequencies.flip(0))
     x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
