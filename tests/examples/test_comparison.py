@@ -134,12 +134,6 @@ def test_groups_of_lengths_hold_every_sentence_once(lengths: list[int], groups: 
         assert title == ends
 
 
-def test_groups_of_lengths_are_of_one_size_where_lengths_allow_it() -> None:
-    lengths = [*range(1, 13)]
-    assert [len(places) for _, places in length_groups(lengths)] == [3, 3, 3, 3]
-    assert [title for title, _ in length_groups([4, 4, 4, 4, 9])] == ["4", "9"]
-
-
 def test_a_table_stands_in_columns() -> None:
     text = format_table(
         ("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")], words=2

@@ -51,16 +51,8 @@ def test_bleu_adds_up_counts_and_lengths_over_the_corpus() -> None:
     assert by_hand.bleu(outputs, references) == pytest.approx(expected)
 
 
-def test_capital_letters_count() -> None:
-    outputs, references = ["a b c D e"], ["a b c d e"]
-    scores = score(outputs, references, tokenize="none")
-    assert scores.bleu == pytest.approx(by_hand.bleu(outputs, references))
-    assert scores.chrf == pytest.approx(by_hand.chrf(outputs, references))
-    assert max(scores.bleu, scores.chrf) < 99.0
-
-
 def test_scores_are_those_of_the_formulas_in_one_order_only() -> None:
-    outputs = ["the dog runs .", "a red cat", "the bird flies by the sea", "x"]
+    outputs = ["the Dog runs .", "a red Cat", "the bird flies by the sea", "x"]
     references = ["the dog swims .", "the red cat flies .", "the bird sings by the sea .", "y z"]
     scores = score(outputs, references, tokenize="none")
     assert scores.bleu == pytest.approx(by_hand.bleu(outputs, references))
