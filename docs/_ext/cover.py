@@ -53,7 +53,8 @@ def card(path: Path, language: str, root: str, address: str) -> str:
         text = translate(text, lookup_in(read_catalog(catalog_of(path, language))))
     [(title, question)] = re.findall(r"\A# (.*)\n\n\*\*([^*]*)\*\*", text)
     return (
-        f'<li><a href="{address}"><img src="{root}_images/{picture}" alt="" role="none" loading="lazy">'
+        f'<li><a href="{address}">'
+        f'<img src="{root}_images/{picture}" alt="" role="none" loading="lazy">'
         f"<strong>{html.escape(title)}</strong> <span>{html.escape(question)}</span> "
         f"<small>{minutes}</small></a></li>"
     )
