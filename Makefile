@@ -22,7 +22,7 @@ demo: $(VENV)/.examples  ## train the toy translator and show its translations (
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
 .PHONY: notebooks
-notebooks: $(VENV)/.docs  ## make the notebooks of the book from its Python files
+notebooks: $(VENV)/.docs  ## run the chapters of the book, and make their notebooks
 	$(BIN)/python docs/_ext/cells.py
 
 .PHONY: translations
