@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from transformer_blocks import PreNorm, build_decoder, build_encoder
-from transformer_blocks.inference import PrepackedLinear, int8, prepare
+from transformer_blocks.inference import PrepackedLinear, module, prepare
 from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
 from transformer_blocks.inference.program import OPTIONS
 
@@ -104,7 +104,7 @@ def test_the_fallback_multiplies_the_same_integers(
         assert torch.equal(Int8Linear(linear)(x), expected)
     has_integer_product.cache_clear()
     records = [(record.name, record.levelno) for record in caplog.records]
-    assert records == [(int8.__name__, logging.WARNING)]
+    assert records == [(module.__name__, logging.WARNING)]
 
 
 @pytest.mark.usefixtures("any_product")

@@ -117,10 +117,7 @@ def beam_search(
         >>> beam_search(Garden(), start, beam_size=2, end_id=0, max_length=5)[0][0].tokens
         [2, 3]
     """
-    if n_best > beam_size:
-        raise ValueError(
-            f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
-        )
+    check_n_best(n_best, beam_size)
     limits, ends = limits_and_ends(start, max_length, end_id)
     searches = [BeamSearch(beam_size, length_penalty, lookahead, limit) for limit in limits]
     unfinished = searches
@@ -147,6 +144,14 @@ def beam_search(
         if unfinished and origins != list(range(scores.numel())):
             model.reorder(torch.tensor(origins, device="cpu"))
     return [search.results()[:n_best] for search in searches]
+
+
+def check_n_best(n_best: int, beam_size: int) -> None:
+    """Raise ``ValueError`` if there are fewer hypotheses than asked for."""
+    if n_best > beam_size:
+        raise ValueError(
+            f"n_best must not exceed beam_size, got n_best={n_best} and beam_size={beam_size}"
+        )
 
 
 def check_beams(beam_size: int, vocabulary_size: int) -> None:

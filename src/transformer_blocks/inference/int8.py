@@ -14,18 +14,13 @@ https://arxiv.org/abs/2208.07339, section 2.1 on the scale, section 3.1 on one s
 and each output feature.)
 """
 
-import logging
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-from transformer_blocks.inference.module import InferenceModule, check_no_gradient
-
-INPUT = Vectors("... in_features")
-
-log = logging.getLogger(__name__)
+from transformer_blocks._contracts import check
+from transformer_blocks.inference.module import InferenceLinear, check_no_gradient, is_exact
 
 LARGEST = 127
 """Largest absolute value of a quantised number; -128 is not used: the range is symmetric."""
@@ -37,7 +32,7 @@ MOST_FEATURES = (2**31 - 1) // LARGEST**2
 """Number of input features up to which no sum of products overflows a 32-bit integer."""
 
 
-class Int8Linear(InferenceModule):
+class Int8Linear(InferenceLinear):
     r"""Compute a linear layer in int8, with one scale per output feature and one per input row.
 
     The output is approximately ``torch.nn.functional.linear(x, weight, bias)``. With the quantised
@@ -75,9 +70,7 @@ class Int8Linear(InferenceModule):
         True
     """
 
-    weight: Tensor
     weight_scale: Tensor
-    bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         check(nn.Linear, linear=linear)
@@ -91,15 +84,13 @@ class Int8Linear(InferenceModule):
                 f"int8 linear layers must have from 1 to {MOST_FEATURES} input features, got "
                 f"in_features={linear.in_features}"
             )
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear)
         quantised, scale = quantise_rows(weight)
         dtype = torch.int8 if has_integer_product() else torch.float32
         # Transposed; without a copy, torch's product reads the strides of a single row wrongly.
         weight = quantised.to(dtype).t().clone(memory_format=torch.contiguous_format)
         self.register_buffer("weight", weight)  # (in_features, out_features)
         self.register_buffer("weight_scale", scale[:, 0])  # (out_features,)
-        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the linear layer to the last dimension.
@@ -115,11 +106,8 @@ class Int8Linear(InferenceModule):
             ValueError: If the last dimension of ``x`` is not in_features.
             RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
-        check_tensor("x", x)
-        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
-            INPUT("x", x, self, {})
-            check_match("x", x, self.weight_scale, self)  # autocast may pass another dtype
         check_no_gradient(x)
+        self.check_input(x, self.weight_scale)  # autocast may pass another dtype
         quantised, scale = quantise_rows(x.float())
         rows = quantised.reshape(-1, self.in_features)
         if self.weight.dtype == torch.int8:
@@ -157,14 +145,8 @@ def has_integer_product() -> bool:
     """Return whether torch multiplies int8 matrices exactly; tried once, with a warning if not."""
     largest = torch.full((64, 64), LARGEST, dtype=torch.int8, device="cpu")
     expected = torch.full((64, 64), 64 * LARGEST**2, dtype=torch.int32, device="cpu")
-    try:
-        products = torch._int_mm(largest, largest), torch._int_mm(largest, -largest)
-    except (AttributeError, RuntimeError, TypeError):  # missing, failing, or called otherwise
-        products = largest, largest
-    if torch.equal(products[0], expected) and torch.equal(products[1], -expected):
-        return True
-    log.warning(
-        "torch has no exact int8 product on this CPU; float32 products are used instead, which are "
-        "slower than without int8"
+    return is_exact(
+        lambda: torch.cat([torch._int_mm(largest, each) for each in (largest, -largest)]),
+        torch.cat([expected, -expected]),
+        otherwise="int8 layers multiply float32 numbers, slower than without int8,",
     )
-    return False

@@ -37,15 +37,8 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     def __init__(
         self, attention: MultiHeadAttention, *, linear: Callable[[nn.Linear], Any]
     ) -> None:
-        nn.Module.__init__(self)
-        self.num_heads, self.d_k = attention.num_heads, attention.d_k
-        self.dropout = attention.dropout
-        self.attention_function = attention.attention_function
-        self.transforms = attention.transforms
-        # The trained projections remain: `attention_weights` projects queries and keys alone.
-        self.query_projection = attention.query_projection
-        self.key_projection = attention.key_projection
-        self.value_projection = attention.value_projection
+        # The three projections remain: `attention_weights` projects queries and keys alone.
+        vars(self).update(vars(attention), _modules={**attention._modules})
         groups = self.key_projection.out_features // self.d_k
         self.head_counts = [self.num_heads, groups, groups]  # of queries, keys and values
         self.fused_projection = linear(

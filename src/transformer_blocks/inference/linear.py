@@ -1,18 +1,12 @@
 """Prepacked linear layers: weights in the blocked layout in which oneDNN reads them."""
 
-import logging
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-from transformer_blocks.inference.module import InferenceModule, check_no_gradient
-
-INPUT = Vectors("... in_features")
-
-log = logging.getLogger(__name__)
+from transformer_blocks.inference.module import InferenceLinear, check_no_gradient, is_exact
 
 SMALL_PRODUCT = 10**6
 """Number of multiplications in a product below which ``F.linear`` is faster than oneDNN."""
@@ -27,28 +21,23 @@ def prepack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(contiguous, EXPECTED_ROWS)
 
 
+def multiply(x: Tensor, prepacked_weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute ``F.linear`` from a prepacked weight."""
+    return torch.ops.mkldnn._linear_pointwise(x, prepacked_weight, bias, "none", [], "")
+
+
 @cache
 def _has_operators() -> bool:
-    """Try the operators of oneDNN once, and return whether they work.
-
-    They are private to torch: another version may lack them, or take other arguments.
-    """
-    if not torch.backends.mkldnn.is_available():
-        return False
+    """Try the operators of oneDNN once, and return whether they work."""
     x, weight = torch.ones(1, 2, device="cpu"), torch.ones(3, 2, device="cpu")
-    try:
-        prepacked = prepack(weight)
-        y = torch.ops.mkldnn._linear_pointwise(x, prepacked, None, "none", [], "")
-        if y.tolist() != [[2.0, 2.0, 2.0]]:
-            raise RuntimeError(f"oneDNN computes {y.tolist()} instead of 2.0")
-    except (AttributeError, RuntimeError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        log.warning("weights are not prepacked with torch %s: %s", torch.__version__, reason)
-        return False
-    return True
+    return torch.backends.mkldnn.is_available() and is_exact(
+        lambda: multiply(x, prepack(weight), None),
+        torch.full((1, 3), 2.0, device="cpu"),
+        otherwise="weights are not prepacked",
+    )
 
 
-class PrepackedLinear(InferenceModule):
+class PrepackedLinear(InferenceLinear):
     """Compute a linear layer from a weight that is stored in oneDNN's blocked layout.
 
     The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
@@ -76,25 +65,16 @@ class PrepackedLinear(InferenceModule):
         True
     """
 
-    weight: Tensor
-    bias: Tensor | None
-
     def __init__(self, linear: nn.Linear) -> None:
-        check(nn.Linear, linear=linear)
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear)
         weight = linear.weight.detach()
-        prepacked_weight: Tensor | None = None
-        is_cpu_float32 = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if is_cpu_float32 and weight.numel() and _has_operators():
-            prepacked_weight = prepack(weight)
-        if self.out_features > self.in_features:
-            weight = weight.t().clone(memory_format=torch.contiguous_format).t()
-        else:
-            weight = weight.clone(memory_format=torch.contiguous_format)
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
-        self.prepacked_weight = prepacked_weight  # not a buffer: torch cannot export its layout
+        is_cpu_float32 = weight.is_cpu and weight.dtype == torch.float32
+        can_prepack = is_cpu_float32 and weight.numel() > 0 and _has_operators()
+        # No buffer: torch cannot export its layout.
+        self.prepacked_weight = prepack(weight) if can_prepack else None
+        is_long = self.out_features > self.in_features
+        weight = (weight.t() if is_long else weight).clone(memory_format=torch.contiguous_format)
+        self.register_buffer("weight", weight.t() if is_long else weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the linear layer to the last dimension.
@@ -110,7 +90,6 @@ class PrepackedLinear(InferenceModule):
             ValueError: If the last dimension of ``x`` is not in_features.
             RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
-        check_tensor("x", x)
         check_no_gradient(x)
         is_compiling = torch.compiler.is_compiling()  # the compiler prepacks weights by itself
         if (
@@ -119,22 +98,16 @@ class PrepackedLinear(InferenceModule):
             and x.dtype == torch.float32
             and x.is_cpu
             and x.shape[-1:] == (self.in_features,)  # otherwise F.linear raises the error
-            and not self._is_small(x)
+            and x.numel() > self.in_features  # more rows than one
+            and x.numel() * self.out_features >= SMALL_PRODUCT
             and not torch.is_autocast_enabled("cpu")
         ):
-            linear = torch.ops.mkldnn._linear_pointwise
-            return linear(x, self.prepacked_weight, self.bias, "none", [], "")
+            return multiply(x, self.prepacked_weight, self.bias)
         # The compiler fuses a sum with what follows it; a product with a bias would be one call
         # that copies the bias into each row first.
         try:
             y = F.linear(x, self.weight, None if is_compiling else self.bias)
-        except RuntimeError:
-            INPUT("x", x, self, {})  # raises a clearer error
-            check_match("x", x, self.weight, self)
+        except (RuntimeError, TypeError):
+            self.check_input(x, self.weight)  # raises a clearer error
             raise
         return y + self.bias if is_compiling and self.bias is not None else y
-
-    def _is_small(self, x: Tensor) -> bool:
-        """Return whether ``F.linear`` is faster, as measured with one thread and with two."""
-        count = x.numel()  # rows times in_features
-        return count <= self.in_features or count * self.out_features < SMALL_PRODUCT

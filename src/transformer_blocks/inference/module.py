@@ -1,10 +1,17 @@
 """The base class of prepared modules, which rejects operations that need the original weights."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, NoReturn, Self, cast
 
 import torch
 from torch import Tensor, nn
+
+from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
+
+INPUT = Vectors("... in_features")
+
+log = logging.getLogger(__name__)
 
 
 class InferenceModule(nn.Module):
@@ -55,6 +62,26 @@ class InferenceModule(nn.Module):
         raise unsupported_operation("copied or pickled")
 
 
+class InferenceLinear(InferenceModule):
+    """A linear layer for inference: the sizes and the bias of a trained one, and its errors."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear) -> None:
+        check(nn.Linear, linear=linear)
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        bias = None if linear.bias is None else linear.bias.detach().clone()
+        self.register_buffer("bias", bias)
+
+    def check_input(self, x: Tensor, weight: Tensor) -> None:
+        """Raise unless ``x`` fits a weight, in whose dtype it is multiplied."""
+        check_tensor("x", x)
+        INPUT("x", x, self, {})
+        check_match("x", x, weight, self)
+
+
 def as_inference_module(model: Any) -> Any:
     """Add :class:`InferenceModule` to the base classes of a module, in place.
 
@@ -90,7 +117,28 @@ def unsupported_operation(participle: str) -> RuntimeError:
     )
 
 
-def check_no_gradient(x: Tensor) -> None:
+def check_no_gradient(x: object) -> None:
     """Raise if the gradient of an input is recorded."""
-    if x.requires_grad and torch.is_grad_enabled():
+    if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
         raise unsupported_operation("differentiated")
+
+
+def is_exact(operator: Callable[[], Tensor], expected: Tensor, *, otherwise: str) -> bool:
+    """Try an operator that is private to torch; log one warning if it does not work.
+
+    Another version of torch may lack the operator, or call it with other arguments.
+
+    Args:
+        operator: Calls the operator.
+        expected: What it must return.
+        otherwise: What the warning says.
+    """
+    try:
+        found = operator()
+        if torch.equal(found, expected):
+            return True
+        reason = f"a product is {found.flatten()[0]} instead of {expected.flatten()[0]}"
+    except (AttributeError, RuntimeError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+    log.warning("%s with torch %s: %s", otherwise, torch.__version__, reason)
+    return False

@@ -23,6 +23,7 @@ import warnings
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
 from transformer_blocks.generation import Generation
-from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams
+from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams, check_n_best
 from transformer_blocks.generation.prompts import Prompts, to_lists
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -139,7 +140,6 @@ def describe(
     for tensor in model.state_dict().values():
         if tensor.device.type != "cpu":
             raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
-    is_seq2seq = isinstance(model, Seq2Seq)
     embedding: Any = model.source_embedding if isinstance(model, Seq2Seq) else model.embedding
     attentions: list[Any] = [layer.self_attention for layer in model.decoder.layers]
     dtype, d_model = embedding.weight.dtype, attentions[0].query_projection.in_features
@@ -154,8 +154,8 @@ def describe(
         "weights": _hash(model),
         "beam_size": beam_size,
         "ends": sorted(ends),
-        "begin_id": model.begin_id if is_seq2seq else None,
-        "padding_id": model.padding_id if is_seq2seq else 0,
+        "begin_id": model.begin_id if isinstance(model, Seq2Seq) else None,
+        "padding_id": model.padding_id if isinstance(model, Seq2Seq) else 0,
         "inputs": len(embedding.weight),  # number of token ids of sources or prompts
         "dtype": str(dtype).removeprefix("torch."),
         "depth": len(model.decoder.layers),
@@ -259,8 +259,7 @@ class Program:
             if end > state.buffers[0].shape[3]:
                 state = state._replace(buffers=[grow(each, end - 2, end) for each in state.buffers])
             *parts, buffers, memory = state
-            sizes = torch.empty(end, device="cpu")
-            inputs = [sizes, number, table, *parts, *buffers, *memory]
+            inputs = [torch.empty(end, device="cpu"), number, table, *parts, *buffers, *memory]
             *new, numbers = self._functions[f"step_{name}"](inputs)
             state = State(*new, *state[len(new) :])
             for row, (best_candidate, worst, best) in enumerate(numbers.tolist()):
@@ -282,19 +281,13 @@ class Program:
 
     def _check(self, prompts: list[list[int]], n_best: int) -> None:
         """Raise if the arguments are out of range: the compiled functions would not notice it."""
-        if n_best > self.beam_size:
-            raise ValueError(
-                f"n_best must not exceed beam_size, got n_best={n_best} and "
-                f"beam_size={self.beam_size}"
-            )
-        for prompt in prompts:
-            if not prompt and self._facts["begin_id"] is None:
-                raise ValueError("prompts must have at least one token each, got an empty one")
-            for token in prompt:
-                if not 0 <= token < self._facts["inputs"]:
-                    raise ValueError(
-                        f"prompts must hold ids in 0..{self._facts['inputs'] - 1}, got {token}"
-                    )
+        check_n_best(n_best, self.beam_size)
+        if [] in prompts and self._facts["begin_id"] is None:
+            raise ValueError("prompts must have at least one token each, got an empty one")
+        largest = self._facts["inputs"] - 1
+        for token in chain.from_iterable(prompts):
+            if not 0 <= token <= largest:
+                raise ValueError(f"prompts must hold ids in 0..{largest}, got {token}")
 
     def _check_position(self, count: int, kind: str) -> None:
         """Raise if a function has no positional encodings for so many positions."""
@@ -387,6 +380,12 @@ def _read_hypotheses(search: BeamSearch, state: State, row: int) -> None:
     search.hypotheses = [tokens(search.length, beam) for beam in unfinished]
 
 
+class _AnySize(int):
+    """The example size of a dimension that may have any size."""
+
+    dimension: Any = Dim.DYNAMIC
+
+
 def _examples(
     facts: dict[str, Any], batch: int, kind: str
 ) -> tuple[tuple[Any, ...], ShapesCollection]:
@@ -395,43 +394,39 @@ def _examples(
     The example sizes of different dimensions must differ, as equal ones would be taken for one.
     """
     beam_size, heads, depth = facts["beam_size"], facts["heads"], facts["depth"]
-    dtype, any_size, shapes = getattr(torch, facts["dtype"]), Dim.DYNAMIC, ShapesCollection()
-    sequences: dict[int, Any] = {0: Dim("B")} if batch > 1 else {}
-    rows = {0: beam_size * sequences[0]} if sequences and beam_size > 1 else sequences
+    dtype, shapes = getattr(torch, facts["dtype"]), ShapesCollection()
+    rows, source = batch * beam_size, _AnySize(11)
+    if batch > 1:
+        batch, rows = _AnySize(batch), _AnySize(rows)
+        batch.dimension = Dim("B")
+        rows.dimension = beam_size * batch.dimension if beam_size > 1 else batch.dimension
 
-    def example(
-        shape: tuple[int, ...], dynamic: dict[int, Any], dtype: torch.dtype = torch.int64
-    ) -> Tensor:
+    def example(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         tensor = torch.zeros(shape, dtype=dtype, device="cpu")
+        dynamic = {i: each.dimension for i, each in enumerate(shape) if isinstance(each, _AnySize)}
         shapes[tensor] = dynamic
         return tensor
 
-    if len(heads) > depth:
-        mask = example((batch, 1, 1, 11), sequences | {3: any_size}, torch.bool)
-    else:
-        mask = example((batch,), sequences)
+    has_memory = len(heads) > depth
+    mask = example(batch, 1, 1, source, dtype=torch.bool) if has_memory else example(batch)
     if kind == "prefill":
-        return (example((batch, 11), sequences | {1: any_size}), mask), shapes
-    wide, per_beam = torch.promote_types(dtype, torch.float32), (batch, beam_size)
+        return (example(batch, source), mask), shapes
     step = (
-        example((7,), {0: any_size}, torch.float32),
-        example((1,), {}),
-        example((37,), {0: any_size}, torch.float64),
-        example(per_beam, sequences),
-        example(per_beam, sequences, wide),
-        example((*per_beam, 2), sequences, torch.float64),
-        example((*per_beam, 2), sequences),
-        example((batch, 31, beam_size, 2), sequences | {1: any_size}),
-        example((*per_beam, 41), sequences | {2: any_size}),
+        example(_AnySize(7), dtype=torch.float32),
+        example(1),
+        example(_AnySize(37), dtype=torch.float64),
+        example(batch, beam_size),
+        example(batch, beam_size, dtype=torch.promote_types(dtype, torch.float32)),
+        example(batch, beam_size, 2, dtype=torch.float64),
+        example(batch, beam_size, 2),
+        example(batch, _AnySize(31), beam_size, 2),
+        example(batch, beam_size, _AnySize(41)),
         mask,
         [
-            example((batch * beam_size, 2, count, 101 + 2 * i, d_k), rows | {3: any_size}, dtype)
+            example(rows, 2, count, _AnySize(101 + 2 * i), d_k, dtype=dtype)
             for i, (count, d_k) in enumerate(heads[:depth])
         ],
-        [
-            example((batch, 2, count, 11, d_k), sequences | {3: any_size}, dtype)
-            for count, d_k in heads[depth:]
-        ],
+        [example(batch, 2, count, source, d_k, dtype=dtype) for count, d_k in heads[depth:]],
     )
     return step, shapes
 
@@ -485,8 +480,8 @@ def _compiler_settings() -> Iterator[None]:
     """
     logger = logging.getLogger("torch._inductor")
     level = logger.level
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-        warnings.simplefilter("ignore")
+    silence = warnings.catch_warnings(action="ignore")
+    with silence, torch.inference_mode(False), torch.no_grad():
         logger.setLevel(logging.CRITICAL)
         try:
             yield
