@@ -136,9 +136,7 @@ class Trial:
 
     def translate(self, model: RecurrentTranslator, sentences: Sequence[str]) -> list[str]:
         """Translate sentences by greedy decoding."""
-        return translate(
-            model.eval(), *self.tokenizers, sentences, search=Greedy(), batch_tokens=4096
-        )
+        return translate(model, *self.tokenizers, sentences, search=Greedy(), batch_tokens=4096)
 
     def bleu(self, model: RecurrentTranslator, pairs: Sequence[Pair]) -> float:
         """Compute BLEU of greedy translations."""

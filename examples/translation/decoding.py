@@ -104,7 +104,7 @@ def translate(
     """Return the best translation of each sentence.
 
     Args:
-        model: The trained model, in evaluation mode.
+        model: The trained model; it is in evaluation mode meanwhile.
         source: Tokenizer of the source language.
         target: Tokenizer of the target language.
         sentences: Cleaned source sentences.
@@ -112,7 +112,12 @@ def translate(
         options: Other arguments of :func:`decode_sentences`.
     """
     decode = decoder_of(model, search, next(model.parameters()).device)
-    found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
+    was_training = model.training
+    model.eval()
+    try:
+        found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
+    finally:
+        model.train(was_training)
     return [target.decode(best.tokens) for best, *_ in found]
 
 

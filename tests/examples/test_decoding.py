@@ -170,6 +170,13 @@ def test_recording_attention_of_a_cut_sentence_logs_a_warning(
     assert set(caplog.messages) == {expected}
 
 
+def test_translating_leaves_the_mode_of_the_model_alone(trained: TranslationTraining) -> None:
+    for mode in (True, False):
+        trained.model.train(mode)
+        translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())
+        assert trained.model.training is mode
+
+
 def test_progress_adds_up_to_the_sentences_translated(trained: TranslationTraining) -> None:
     done: list[int] = []
     translate(
