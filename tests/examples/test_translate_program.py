@@ -15,7 +15,7 @@ from tests.programs import keep_programs
 
 import translate
 from common.tokenizer import EOS
-from transformer_blocks.inference import Program
+from transformer_blocks.inference import Program, program
 from translation import engines
 from translation.training import TranslationTraining
 
@@ -111,3 +111,15 @@ def test_what_a_program_cannot_do_is_refused(
     monkeypatch.undo()
     assert "no such file" in call("translate", "--program", other, "犬")
     assert "is no program that save_program wrote" in use()
+
+
+@pytest.mark.slow
+def test_a_compiled_program_translates_as_the_model(
+    call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(program.OPTIONS, "max_autotune_gemm", False)  # which takes most of the time
+    file = str(tmp_path / "p.pt2")
+    call("compile", "--output", file, "--beam", "3")
+    for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫が眠る。"]):
+        expected = call("translate", "--beam", "3", *lines)
+        assert call("translate", "--program", file, *lines) == expected
