@@ -107,7 +107,7 @@ class Int8Linear(InferenceLinear):
             RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
         check_no_gradient(x)
-        self.check_input(x, self.weight_scale)  # autocast may pass another dtype
+        self._check_input(x, self.weight_scale)  # autocast may pass another dtype
         quantised, scale = quantise_rows(x.float())
         rows = quantised.reshape(-1, self.in_features)
         if self.weight.dtype == torch.int8:

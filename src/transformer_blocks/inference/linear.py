@@ -107,7 +107,7 @@ class PrepackedLinear(InferenceLinear):
         # that copies the bias into each row first.
         try:
             y = F.linear(x, self.weight, None if is_compiling else self.bias)
-        except (RuntimeError, TypeError):
-            self.check_input(x, self.weight)  # raises a clearer error
+        except RuntimeError:
+            self._check_input(x, self.weight)  # raises a clearer error
             raise
         return y + self.bias if is_compiling and self.bias is not None else y

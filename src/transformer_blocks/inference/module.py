@@ -75,9 +75,8 @@ class InferenceLinear(InferenceModule):
         bias = None if linear.bias is None else linear.bias.detach().clone()
         self.register_buffer("bias", bias)
 
-    def check_input(self, x: Tensor, weight: Tensor) -> None:
+    def _check_input(self, x: Tensor, weight: Tensor) -> None:
         """Raise unless ``x`` fits a weight, in whose dtype it is multiplied."""
-        check_tensor("x", x)
         INPUT("x", x, self, {})
         check_match("x", x, weight, self)
 
@@ -117,9 +116,10 @@ def unsupported_operation(participle: str) -> RuntimeError:
     )
 
 
-def check_no_gradient(x: object) -> None:
-    """Raise if the gradient of an input is recorded."""
-    if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
+def check_no_gradient(x: Tensor) -> None:
+    """Raise if an input is no tensor, or its gradient is recorded."""
+    check_tensor("x", x)
+    if x.requires_grad and torch.is_grad_enabled():
         raise unsupported_operation("differentiated")
 
 

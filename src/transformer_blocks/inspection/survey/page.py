@@ -86,7 +86,8 @@ def format_tables(rows: Iterable[Row]) -> str:
         libraries[row["name"].split()[0]].append(row)
     dates = sorted(row["date"] for own in libraries.values() for row in own)
     minutes = sum(row["seconds"] for own in libraries.values() for row in own) / 60
-    lines = [f"Examined from {dates[0]} to {dates[-1]}, in {minutes:.0f} minutes on one core.", ""]
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    lines = [f"Examined on {days}, in {minutes:.0f} minutes of processor time.", ""]
     lines += _format_line("library", "version", "models", *STATUSES) + _format_line(*["---"] * 8)
     for library, own in libraries.items():
         count = Counter(map(find_status, own))
