@@ -326,9 +326,9 @@ for (update, *first), (_, *second) in zip(many, few):
 # After 47 epochs the training loss is 0.012. The model reproduces all of 500 sentences
 # of its training set exactly. The validation loss was lowest after 12 epochs, 4.28, and
 # has risen to 5.80. Of its translations of the test set, 7 % are sentences of the
-# training set, word for word. Its answer to 猫はかわいいね。 is *she didn 't have a
-# little .* What the course saw happens to another program, too, with other data and
-# another encoder. It has a name.
+# training set, word for word. Its answer to 猫はかわいいね。 is
+# `she didn 't have a little .` What the course saw happens to another program, too, with
+# other data and another encoder.
 #
 # Four times as many updates (188 epochs, almost as many as in the course) bring the
 # training loss to 0.004, and the validation loss to 6.63. It does not reach the 11 of

@@ -240,10 +240,10 @@ for name, each in tensors.items():
     print(f"{name:20s}{bleu_of(each):5.1f}{low:9.1f} to {high:.1f}")
 
 # %% [markdown]
-# ![Six horizontal lines, one for each translator, with its BLEU as a point: 62.7, 60.2 and 64.5 for the three seeds with one table, 71.0, 71.9 and 75.1 with two tables. Each line shows the middle 95 % of the draws and is about 8 to 10 BLEU wide.](figures/intervals.svg)
+# ![Six horizontal lines, one for each translator, with its BLEU as a point: 62.7, 60.2 and 64.5 for the three seeds with one table, 71.0, 71.9 and 75.1 with two tables. Each line shows the middle 95 % of the draws and is about 7 to 10 BLEU wide.](figures/intervals.svg)
 #
 # The intervals are wide, 7 to 10 BLEU, since 200 sentences are few. Four times as many would
-# halve them. A test set of 2,000 to 3,000 sentences, as in the yearly competitions, leaves one or two.
+# halve them. A test set of 2,000 to 3,000 sentences, as in the yearly competitions, leaves 2 to 3.
 #
 # ## Comparing two: the paired bootstrap
 #

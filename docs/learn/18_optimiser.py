@@ -480,7 +480,7 @@ print(f"predicted {guess:.3f}, error {guess - actual:+.3f}")
 # improved the loss by 0.19 and we had promised 0.27, so the law was right about the direction and too
 # optimistic about the size. It is no bad luck, since the three seeds of the large model differ by 0.018
 # only. A power law holds when nothing but the size is the limit. Here all four models had the same 500 updates and
-# the same rate, and a larger model would have used more of both. Hoffmann et al. found
+# the same rate, and a larger model could have used more updates and a rate of its own. Hoffmann et al. found
 # just this mistake in the first laws for language models: with a schedule that fits each size,
 # the best models became four times smaller and were trained on four times as much text. So write a prediction
 # down *before* the training, as we did. It costs nothing, and it is the only way to find out that one
