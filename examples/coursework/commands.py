@@ -112,7 +112,7 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
             if cause.exhibit:
                 lines.append(f"See python -m transformer_blocks.museum {cause.exhibit}")
         if others:
-            lines.append(f"Also: {'; '.join(each.law.title for each in others)}.")
+            lines.append(f"Also violated: {'; '.join(each.law.title for each in others)}.")
         for line in lines:
             print("\n".join(wrap(f"  {line}", 96)))
     if findings:
@@ -123,18 +123,21 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
 
 
 def status(folder: Path) -> bool:
-    """List the units, and whether the reader's answers pass."""
+    """List the units, and whether the reader's answers pass.
+
+    Raises:
+        UserError: If there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: `course.py new {folder}` writes it")
     for number, (name, unit) in enumerate(UNITS.items(), 1):
-        result = ""
-        if folder.is_dir():
-            findings = findings_of(name, folder)
-            result = "passed"
-            if isinstance(findings, str):
-                result = "cannot be imported"
-            elif findings:
-                is_empty = all(each.is_empty for each in findings)
-                result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
-        print(f"{number:2}  {name:13} {unit.title:46} {result}".rstrip())
+        findings, result = findings_of(name, folder), "passed"
+        if isinstance(findings, str):
+            result = "cannot be imported"
+        elif findings:
+            is_empty = all(each.is_empty for each in findings)
+            result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
+        print(f"{number:2}  {name:13} {unit.title:46} {result}")
     return True
 
 

@@ -12,12 +12,12 @@ UNIT.calls(
     "TokenEmbedding",
     "sequence position feature",
     sizes=(7, 4),
-    each_token_has_its_row_times_the_root_of_d_model=(TOKENS,),
+    each_token_has_its_row_times_sqrt_d_model=(TOKENS,),
 )
 
 
 @UNIT.law("TokenEmbedding")
-def the_first_weights_have_the_standard_deviation_one_over_root_d_model(my: Any) -> Any:
+def the_first_weights_have_the_standard_deviation_1_over_sqrt_d_model(my: Any) -> Any:
     """Their standard deviation in units of 1 / sqrt(d_model), to one decimal."""
     return round(float(my.TokenEmbedding(5000, 16).weight.detach().std()) * 4, 1)
 

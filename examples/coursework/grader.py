@@ -7,15 +7,19 @@ same as the reader's code, the cause is shown, not guessed.
 """
 
 import functools
+import importlib
+import inspect
+import itertools
 import sys
 import tomllib
 import traceback
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 import numpy as np
 import torch
@@ -24,6 +28,9 @@ from torch import Tensor
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-5
 """Difference from the right number, relative to numbers above one, that rounding explains."""
+NUMBER = (int, float, np.number, Tensor)
+ACCEPTED: dict[Any, Any] = {int: NUMBER, float: NUMBER, tuple: (tuple, list), Counter: dict}
+"""Types that are accepted in place of an annotated one."""
 
 
 class Mistake(NamedTuple):
@@ -76,7 +83,7 @@ class Unit:
         """Make a function a law of this unit; its name says what must hold, its docstring where."""
 
         def add(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            title = compute.__name__.replace("_", " ")
+            title = spoken(compute.__name__)
             case = (compute.__doc__ or "").rstrip(".")
             self.laws.append(Law(title, case, of, axes.split(), compute, expected))
             return compute
@@ -93,16 +100,21 @@ class Unit:
         made = of + written(sizes) if sizes else of
         if sizes and not self.laws_of(of):
             title = f"the parameters of {of} have the names and shapes of the docstring"
-            compute = functools.partial(list_parameters, of, sizes)
+            compute = functools.partial(list_parameters, self, of, sizes)
             self.laws.append(Law(title, made, of, [], compute))
         for name, arguments in laws.items():
-            title, case = name.replace("_", " "), made + written(arguments)
+            title, case = spoken(name), made + written(arguments)
             compute = functools.partial(call, of, sizes, arguments)
             self.laws.append(Law(title, case, of, axes.split(), compute, arguments=arguments))
 
     def laws_of(self, of: str) -> list[Law]:
         """List the laws of one function or class."""
         return [law for law in self.laws if law.of == of]
+
+    @property
+    def template(self) -> ModuleType:
+        """The empty file of this unit; its annotations say what each function returns."""
+        return importlib.import_module(f"coursework.template.{self.file.split('.')[-1]}")
 
     @property
     def mistakes(self) -> list[Mistake]:
@@ -144,15 +156,25 @@ class Finding(NamedTuple):
     is_empty: bool
 
 
-def list_parameters(of: str, sizes: tuple[Any, ...], my: Any) -> set[str]:
+def list_parameters(unit: Unit, of: str, sizes: tuple[Any, ...], my: Any) -> set[str]:
     """Collect the parameters of one of the reader's modules, with their shapes."""
-    named = getattr(my, of)(*sizes).named_parameters()
-    return {f"{name} {tuple(each.shape)}" for name, each in named}
+    module, right = (getattr(each, of)(*sizes) for each in (my, unit.answer()))
+    found = dict(module.named_parameters())
+    shapes = {f"{name} {tuple(each.shape)}" for name, each in found.items()}
+    plain = [
+        name for name in dict(right.named_parameters()).keys() - found if hasattr(module, name)
+    ]
+    return shapes | {f"{name} is not an nn.Parameter: nothing would train it" for name in plain}
+
+
+def spoken(name: str) -> str:
+    """Turn the name of a law into words."""
+    return name.replace("_", " ").replace("sqrt d model", "sqrt(d_model)")
 
 
 def written(arguments: tuple[Any, ...]) -> str:
     """Write the arguments of a call; of a tensor, the shape."""
-    shown = [f"<{tuple(x.shape)}>" if isinstance(x, Tensor) else x for x in arguments]
+    shown = [kind(x) if isinstance(x, Tensor) else x for x in arguments]
     return f"({', '.join(getattr(x, '__name__', str(x)) for x in shown)})"
 
 
@@ -169,8 +191,61 @@ def filled(module: Any) -> Any:
     return module.eval()
 
 
+class WrongTypeError(TypeError):
+    """A result is not of the type that the template's annotation names."""
+
+
+def check_type(value: Any, annotation: Any, name: str = "the result") -> None:
+    """Compare a result with an annotation; of lists and tuples, each item.
+
+    Raises:
+        WrongTypeError: If it is of another type, or a tensor of float64.
+    """
+    wanted, items = get_origin(annotation) or annotation, get_args(annotation)
+    is_accepted = isinstance(value, ACCEPTED.get(wanted, wanted))
+    if not is_accepted or (wanted is tuple and len(value) != len(items)):
+        rule = inspect.formatannotation(annotation).replace("torch.", "")
+        raise WrongTypeError(f"{name} must be {rule}, got {kind(value)}")
+    if isinstance(value, Tensor) and value.dtype == torch.float64:
+        raise WrongTypeError(f"the dtype of {name} must be float32, got float64")
+    if isinstance(value, list | tuple):
+        types = items if wanted is tuple else itertools.repeat(items[0])
+        for i, (item, each) in enumerate(zip(value, types, strict=False)):
+            check_type(item, each, f"{name.removeprefix('the ')}[{i}]")
+
+
+def kind(value: Any) -> str:
+    """Name a value in an error: a small one itself, of others the type and the size."""
+    if isinstance(value, Tensor):
+        return f"a Tensor of shape {tuple(value.shape)}"
+    if isinstance(value, list | tuple | dict):
+        return f"a {type(value).__name__} of {len(value)} items"
+    is_small = isinstance(value, str | int | float | None)
+    return repr(value) if is_small else f"a {type(value).__module__}.{type(value).__name__}"
+
+
+def typed(mine: Any, template: Any) -> Any:
+    """Wrap the reader's functions and methods, so that a result of a wrong type is an error."""
+    parts = {
+        name: typed(getattr(mine, name), each)
+        for name, each in vars(template).items()
+        if hasattr(mine, name) and getattr(each, "__module__", "").startswith("coursework.template")
+    }
+    if isinstance(mine, type | ModuleType):
+        return type(mine.__name__, (mine,) if isinstance(mine, type) else (), parts)
+
+    @functools.wraps(mine)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        result = mine(*arguments, **options)
+        if (annotation := template.__annotations__["return"]) is not None:
+            check_type(result, annotation)
+        return result
+
+    return checked
+
+
 def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
-    """Compute what a law compares: a float64 array, another value, or the error."""
+    """Compute what a law compares: a tensor, another value, or the error."""
     given = (*vars(sys.modules[unit.file]).values(), *law.arguments)
     inputs = [each for each in given if isinstance(each, Tensor)]
     before = [each.clone() for each in inputs]
@@ -182,14 +257,18 @@ def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
         return Raised("changes its input in place; compute a new tensor") if is_changed else result
     except NotImplementedError as error:
         return Raised(f"raises NotImplementedError{place(error)}: not written yet", is_empty=True)
+    except WrongTypeError as error:
+        return Raised(str(error))
     except Exception as error:  # whatever the reader's code raises is a finding
         return Raised(f"raises {type(error).__name__}{place(error)}: {error}")
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"in the law {law.title!r}{place(stop)}") from None
     finally:
         for each, old in zip(inputs, before, strict=True):
             each.copy_(old)
 
 
-def place(error: Exception) -> str:
+def place(error: BaseException) -> str:
     """Name the last line of the reader's code that an error has passed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if FOLDER not in Path(each.filename).parents]
@@ -198,25 +277,25 @@ def place(error: Exception) -> str:
 
 
 def comparable(value: Any) -> Any:
-    """Turn tensors and numbers into float64 arrays; other values remain."""
+    """Detach a tensor, and turn a number into a tensor; other values remain."""
     if isinstance(value, Tensor):
-        return value.detach().double().cpu().numpy()
-    is_number = isinstance(value, int | float | np.ndarray) and not isinstance(value, bool)
-    return np.asarray(value, dtype=np.float64) if is_number else value
+        return value.detach().cpu()
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return torch.tensor(value, dtype=torch.float64) if is_number else value
 
 
 def are_equal(a: Any, b: Any) -> bool:
     """Compare two results; NaN equals NaN, and an error equals nothing."""
     if isinstance(a, Raised) or isinstance(b, Raised):
         return False
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and bool(close(a, b).all())
     return type(a) is type(b) and bool(a == b)
 
 
-def close(a: Any, b: Any) -> Any:
-    """Compare two arrays of one shape, number by number."""
-    return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+def close(a: Tensor, b: Tensor) -> Tensor:
+    """Compare two tensors of one shape, number by number."""
+    return torch.isclose(a.double(), b.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
 
 
 def describe(got: Any, expected: Any, axes: list[str]) -> str:
@@ -224,32 +303,38 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
     if isinstance(got, Raised):
         return got.text
     if isinstance(got, set) and isinstance(expected, set):
-        pairs = ("missing", expected - got), ("not of the docstring", got - expected)
+        pairs = ("missing", expected - got), ("unexpected", got - expected)
         few = [(what, sorted(each)[:4], " ..." * (len(each) > 4)) for what, each in pairs if each]
         return "; ".join(f"{what}: {', '.join(names)}{more}" for what, names, more in few)
-    if not (isinstance(got, np.ndarray) and isinstance(expected, np.ndarray)):
-        if isinstance(got, list) and isinstance(expected, list):
-            items = enumerate(zip(got, expected, strict=False))
-            first = next((i for i, (a, b) in items if a != b), min(len(got), len(expected)))
-            mine, right = (each[first : first + 1] or ["nothing"] for each in (got, expected))
-            return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
-        shown = [f"of shape {x.shape}" if isinstance(x, np.ndarray) else x for x in (got, expected)]
+    if isinstance(got, list) and isinstance(expected, list):
+        items = enumerate(zip(got, expected, strict=False))
+        first = next((i for i, (a, b) in items if a != b), min(len(got), len(expected)))
+        mine, right = (each[first : first + 1] or ["nothing"] for each in (got, expected))
+        return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
+    if not (isinstance(got, Tensor) and isinstance(expected, Tensor)):
+        shown = [kind(each) if isinstance(each, Tensor) else each for each in (got, expected)]
         return f"{shown[0]} instead of {shown[1]}"
     if got.shape != expected.shape:
-        return f"the shape is {got.shape} instead of {expected.shape}"
+        return f"the shape is {tuple(got.shape)} instead of {tuple(expected.shape)}"
     wrong = ~close(got, expected)
-    index = tuple(int(each) for each in np.argwhere(wrong)[0])
+    index = tuple(wrong.nonzero()[0].tolist())
     named = ", ".join(f"{axis} {number}" for axis, number in zip(axes, index, strict=False))
-    text = f"{f'at {named}: ' if named else ''}{got[index]:.6g} instead of {expected[index]:.6g}"
-    most = np.abs(got - expected)[wrong].max()
-    counts = f" ({wrong.sum()} of {wrong.size} numbers differ, by at most {most:.3g})"
-    return text + (counts if wrong.size > 1 else "")
+    pair = [
+        ("False", "True (hidden)")[x[index]] if x.dtype == torch.bool else f"{x[index]:.6g}"
+        for x in (got, expected)
+    ]
+    text = f"{f'at {named}: ' if named else ''}{pair[0]} instead of {pair[1]}"
+    most = (got.double() - expected.double()).abs()[wrong].max()
+    size = f", by at most {most:.3g}" if expected.is_floating_point() else ""
+    counts = f" ({wrong.sum()} of {wrong.numel()} numbers differ{size})"
+    return text + (counts if wrong.numel() > 1 else "")
 
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
     """Yield the laws of a unit that do not hold for the reader's functions."""
     right = unit.answer()
-    results = {law.title: evaluate(unit, law, functions) for law in unit.laws}
+    mine = typed(functions, unit.template)
+    results = {law.title: evaluate(unit, law, mine) for law in unit.laws}
     for law in unit.laws:
         got = results[law.title]
         expected = comparable(law.expected()) if law.expected else evaluate(unit, law, right)

@@ -18,9 +18,10 @@ UNIT.calls(
 
 @UNIT.law("SinusoidalPositionalEncoding", expected=set)
 def nothing_of_it_is_trained_or_saved(my: Any) -> Any:
-    """The names of its parameters and of its state."""
+    """Its parameters and its state_dict()."""
     module = my.SinusoidalPositionalEncoding(6, max_length=9)
-    return {*module.state_dict(), *dict(module.named_parameters())}
+    saved = {f"state_dict() holds {name!r}" for name in module.state_dict()}
+    return saved | {f"{name!r} would be trained" for name, _ in module.named_parameters()}
 
 
 UNIT.calls(

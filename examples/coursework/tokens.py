@@ -1,7 +1,9 @@
 """Unit 1: byte-pair training and encoding."""
 
+from itertools import pairwise
 from typing import Any
 
+from coursework.answers.tokens import merge
 from coursework.grader import Unit
 
 TEXT = "low lower lowest newest newest newest widest widest aaaa slow"
@@ -16,7 +18,7 @@ def every_occurrence_is_merged_from_left_to_right(my: Any) -> Any:
 
 
 @UNIT.law("merge", expected=lambda: list("abab"))
-def the_tokens_that_are_given_remain(my: Any) -> Any:
+def the_list_passed_in_does_not_change(my: Any) -> Any:
     """The list a b a b after merge(tokens, ('a', 'b'))."""
     tokens = list("abab")
     my.merge(tokens, ("a", "b"))
@@ -25,8 +27,13 @@ def the_tokens_that_are_given_remain(my: Any) -> Any:
 
 @UNIT.law("learn_merges")
 def the_most_frequent_pair_is_merged_again_and_again(my: Any) -> Any:
-    """Twelve merges of low lower lowest newest newest newest widest widest aaaa slow."""
-    return [tuple(pair) for pair in my.learn_merges(TEXT, 12)[0]]
+    """Merges of low lower lowest newest newest newest widest widest aaaa slow, with frequencies."""
+    words, found = [list(word) for word in TEXT.split()], []
+    for pair in my.learn_merges(TEXT, 12)[0]:
+        count = sum(list(pairwise(word)).count(tuple(pair)) for word in words)
+        found.append(f"{' '.join(pair)} ({count} times)")
+        words = [merge(word, tuple(pair)) for word in words]
+    return found
 
 
 @UNIT.law("learn_merges")

@@ -87,6 +87,48 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
     assert len(without_cause + with_another) <= 0.3 * len(WRONG), (without_cause, with_another)
 
 
+@pytest.mark.parametrize(
+    ("unit", "old", "new", "text"),
+    [
+        ("positions", "return table", "return table.double()", "must be float32, got float64"),
+        ("positions", "return table", "return table.tolist()", "be Tensor, got a list of 40 items"),
+        ("positions", "return table", "return table.numpy()", "be Tensor, got a numpy.ndarray"),
+        ("positions", ", persistent=False", "", "unexpected: state_dict() holds 'table'"),
+        ("masks", "return mask", "mask", "the result must be Tensor, got None"),
+        ("masks", "- query_length + 1", "- query_length", "key 0: True (hidden) instead of False"),
+        ("embedding", "nn.Parameter(", "(", "weight is not an nn.Parameter: nothing would"),
+        ("tokens", "append(best)", "append(''.join(best))", "must be tuple[str, str], got 'es'"),
+        ("tokens", "merges, voc", "merges, *voc", "must be tuple[list[tuple[str, str]], dict[str"),
+        (
+            "tokens",
+            "merges, vocabulary",
+            "merges, [0]",
+            "result[1] must be dict[str, int], got a list",
+        ),
+        (
+            "attention",
+            "return weights @ value,",
+            "return",
+            "be tuple[Tensor, Tensor], got a Tensor",
+        ),
+    ],
+)
+def test_a_result_of_a_wrong_type_is_named(
+    build: Build, unit: str, old: str, new: str, text: str
+) -> None:
+    answer = Answer(unit, text, [(old, new)])
+    differences = [each.difference for each in check(UNITS[unit], build(unit, answer))]
+    assert any(text in each for each in differences), differences
+
+
+def test_an_interrupted_check_names_the_law_and_the_line(build: Build) -> None:
+    answer = Answer(
+        "tokens", "stops", [("    merged: list[str] = []", "    raise KeyboardInterrupt")]
+    )
+    with pytest.raises(KeyboardInterrupt, match=r"in the law 'every .*' at tokens.py:\d"):
+        list(check(UNITS["tokens"], build("tokens", answer)))
+
+
 def test_every_known_mistake_is_wrong_and_recognised() -> None:
     for unit in UNITS.values():
         source = Path(unit.answer().__file__ or "").read_text("utf-8")
@@ -126,6 +168,7 @@ def test_a_new_package_is_empty_and_is_refused(
     assert course.main(["new", "torch"]) == 2
     assert course.main(["check", "maks", "--package", "my_empty"]) == 2
     assert course.main(["check", "masks", "--package", "nowhere"]) == 2
+    assert course.main(["status", "--package", "nowhere"]) == 2
     assert "did you mean masks?" in capsys.readouterr().err
 
 
@@ -166,7 +209,7 @@ def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build:
     before = positions.X.clone()
     finding = next(check(UNITS["positions"], build("positions", answer)))
     assert finding.difference == (
-        "SinusoidalPositionalEncoding(6, 9)(<(3, 4, 6)>): "
+        "SinusoidalPositionalEncoding(6, 9)(a Tensor of shape (3, 4, 6)): "
         "changes its input in place; compute a new tensor"
     )
     assert positions.X.equal(before)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def attention_weights(query: Any, key: Any, mask: Any = None) -> Any:
@@ -16,10 +17,10 @@ def attention_weights(query: Any, key: Any, mask: Any = None) -> Any:
         scores = np.where(hidden, -np.inf, scores)
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     weights = exponentials / exponentials.sum(-1, keepdims=True)
-    return np.where(hidden, 0, weights)
+    return torch.tensor(np.where(hidden, 0, weights), dtype=torch.float32)
 
 
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
     """Weight the values."""
     weights = attention_weights(query, key, mask)
-    return weights @ np.asarray(value, np.float64), weights
+    return weights @ value, weights

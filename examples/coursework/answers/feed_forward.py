@@ -17,7 +17,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
         squares = (numbers - mean) ** 2
         scaled = (values[b, i] - mean) / (squares.mean() + eps) ** 0.5
         result[b, i] = scaled * weight.numpy() + bias.numpy()
-    return torch.from_numpy(result)
+    return torch.from_numpy(result).float()
 
 
 class FeedForward(nn.Module):

@@ -16,4 +16,4 @@ def cross_entropy(
         uniform = log_probabilities.mean()
         of_target = (1 - label_smoothing) * log_probabilities[token]
         total = total - (of_target + label_smoothing * uniform) * counts
-    return total / is_real.sum()
+    return (total / is_real.sum()).float()
