@@ -14,7 +14,7 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
         d_model: Size of the vectors.
 
     Returns:
-        Encodings, of shape (length, d_model).
+        Encodings, of shape (length, d_model), float32.
     """
     raise NotImplementedError
 
@@ -22,7 +22,8 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
 class SinusoidalPositionalEncoding(nn.Module):
     """Adds to each vector the encoding of its position.
 
-    Nothing of it is trained, and its ``state_dict()`` is empty.
+    Nothing of it is trained, and its ``state_dict()`` is empty: keep the table in a plain
+    attribute, or with ``register_buffer(..., persistent=False)``.
     """
 
     def __init__(self, d_model: int, max_length: int = 5000) -> None:

@@ -23,9 +23,10 @@ def merge(tokens: list[str], pair: tuple[str, str]) -> list[str]:
 def learn_merges(text: str, count: int) -> tuple[list[tuple[str, str]], dict[str, int]]:
     """Learn merges from a text.
 
-    No pair crosses a space. The frequency of a pair is its number of occurrences in the whole text.
-    Of equally frequent pairs, take the one whose first token has the smaller id, then the one whose
-    second token has.
+    No pair crosses a space. The frequency of a pair is its number of occurrences in the whole text;
+    overlapping ones count, so that aaaa holds the pair a a three times. Of equally frequent pairs,
+    take the one whose first token has the smaller id, and if these are equal too, the one whose
+    second token has the smaller id.
 
     Args:
         text: Words, separated by spaces.
@@ -33,8 +34,8 @@ def learn_merges(text: str, count: int) -> tuple[list[tuple[str, str]], dict[str
 
     Returns:
         The merges in the order in which they were learned, and the vocabulary: the ids of the
-        characters, which are numbered from 0 in sorted order, and of the merged tokens, each with
-        the next free id.
+        characters other than the space, which are numbered from 0 in sorted order, and of the
+        merged tokens, each with the next free id.
     """
     raise NotImplementedError
 
