@@ -161,9 +161,7 @@ def list_parameters(unit: Unit, of: str, sizes: tuple[Any, ...], my: Any) -> set
     module, right = (getattr(each, of)(*sizes) for each in (my, unit.answer()))
     found = dict(module.named_parameters())
     shapes = {f"{name} {tuple(each.shape)}" for name, each in found.items()}
-    plain = [
-        name for name in dict(right.named_parameters()).keys() - found if hasattr(module, name)
-    ]
+    plain = [n for n, _ in right.named_parameters() if n not in found and hasattr(module, n)]
     return shapes | {f"{name} is not an nn.Parameter: nothing would train it" for name in plain}
 
 
@@ -195,8 +193,8 @@ class WrongTypeError(TypeError):
     """A result is not of the type that the template's annotation names."""
 
 
-def check_type(value: Any, annotation: Any, name: str = "the result") -> None:
-    """Compare a result with an annotation; of lists and tuples, each item.
+def check_type(name: str, value: Any, annotation: Any) -> None:
+    """Compare what a call returns with an annotation; of lists and tuples, each item.
 
     Raises:
         WrongTypeError: If it is of another type, or a tensor of float64.
@@ -211,7 +209,7 @@ def check_type(value: Any, annotation: Any, name: str = "the result") -> None:
     if isinstance(value, list | tuple):
         types = items if wanted is tuple else itertools.repeat(items[0])
         for i, (item, each) in enumerate(zip(value, types, strict=False)):
-            check_type(item, each, f"{name.removeprefix('the ')}[{i}]")
+            check_type(f"{name}[{i}]", item, each)
 
 
 def kind(value: Any) -> str:
@@ -238,7 +236,7 @@ def typed(mine: Any, template: Any) -> Any:
     def checked(*arguments: Any, **options: Any) -> Any:
         result = mine(*arguments, **options)
         if (annotation := template.__annotations__["return"]) is not None:
-            check_type(result, annotation)
+            check_type(f"{template.__qualname__}()", result, annotation)
         return result
 
     return checked

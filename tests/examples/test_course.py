@@ -90,20 +90,25 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
 @pytest.mark.parametrize(
     ("unit", "old", "new", "text"),
     [
-        ("positions", "return table", "return table.double()", "must be float32, got float64"),
+        (
+            "positions",
+            "return table",
+            "return table.double()",
+            "the dtype of sinusoidal_table() must be float32",
+        ),
         ("positions", "return table", "return table.tolist()", "be Tensor, got a list of 40 items"),
         ("positions", "return table", "return table.numpy()", "be Tensor, got a numpy.ndarray"),
         ("positions", ", persistent=False", "", "unexpected: state_dict() holds 'table'"),
-        ("masks", "return mask", "mask", "the result must be Tensor, got None"),
+        ("masks", "return mask", "mask", "causal_mask() must be Tensor, got None"),
         ("masks", "- query_length + 1", "- query_length", "key 0: True (hidden) instead of False"),
-        ("embedding", "nn.Parameter(", "(", "weight is not an nn.Parameter: nothing would"),
+        ("embedding", "nn.Parameter(", "(", "unexpected: weight is not an nn.Parameter"),
         ("tokens", "append(best)", "append(''.join(best))", "must be tuple[str, str], got 'es'"),
         ("tokens", "merges, voc", "merges, *voc", "must be tuple[list[tuple[str, str]], dict[str"),
         (
             "tokens",
             "merges, vocabulary",
             "merges, [0]",
-            "result[1] must be dict[str, int], got a list",
+            "learn_merges()[1] must be dict[str, int], got",
         ),
         (
             "attention",
