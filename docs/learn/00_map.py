@@ -49,7 +49,7 @@
 # Two questions to take along. Which Japanese word should be read most, to choose the
 # word after *the cat eats*? And what would the network write if it could not
 # read the Japanese sentence at all? Guess now. At the end of the chapter you will have
-# measured both.
+# seen the first and measured the second.
 #
 # ## What a translator computes
 #
@@ -215,7 +215,9 @@ print(sum(weight.numel() for weight in model.parameters()), "weights")
 #
 # The loss is the negative logarithm of the probability of each correct next token,
 # averaged. Adam, an optimiser that [chapter 18](18_optimiser.py) takes apart, changes
-# all weights 200 times to make it smaller.
+# all weights 200 times to make it smaller. In each update, `backward` computes the
+# gradient of the loss with respect to each weight, `step` changes the weights against
+# it, and `zero_grad` discards the gradients of the update before.
 
 # %%
 import torch.nn.functional as F
@@ -367,7 +369,7 @@ deeper = EncoderDecoder(
 )
 for each, count in ((model, 1), (deeper, 3)):
     names = find_cross_attention(each)
-    assert len(names) == count, names
+    assert len(names) == count, f"{len(names)}, not {count}: {names}"
     assert all("decoder" in name for name in names), names
     assert not any("self" in name for name in names), names
 
@@ -390,7 +392,8 @@ def find_cross_attention(model):
 # Compute the probability that the model gives to a whole translation, as in the
 # table above. `source` has the shape (1, S). `target` is a list of token ids
 # which begins with `BOS` and ends with `EOS`. The model's logits for `target[:-1]`
-# predict `target[1:]`; a softmax over the vocabulary makes them probabilities.
+# predict `target[1:]`. A softmax over the vocabulary makes them probabilities:
+# `softmax(dim=-1)` takes $e$ to the power of each logit, and divides by the sum of all.
 #
 # <details><summary>Hint</summary>
 #

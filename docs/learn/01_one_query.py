@@ -14,8 +14,8 @@
 # you compute it by hand, then as a loop, then with the library.
 #
 # When a chatbot remembers the name that you gave it an hour ago, or a
-# translator knows which of two nouns *it* refers to, it has found it by this
-# lookup. Nothing in a Transformer is used more often.
+# translator knows which of two nouns *it* refers to, then this lookup has found the
+# answer. Nothing in a Transformer is used more often.
 #
 # ## By hand
 #
@@ -246,7 +246,7 @@ def by_hand():
 # *Easy, about 10 minutes.*
 #
 # All scores are one product of the matrix of keys (S, d) with the query (d,).
-# The output is a product of the weights (S,) with the matrix of values (S, d).
+# The output is a product of the weights (S,) with the matrix of values (S, d_v).
 # Write attention with these two products and `torch.softmax`.
 #
 # <details><summary>Hint</summary>
@@ -270,8 +270,10 @@ q, k, v = (
     for shape in [(3,), (5, 3), (5, 2)]
 )
 expected, _ = attend(q.tolist(), k.tolist(), v.tolist())
-assert torch.allclose(
-    attend_with_products(q, k, v), torch.tensor(expected), atol=1e-6
+found = attend_with_products(q, k, v)
+assert found.shape == (2,), f"the shape is {tuple(found.shape)}"
+assert torch.allclose(found, torch.tensor(expected), atol=1e-6), (
+    f"{found.tolist()} instead of {expected}"
 )
 
 

@@ -18,9 +18,9 @@
 # sentence. In this chapter, the vector of a token is its query, its key and its
 # value at once. [Chapter 3](03_projections.py) gives each role its own vector.
 #
-# This is also the reason why Transformers replaced older networks within a few
-# years. All positions are computed at the same time, so that even very long
-# texts can be learned from in reasonable time.
+# That all positions are computed at once is also the reason why Transformers
+# replaced older networks within a few years: even very long texts can be learned
+# from in reasonable time.
 #
 # ## By hand
 #
@@ -309,9 +309,8 @@ for problem in report.problems:
     print(fill(problem, 46, initial_indent="- "))
 
 # %% [markdown]
-# The longest sentence of a batch has no padding. Therefore the first violation of
-# sequence 0 is found only when `check_padding` appends three padding tokens to the
-# whole batch.
+# Sequence 0, the longest of the batch, has no padding, so its only violation appears
+# when `check_padding` appends three padding tokens to the whole batch.
 #
 # **The softmax goes over the wrong dimension.** A softmax over the queries,
 # `dim=-2`, raises no error either. Now each *column* sums to 1, and the outputs
@@ -338,8 +337,9 @@ print("dim=-2 with the mask:", count, "weights are NaN")
 #
 # **A row without any key.** The same $0 / 0$ occurs with the right dimension if
 # every key of a row is hidden, for example because a batch contains an empty
-# sentence. One NaN spreads to all weights of a model at the next update. The
-# library returns zeros for such a row, for the weights and the output:
+# sentence. One NaN spreads to all parameters of a model at the next update. The
+# library returns zeros for such a row: attention weights of zero and an output of
+# zero.
 
 # %% tags=["broken"]
 empty = torch.zeros(1, 3, dtype=torch.long)  # nothing but padding
@@ -396,9 +396,10 @@ expected, _ = scaled_dot_product_attention(
     mask=hide[:, None, None],
     scale=1.0,
 )
-assert torch.allclose(
-    repaired(q, k, v, hide), expected[:, 0], atol=1e-6
-)
+found = repaired(q, k, v, hide)
+assert found.shape == (2, 4, 8), f"the shape is {tuple(found.shape)}"
+difference = (found - expected[:, 0]).abs().max()
+assert difference < 1e-6, f"outputs differ by up to {difference:.3f}"
 
 
 # %% tags=["solution"]
@@ -435,9 +436,10 @@ def mask_from_lengths(lengths, size):
 # %% tags=["check"]
 built = mask_from_lengths(torch.tensor([7, 5]), 7)
 assert built.shape == (2, 1, 7), f"the shape is {tuple(built.shape)}"
-assert torch.equal(built, mask)
+assert torch.equal(built, mask), f"{built} instead of {mask}"
 built = mask_from_lengths(torch.tensor([1, 0, 4]), 4)
-assert built.sum(dim=-1).flatten().tolist() == [3, 4, 0]
+hidden = built.sum(dim=-1).flatten().tolist()
+assert hidden == [3, 4, 0], f"{hidden} positions are hidden"
 
 
 # %% tags=["solution"]
@@ -453,8 +455,9 @@ def mask_from_lengths(lengths, size):
 #
 # Write a softmax over the last dimension that returns zeros for a fully masked
 # row. It receives scores of shape (B, L, S) and a mask of shape (B, 1, S). The
-# gradient of the scores must be finite as well. It is not enough to replace NaN
-# by zero afterwards: the gradient passes through the NaN and becomes NaN too.
+# gradient of the scores must be finite as well. Replacing NaN by zero afterwards
+# mends the weights, but the gradient of the softmax remains NaN in such a row. It
+# reaches the scores if $-\infty$ was *added* to them; `masked_fill` stops it.
 # Hint: `mask.all(dim=-1, keepdim=True)` marks the fully masked rows.
 #
 # <details><summary>Hint</summary>
@@ -480,7 +483,10 @@ result = masked_softmax(given, hide)
 right = attention_weights(
     keys[:, None], keys[:, None], mask=hide[:, None], scale=1.0
 )
-assert torch.allclose(result, right[:, 0], atol=1e-6)
+assert result.isfinite().all(), "some weights are NaN"
+assert torch.allclose(result, right[:, 0], atol=1e-6), (
+    f"{result.tolist()} instead of {right[:, 0].tolist()}"
+)
 result.square().sum().backward()
 assert given.grad.isfinite().all(), "the gradient is not finite"
 
