@@ -444,9 +444,9 @@ def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
         page("$('tour').querySelectorAll('button')[0].click()")
     assert shown == [
         ["story", False, 1, None],
+        ["story", False, 1, 0],
         ["story", True, 1, None],
         ["story", False, 3, None],
-        ["story", False, 3, 0],
         ["map", False, 1, None],
     ]
     assert page("$('tour').hidden") is True

@@ -19,17 +19,18 @@
     const input = make("input", {type: "text", lang: "ja", maxLength: 40, autocomplete: "off", spellcheck: false, ariaLabel: _("Japanese sentence")});
     const without = make("input", {type: "checkbox"});
     const source = make("ol", {className: "source", lang: "ja"}), target = make("ol", {className: "target"});
-    const status = make("p", {className: "status", role: "status"});
+    const status = make("p", {className: "status", role: "status"}), caption = make("p", {className: "caption"});
     root.append(
       make("p", {}, make("strong", {textContent: _("Chapter 0's translator runs in this page.")}), " ",
         _("It has 22,831 weights. Choose a sentence, or type one of its words. It is wrong about 魚は猫を食べます。: in its training no fish eats.")),
-      make("p", {}, ...selects), input, source, target, status,
+      make("p", {}, ...selects), input, caption, source, target, status,
       make("label", {}, without, ` ${_("without cross-attention: the decoder cannot read the source")}`));
     let timer = 0;
     const run = () => {
       clearInterval(timer);
       const words = input.value.match(known) ?? [], rest = input.value.replace(known, "").trim();
       source.replaceChildren();
+      caption.textContent = "";
       target.replaceChildren();
       if (rest || !words.length) {
         status.textContent = `${_("These are all the words that it knows:")} ${sourceWords.join(" ")}`;
@@ -56,6 +57,7 @@
       const items = buttons.map(button => make("li", {}, button));
       const show = row => {
         buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === row)));
+        caption.textContent = `${_("To write this word, the decoder attends to the source:")} ${targetWords[tokens[row]]}`;
         bars.forEach(({bar, percent}, column) => {
           const weight = without.checked ? 0 : mean(row, column);
           bar.style.height = `${100 * weight}%`;

@@ -144,7 +144,7 @@ function showResults() {
   $("live-without").replaceChildren(make("b", {textContent: `Without ${names.join(", ")}`}), make("span", {}, ...marked));
   const what = names.length ? (without === whole ? "The same text without it. " : "Below: the model without it. ") : "";
   $("live").dataset.shown = live.run;
-  $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.`;
+  $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.${live.isUnknown ? " The model has no token for a part of this text: <unk>." : ""}`;
 }
 
 // The words of a text, those that another text lacks as marks.
@@ -199,6 +199,7 @@ function markParts() {
 
 async function readText() {
   live.ids = await idsOf($("live-text").value);
+  live.isUnknown = live.ids.includes((await tokenizers)[0].unknown);
   live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
   for (const name of [...live.off]) if (name.startsWith("source ")) live.off.delete(name);
   buildSource();
@@ -222,11 +223,12 @@ function runAddress() {
 
 function buildLive() {
   const methods = [["beam", "4 beams"], ["greedy", "greedy"], ["0.5", "temperature 0.5"], ["1", "temperature 1"]].slice(isTranslator ? 0 : 1);
+  const named = /^[a-z]{2,3}$/.test(language) ? ` in ${new Intl.DisplayNames(["en"], {type: "language"}).of(language)}` : "";
   const input = make("input", {id: "live-text", type: "text", maxLength: 2000, autocomplete: "off", spellcheck: false, lang: language, value: data.live.text});
   const method = make("select", {id: "live-method", ariaLabel: "search"}, ...methods.map(([value, textContent]) => make("option", {value, textContent})));
   const start = make("button", {id: "live-run", type: "button", textContent: isTranslator ? "Translate" : "Continue"});
   const reset = make("button", {id: "live-reset", type: "button", textContent: "Switch all on", hidden: true});
-  $("live").append(make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: isTranslator ? "Your own sentence" : "Your own beginning"}), input, method, start),
+  $("live").append(make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: `Your own ${isTranslator ? "sentence" : "beginning"}${named}`}), input, method, start),
     make("div", {id: "live-tokens"}), make("p", {id: "live-whole"}), make("p", {id: "live-without", hidden: true}),
     make("p", {id: "live-status", role: "status", textContent: "The model is in this page: it runs here, and nothing is sent anywhere. A click on a token or a part switches it off."}),
     make("details", {id: "live-parts"}, make("summary", {textContent: "Switch off parts of the model"}), make("div", {id: "live-list"})), reset);

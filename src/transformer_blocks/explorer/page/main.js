@@ -9,9 +9,9 @@ function render(isNew = false, isMeasured = isNew) {
   }
   for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
   for (const [i, option] of [...$("views").children].entries()) mark(option, Object.keys(views)[i] === state.view);
-  $("lead").textContent = view.lead();
   if (isMeasured) view.measure();
   view.draw(isNew);
+  $("lead").textContent = view.lead();  // which depends on the layout that was drawn
   drawWhy();
 }
 

@@ -3,14 +3,14 @@
 const TOUR = [
   {place: "story-figure", text: "Each line is an attention weight: the thicker, the more one token (the query) attends to another (the key).",
     show: () => select({view: "story", attention: firstAttention(), isLocked: false})},
+  {place: "transport", isThere: first => data.decoding && first.isDecoding, text: "A model writes token by token: Play shows each decoding step, with the tokens that were most probable.",
+    show: showNextStep},
   {place: "why", isThere: first => first.arithmetic || data.leftOut, text: "A click on a token keeps its lines, and shows how its largest weight arises: from a query and a key, by a softmax.",
     show: () => { select({head: 0}, {record: false}); lockToken({side: "queries", index: 0}); }},
   {place: "story-bar", text: "Each layer has several heads, with weights of their own: compare one, all, or their mean.",
     show: () => select({isLocked: false, heads: Array.from({length: storyAttention().heads}, (_, head) => head)})},
-  {place: "transport", isThere: first => data.decoding && first.isDecoding, text: "A model writes token by token: Play shows each decoding step, with the tokens that were most probable.",
-    show: showNextStep},
   {place: "overview", text: "The map has all weights in numbers, and a small map of every layer and head. Either view can be saved as a picture.",
-    show: () => { stopPlaying(); story.step = null; select({view: "map", head: 0}); }},
+    show: () => select({view: "map", head: 0})},
 ];
 
 // Show a step of the tour, and nothing after the last one.
@@ -20,6 +20,8 @@ function showTour(step = Infinity) {
   $("tour").hidden = step >= steps.length;
   if ($("tour").hidden) { $("tour-start").focus({preventScroll: true}); return; }
   const {place, text, show} = steps[step];
+  stopPlaying();
+  story.step = null;
   show();
   const next = make("button", {type: "button", textContent: isLast ? "Done" : "Next"}), close = make("button", {type: "button", textContent: "Close", hidden: isLast});
   next.addEventListener("click", () => showTour(step + 1));
