@@ -107,13 +107,11 @@ class Int8Linear(InferenceLinear):
             RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
         check_no_gradient(x)
-        self._check_input(x, self.weight_scale)  # autocast may pass another dtype
+        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
+            self._check_input(x, self.weight_scale)  # autocast may pass another dtype
         quantised, scale = quantise_rows(x.float())
-        rows = quantised.reshape(-1, self.in_features)
-        if self.weight.dtype == torch.int8:
-            y = torch._int_mm(rows.to(torch.int8), self.weight)
-        else:
-            y = rows @ self.weight
+        rows = quantised.reshape(-1, self.in_features).to(self.weight.dtype)
+        y = torch._int_mm(rows, self.weight) if rows.dtype == torch.int8 else rows @ self.weight
         y = (y * self.weight_scale).view(*x.shape[:-1], self.out_features) * scale
         return y if self.bias is None else y + self.bias
 
