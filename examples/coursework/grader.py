@@ -310,8 +310,7 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
         mine, right = (each[first : first + 1] or ["nothing"] for each in (got, expected))
         return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor)):
-        shown = [kind(each) if isinstance(each, Tensor) else each for each in (got, expected)]
-        return f"{shown[0]} instead of {shown[1]}"
+        return f"{kind(got)} instead of {kind(expected)}"
     if got.shape != expected.shape:
         return f"the shape is {tuple(got.shape)} instead of {tuple(expected.shape)}"
     wrong = ~close(got, expected)
