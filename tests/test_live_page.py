@@ -44,7 +44,8 @@ class Live(Opened):
         sizes: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
         self.model: Seq2Seq = build_seq2seq(size, size, **sizes, begin_id=BEGIN).eval()
         self.model.output = torch.nn.Linear(16, size)
-        live = LiveModel(self.model, [content] * 2, end_id=END, max_length=40, text="the cat")
+        sizes = {"end_id": END, "max_length": 40, "text": "the cat", "language": "en"}
+        live = LiveModel(self.model, [content] * 2, **sizes)
         cross = AttentionMaps("Cross", weights(2, 2, 2, 2), ["▁a", "b"], ["▁x", "y"], None, True)
         steps = DecodingSteps(["▁a", "b"], [[("▁a", 0.9)], [("b", 0.8)]])
         super().__init__(browser, file, Explorer([cross], "x → a", steps, live=live), **options)
@@ -87,6 +88,7 @@ def live(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
 
 @in_browser
 def test_a_typed_sentence_is_translated_and_its_weights_are_shown(live: Live) -> None:
+    assert live.text("#live label") == "Your own sentence in English"
     live.type("the dog runs")
     source, target, text = live.translate("the dog runs")
     assert live.text("#live-whole span").split() == text.split()
@@ -124,7 +126,10 @@ def test_both_translations_stand_side_by_side(live: Live) -> None:
 def test_hostile_texts_stay_text(live: Live) -> None:
     for text in (*HOSTILE, "\x00\u202e😀" * 50, "a" * 3000):
         live.type(text)
+    live.type("the 😀")
+    assert "no token for a part of this text: <unk>" in live.text("#live-status")
     live.type("the cat")
+    assert "<unk>" not in live.text("#live-status")
     assert live.page.evaluate("window.hacked") is None
     live.page.fill("#live-text", "  ")
     live.page.wait_for_selector("#live-tokens button >> nth=0")

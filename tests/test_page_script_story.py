@@ -180,7 +180,8 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
         for side, place in (("keys", "column"), ("queries", "row")):
             item = layout[side][ribbon[place]]
             assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
-    page("render(true)")
+    page("story.layout = null, render(true)")  # as after a typed sentence
+    assert "the token on the right attends to the token on the left" in page.text("lead")
     for side, index, key, expected in (
         *(("keys", 4, "ArrowDown", ("keys", 5)), ("keys", 4, "ArrowUp", ("keys", 3))),
         *(("keys", 4, "ArrowRight", ("queries", 4)), ("queries", 7, "ArrowLeft", ("keys", 7))),
