@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--page", type=Path, help="Markdown page into which tables are written")
     parser.add_argument("--only", default="", help="regular expression of the models' names")
-    parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a model")
+    parser.add_argument("--seconds", type=float, default=180.0, help="processor time of a model")
     parser.add_argument("--gigabytes", type=float, default=4.0, help="memory limit of a model")
     given = parser.parse_args(arguments)
     cases = {name: build for name, build in find_cases().items() if re.search(given.only, name)}
