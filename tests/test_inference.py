@@ -605,3 +605,10 @@ def test_no_other_file_imports_the_inference_package() -> None:
     for path in others:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"(from|import) \S*\binference\b", text), path
+
+
+def test_fused_projections_leave_the_trained_layer_as_it_was() -> None:
+    attention = MultiHeadAttention(8, 2)
+    parts = dict(attention.named_children())
+    FusedQKVAttention(attention, linear=PrepackedLinear)
+    assert dict(attention.named_children()) == parts

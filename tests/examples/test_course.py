@@ -16,7 +16,7 @@ import torch
 import course
 from coursework import positions, training
 from coursework.commands import TEMPLATE
-from coursework.grader import Raised, Unit, check, evaluate
+from coursework.grader import Raised, Unit, are_equal, check, evaluate
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
 from transformer_blocks.museum import exhibits
@@ -285,3 +285,7 @@ def test_a_training_begins_only_when_all_laws_hold(
     assert course.main(["train", "--package", str(folder), "--page", str(folder / "a.html")]) == 1
     assert capsys.readouterr().out.startswith("embedding: ")
     assert not (folder / "a.html").exists()
+
+
+def test_an_error_equals_nothing_not_even_the_same_error() -> None:
+    assert not are_equal(Raised("raises"), Raised("raises"))

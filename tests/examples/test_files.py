@@ -50,6 +50,23 @@ def test_where_the_disk_refuses_the_file_is_named_and_all_is_as_it_was(
     assert snapshot(tmp_path) == {"config.json": b"old"}
 
 
+def test_all_files_of_a_folder_are_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, synced = os.fsync, set[int]()
+
+    def record(descriptor: int) -> None:
+        assert not (tmp_path / "corpus").exists()
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    with write_folder(tmp_path / "corpus") as folder:
+        for name in ("tokens", "offsets"):
+            (folder / name).write_bytes(b"words")
+    assert synced == {file.stat().st_ino for file in (tmp_path / "corpus").iterdir()}
+
+
 def write_words(path: Path) -> None:
     write_atomically(path, b"words")
 
