@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ HOSTILE = [
     "\"';&<b>",
     "\u2028{{script}}",
 ]
+
+
+def inflate(text: str) -> bytes:
+    """Decompress bytes of a page's data."""
+    return zlib.decompress(base64.b85decode(text.translate(str.maketrans(",./", "<>&"))))
 
 
 def weights(*shape: int, mask: Tensor | None = None) -> Tensor:

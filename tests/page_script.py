@@ -1,9 +1,7 @@
 """The scripts of the explorer's page without a browser, in V8, for tests of what they compute."""
 
-import base64
 import json
 import re
-import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from py_mini_racer import MiniRacer
-from tests.page import data_of, make_explorer, make_explorer_with_arithmetic, weights
+from tests.page import data_of, inflate, make_explorer, make_explorer_with_arithmetic, weights
 
 from transformer_blocks.explorer import AttentionMaps, Explorer
+from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.style import PALETTES
 from transformer_blocks.explorer.tokens import token_labels
 
@@ -69,7 +68,8 @@ class Script:
 
 def _decompress(content: Any) -> Any:
     """Decompress the numbers of a page's data, for which V8 alone has no function."""
-    for maps in (each for time in (content, *content["earlier"]) for each in time["maps"]):
+    pages = [page for each in (content, *content["others"]) for page in (each, *each["earlier"])]
+    for maps in (each for page in pages for each in page["maps"] or ()):
         arithmetic = maps["arithmetic"] or {}
         vectors = (arithmetic[name] for name in ("queries", "keys", "values") if arithmetic)
         for part, key in ((maps, "weights"), *((each, "data") for each in vectors)):
@@ -81,7 +81,7 @@ def _decompress(content: Any) -> Any:
 
 
 def _inflate(text: str) -> str:
-    return base64.b64encode(zlib.decompress(base64.b64decode(text))).decode()
+    return as_text(inflate(text))
 
 
 @cache

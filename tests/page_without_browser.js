@@ -68,6 +68,7 @@ class Element extends Listening {
   }
   focus() { document.activeElement = this; this.fire("focusin"); }
   scrollIntoView() {}
+  before() {}
   click() { this.fire("click"); }
   close() { this.open = false; }
   showModal() { this.open = true; }

@@ -28,7 +28,7 @@ def test_a_card_has_the_title_the_question_and_a_picture_of_its_chapter(
 
 def test_a_function_is_quoted_with_its_comments_and_no_other() -> None:
     quoted = cover.javascript("data.js", "inflate")
-    assert quoted.startswith("// Bytes in base64 that were compressed by zlib.\nasync function")
+    assert quoted.startswith("// Bytes that were compressed by zlib.\nasync function")
     assert quoted.endswith("\n}")
     assert quoted.count("function") == 1
 

@@ -1,12 +1,10 @@
 """The saved page: its content, its fonts, and refused arguments."""
 
-import base64
 import logging
 import math
 import re
 import secrets
 import sys
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.page import HOSTILE, TARGET, data_of, make_explorer, weights
+from tests.page import HOSTILE, TARGET, data_of, inflate, make_explorer, weights
 from tests.page_script import Script
 from torch import Tensor
 
@@ -32,7 +30,7 @@ def test_the_page_holds_every_weight_with_12_bits() -> None:
     explorer = make_explorer()
     content = data_of(explorer.html)
     for maps, saved in zip(explorer.maps, content["maps"], strict=True):
-        planes = np.frombuffer(zlib.decompress(base64.b64decode(saved["weights"])), np.uint8)
+        planes = np.frombuffer(inflate(saved["weights"]), np.uint8)
         low, high = planes.reshape(2, -1).astype(int)
         found = (low + 256 * high).reshape(maps.weights.shape) / content["levels"]
         np.testing.assert_allclose(found, maps.weights.numpy(), rtol=0, atol=0.5001 / 4095)

@@ -1,6 +1,5 @@
 """The model in the page: what it computes is what torch computes with the same rounded weights."""
 
-import base64
 import io
 import itertools
 import json
@@ -31,6 +30,7 @@ from transformer_blocks import (
     causal_mask,
     greedy_search,
 )
+from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.live import LiveModel
 from transformer_blocks.inspection import ablate, head_patterns
 from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
@@ -253,7 +253,7 @@ def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any)
         for text in texts
     ]
     page = LivePage(translator())
-    encoded = base64.b64encode(model).decode()
+    encoded = as_text(model)
     page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{encoded}')), 0)")
     found = page(f"{json.dumps(texts)}.map(text => encodeText(tokenizer, text))")
     expected = processor.encode(clean)
@@ -264,7 +264,7 @@ def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any)
 
 def test_pieces_of_unknown_types_are_refused() -> None:
     page = LivePage(translator())
-    encoded = base64.b64encode(train("bpe", user_defined_symbols=["<sep>"])).decode()
+    encoded = as_text(train("bpe", user_defined_symbols=["<sep>"]))
     script = f"(() => {{ try {{ readTokenizer(bytesOf('{encoded}')); }} catch (error) {{"
     assert "<sep>" in page(f"{script} return error.message; }} }})()")
 
@@ -304,3 +304,82 @@ def test_heads_have_the_names_that_python_gives_them() -> None:
             names.update(found)
     assert names == {None, *(each.name for each in PATTERNS)}
     assert set(page("END_TOKENS")) == END_TOKENS
+
+
+# --- The box --------------------------------------------------------------------------------------
+
+
+class Box(LivePage):
+    """The box for a sentence, in which a part is switched off by a click."""
+
+    def __init__(self) -> None:
+        processor = SentencePieceProcessor(model_proto=(content := train("bpe")))
+        torch.manual_seed(0)
+        size = processor.vocab_size()
+        self.model = build_seq2seq(size, size, **SIZES, residual=PreNorm, begin_id=1)
+        self.model.output = nn.Linear(16, size)
+        super().__init__(with_other_weights(self.model), [content, content])
+        self.run("$('live-text').value = 'the cat', runText(), 0")
+
+    def run(self, expression: str) -> None:
+        """Evaluate an expression, and wait until the model has found a text."""
+        self(expression)
+        for _ in range(500):
+            self("pass(20), 0")
+
+    def click(self, part: str) -> None:
+        buttons = "$('live').querySelectorAll('button')"
+        self.run(f"{buttons}.find(each => each.dataset.part === '{part}').click(), 0")
+
+
+def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> None:
+    box = Box()
+    box("select({view: 'story', attention: 2, layer: 1}), 0")
+    box.click("decoder.layers.1.cross_attention.heads.1")
+    assert box.text("story-name") == "Cross-attention, layer 1, mean of 1 head; head 1 switched off"
+    assert box("[...weightsOf(2, 1, 2)]") == box("[...weightsOf(2, 1, 0)]")
+    assert max(box("[...weightsOf(2, 1, 1)]")) == 0 < max(box("[...weightsOf(2, 0, 1)]"))
+    box("select({head: 1, isLocked: true}), 0")
+    assert box.text("story-name") == "Cross-attention, layer 1, head 1; head 1 switched off"
+    assert box.text("story-sentence").startswith("Head 1 is switched off")
+    assert "switched off" in box.text("why")
+    box("select({head: 0}), 0")
+    assert "softmax" in box.text("why")
+    box.click("decoder.layers.1.cross_attention.heads.1")
+    assert box.text("story-name") == "Cross-attention, layer 1, head 0"
+
+
+def test_each_token_of_the_text_has_its_probability_with_and_without_a_part() -> None:
+    box, head = Box(), "decoder.layers.0.cross_attention"
+    assert box("$('live-change').hidden") is True
+    box.run("(search(new Set(), 1).then(found => { globalThis.found = found; }), 0)")
+    tokens = box("[...found.tokens, ...(found.isFinished ? [endId] : [])]")
+    box.click(f"{head}.heads.1")
+    found = box("live.results.probabilities")
+    source = torch.tensor([box("live.ids")])
+
+    def expected() -> Any:
+        logits = box.model(source, torch.tensor([[1, *tokens[:-1]]]))[0]
+        return logits.softmax(-1)[range(len(tokens)), tokens].tolist()
+
+    assert found[0] == pytest.approx(expected(), rel=1e-3)
+    with ablate(box.model, heads={head: [1]}):
+        assert found[1] == pytest.approx(expected(), rel=1e-3)
+    shown = box("$('live-change').querySelectorAll('li').map(each => each.textContent)")
+    assert len(shown) == len(tokens)
+    fell = box("$('live-change').querySelectorAll('li').map(each => each.className === 'fell')")
+    assert fell == [after < before / 2 for before, after in zip(*found, strict=True)]
+
+
+def test_a_click_while_a_text_is_new_is_of_the_part_that_was_clicked() -> None:
+    box = Box()
+    box("$('live-text').value = 'a cat', $('live-text').fire('input'), 0")
+    box.click("positions")
+    assert box("[live.text, ...live.off]") == ["a cat", "positions"]
+    assert "Without positional encoding" in box.text("live-without")
+    box("$('live-text').value = 'a dog', $('live-text').fire('input'), 0")
+    box.click("source 0")
+    assert box("[live.text, ...live.off]") == ["a dog", "positions", "source 0"]
+    box("$('live-text').value = 'the cat', $('live-text').fire('input'), 0")
+    box.click("source 0")  # it is another token now
+    assert box("[live.text, ...live.off]") == ["the cat", "positions"]

@@ -44,11 +44,12 @@ class Live(Opened):
         sizes: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
         self.model: Seq2Seq = build_seq2seq(size, size, **sizes, begin_id=BEGIN).eval()
         self.model.output = torch.nn.Linear(16, size)
-        sizes = {"end_id": END, "max_length": 40, "text": "the cat", "language": "en"}
+        sizes = {"end_id": END, "max_length": 40, "language": "en"}
         live = LiveModel(self.model, [content] * 2, **sizes)
         cross = AttentionMaps("Cross", weights(2, 2, 2, 2), ["▁a", "b"], ["▁x", "y"], None, True)
         steps = DecodingSteps(["▁a", "b"], [[("▁a", 0.9)], [("b", 0.8)]])
-        super().__init__(browser, file, Explorer([cross], "x → a", steps, live=live), **options)
+        page = Explorer([cross], "x → a", steps, text="the cat", live=live)
+        super().__init__(browser, file, page, **options)
         round_weights(self.model)
 
     def translate(self, text: str) -> tuple[list[int], list[int], str]:

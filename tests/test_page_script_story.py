@@ -428,6 +428,36 @@ def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them
     assert "softmax" in script.text("why")
     script("$('times-play').click()")  # from the beginning
     assert script(shown)[0] == "0 updates"
+    script("$('times-play').click(), pass(300)")
+    assert script("location.hash").endswith("&t=0")
+    script.go("#v=story&a=2&t=1")
+    assert script(shown) == ["10 updates", "10 updates", 1]
+    script.go("#v=story&a=2")
+    assert script(shown) == ["20 updates", page.title, 2]
+
+
+def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
+    page = make_explorer_with_arithmetic()
+    maps = [shifted(each, 0) for each in page.maps]
+    before = replace(page, maps=maps, title="before", model="10 updates")
+    other = replace(page, text="b", title="other", maps=maps, model="20 updates", earlier=[before])
+    html = replace(page, text="a", model="20 updates", others=[other]).html
+    script, shown = Script(html), "[data.title, $('times').hidden, $('time').hidden]"
+    assert script(shown) == [page.title, False, True]
+    pressed = (
+        "sequenceRow.querySelectorAll('button').map(each => each.getAttribute('aria-pressed'))"
+    )
+    assert script(pressed) == ["true", "false"]
+    script("sequenceRow.querySelectorAll('button')[1].click(), pass(300)")
+    assert script(shown) == ["other", False, False]
+    assert script(pressed) == ["false", "true"]
+    found = script("[...weightsOf(2, 1, 1)]")
+    assert found == pytest.approx(other.maps[2].weights[1, 1].flatten(), abs=QUANTUM)
+    assert script("location.hash").endswith("&n=1")
+    opened = Script(html, "#v=story&a=2&n=1&t=0")
+    assert opened("[data.title, $('times-name').textContent]") == ["before", "10 updates"]
+    opened.go("#v=story&a=2")
+    assert opened.text("title") == page.title
 
 
 def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
@@ -438,18 +468,22 @@ def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
 def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
     page = Script(with_arithmetic()[1], "#v=story&a=2")
     page("$('tour-start').click()")
-    shown = []
-    for _ in range(5):
-        shown.append(page("[state.view, state.isLocked, state.heads.length, story.step]"))
-        assert page("$('tour').hidden") is False
-        page("$('tour').querySelectorAll('button')[0].click()")
-    assert shown == [
+    expected = [
         ["story", False, 1, None],
         ["story", False, 1, 0],
         ["story", True, 1, None],
         ["story", False, 3, None],
         ["map", False, 1, None],
     ]
+    shown, back, forth = "[state.view, state.isLocked, state.heads.length, story.step]", 0, 1
+    for step, button in (*((step, forth) for step in range(4)), (4, back), (3, back), (2, back)):
+        assert page(shown) == expected[step]
+        assert page(f"$('tour').querySelectorAll('button')[{back}].hidden") is (step == 0)
+        page(f"$('tour').querySelectorAll('button')[{button}].click()")
+    assert page("$('tour').hidden") is False
+    for step in (1, 2, 3, 4):
+        assert page(shown) == expected[step]
+        page(f"$('tour').querySelectorAll('button')[{forth}].click()")
     assert page("$('tour').hidden") is True
 
 
@@ -487,6 +521,17 @@ def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None
     assert page(future) == [False, False, False, True]
     page("pointAt({side: 'queries', index: 3}), select({attention: 1})")
     assert page("[story.step, story.pointed]") == [None, None]
+
+
+def test_the_step_of_a_token_that_is_kept_is_shown_and_play_goes_on_from_it() -> None:
+    page = Script(plain()[1], "#v=story&a=2")
+    page("lockToken({side: 'queries', index: 1})")
+    assert page.text("step-name") == "step 1 (of 0 to 3)"
+    assert page("Number($('step').value)") == 1
+    page("$('next').click()")
+    assert page("[story.step, state.isLocked]") == [2, False]
+    page("lockToken({side: 'keys', index: 1})")
+    assert page.text("step-name") == "step 2 (of 0 to 3)"
 
 
 def test_play_shows_every_step_once_and_can_be_paused() -> None:

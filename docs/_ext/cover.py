@@ -78,7 +78,7 @@ def translator_script() -> str:
         "choices": [chapter[name] for name in ("beings", "things", "verbs")],
     }
     scripts = [(SCRIPTS / name).read_text("utf-8") for name in ("blocks.js", "search.js")]
-    helpers = [javascript("data.js", name) for name in ("bytesOf", "inflate")]
+    helpers = [javascript("data.js", name) for name in ("DIGITS", "bytesOf", "inflate")]
     parts = "{data, loadModel, seq2seq, newRun, generate, mostProbable, headPart}"
     data = f"const data = {json.dumps(content, ensure_ascii=False)};"
     body = "\n".join([*helpers, *scripts, data, f"return {parts};"])

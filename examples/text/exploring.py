@@ -63,9 +63,9 @@ def explore(
         end_id=EOS,
         max_length=SHOWN,
         language="en",
-        text=prompt,
         characters="".join(tokenizer.vocabulary),
     )
     maps = [replace(page.maps[0], is_decoding=True)]
-    replace(page, maps=maps, decoding=decoding, live=live if has_model else None).save(path)
+    page = replace(page, maps=maps, decoding=decoding, text=prompt)
+    replace(page, live=live if has_model else None).save(path)
     return title

@@ -40,7 +40,7 @@ from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import score
-from translation.summary import example_sentence
+from translation.summary import example_sentences
 from translation.training import train_command
 
 
@@ -171,9 +171,9 @@ def explore_command(options: argparse.Namespace) -> None:
     page = options.output or page_of(run)
     if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
-    sentence = explored_sentence(options, run, trained.config)
+    sentences = explored_sentences(options, run, trained.config)
     title = explore(
-        *(trained, sentence, page),
+        *(trained, sentences, page),
         search=search,
         has_model=not options.no_model,
         snapshots=snapshots_of(run, trained),
@@ -184,15 +184,15 @@ def explore_command(options: argparse.Namespace) -> None:
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
-def explored_sentence(options: argparse.Namespace, run: Run[Config], config: Config) -> str:
-    """Return the sentence of ``--sentence``, or a test sentence of the run."""
+def explored_sentences(options: argparse.Namespace, run: Run[Config], config: Config) -> list[str]:
+    """Return the sentence of ``--sentence``, or test sentences of the run."""
     if options.sentence is None:
-        return example_sentence(corpus_of(run, config))
+        return example_sentences(corpus_of(run, config))
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
         raise UserError("--sentence must not be blank")
-    return sentence
+    return [sentence]
 
 
 def export_command(options: argparse.Namespace) -> None:

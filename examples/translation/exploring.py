@@ -1,7 +1,7 @@
 """Exploring: a page with all attention weights of a translation, and with the model itself."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -32,45 +32,57 @@ log = logging.getLogger(__name__)
 
 def explore(
     trained: TrainedTranslator,
-    sentence: str,
+    sentences: Sequence[str],
     path: Path,
     *,
     search: Search,
     has_model: bool = True,
     snapshots: Iterable[tuple[str, TrainedTranslator]] = (),
 ) -> str:
-    """Translate a sentence and write a page with the attention weights of every layer and head.
+    """Translate sentences and write a page with the attention weights of every layer and head.
 
     Args:
         trained: The translator.
-        sentence: A cleaned source sentence.
+        sentences: Cleaned source sentences. The page shows the first, and offers the others.
         path: The page to write.
         search: The decoding algorithm and its options.
         has_model: Whether the page holds the model, too, and translates other sentences.
         snapshots: The translator at several times of its training, from :func:`snapshots_of`. A
-            slider shows how each of them attends while it reads the same translation, and what it
+            slider shows how each of them attends while it reads the same translations, and what it
             translates by itself.
 
     Returns:
-        The title of the page: the sentence and its translation.
+        The title of the page: the first sentence and its translation.
     """
-    record = translate_with_attention(trained, sentence, search=search)
-    live = live_model(trained, sentence) if has_model else None
-    page = replace(_show(trained, record, f"{sentence} → {record.translation}"), live=live)
-    times = []
+    records = [translate_with_attention(trained, each, search=search) for each in sentences]
+    pages = [
+        _show(trained, sentence, record, record.translation)
+        for sentence, record in zip(sentences, records, strict=True)
+    ]
+    times: list[list[Explorer]] = [[] for _ in sentences]
     for name, each in snapshots:
-        output, *_ = translate(*each[1:], [sentence], search=search)
-        forced = attention_with_teacher_forcing(each, sentence, record.ids)
-        times.append(replace(_show(each, forced, f"{sentence} → {output}"), model=name))
-    if times:
-        page = replace(page, model=times.pop().model, earlier=times)
+        outputs = translate(*each[1:], sentences, search=search)
+        for sentence, record, output, pages_of in zip(
+            sentences, records, outputs, times, strict=True
+        ):
+            forced = attention_with_teacher_forcing(each, sentence, record.ids)
+            pages_of.append(replace(_show(each, sentence, forced, output), model=name))
+    if times[0]:
+        pages = [
+            replace(page, model=earlier[-1].model, earlier=earlier[:-1])
+            for page, earlier in zip(pages, times, strict=True)
+        ]
+    live = live_model(trained) if has_model else None
+    page = replace(pages[0], live=live, others=pages[1:])
     page.save(path)
     return page.title
 
 
-def _show(trained: TrainedTranslator, record: AttentionRecord, title: str) -> Explorer:
+def _show(
+    trained: TrainedTranslator, sentence: str, record: AttentionRecord, output: str
+) -> Explorer:
     """Make the page of a recorded translation."""
-    tokens = record.source, record.decoder_input
+    tokens, title = (record.source, record.decoder_input), f"{sentence} → {output}"
     page = explore_model(trained.model, record.inputs, tokens=tokens, title=title)
     maps = []
     for each in page.maps:
@@ -80,7 +92,7 @@ def _show(trained: TrainedTranslator, record: AttentionRecord, title: str) -> Ex
             each = replace(each, queries=record.target, query_axis="target")
         maps.append(each)
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
-    return replace(page, maps=maps, decoding=decoding)
+    return replace(page, maps=maps, decoding=decoding, text=sentence)
 
 
 def snapshots_of(
@@ -105,7 +117,7 @@ def snapshots_of(
         yield name, trained._replace(model=model)
 
 
-def live_model(trained: TrainedTranslator, sentence: str) -> LiveModel | None:
+def live_model(trained: TrainedTranslator) -> LiveModel | None:
     """Return the model for a page, or None with a note in the log if the page could not run it."""
     config, model, *tokenizers = trained
     weights = sum(weight.numel() for weight in model.parameters())
@@ -122,8 +134,7 @@ def live_model(trained: TrainedTranslator, sentence: str) -> LiveModel | None:
             end_id=EOS,
             max_length=model.max_length,
             language=config.source_language,
-            text=sentence,
             characters="".join("".join(each.vocabulary) for each in tokenizers),
         )
-    log.info(f"the page shows this sentence only: it {reason}")
+    log.info(f"the page shows these sentences only: it {reason}")
     return None

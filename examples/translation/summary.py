@@ -19,9 +19,9 @@ def shown_pairs(corpus: Corpus) -> list[Pair]:
     return corpus.test[:: max(1, len(corpus.test) // 5)][:5]
 
 
-def example_sentence(corpus: Corpus) -> str:
-    """Return the test sentence that pages and commands use as an example."""
-    return shown_pairs(corpus)[-1].source
+def example_sentences(corpus: Corpus) -> list[str]:
+    """Return test sentences that pages offer; the first is also the example of commands."""
+    return [pair.source for pair in reversed(shown_pairs(corpus))]
 
 
 def translating_command(run: Path, sentence: str) -> str:

@@ -46,7 +46,7 @@ from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
 from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
-from translation.summary import example_sentence, shown_pairs, translating_command
+from translation.summary import example_sentences, shown_pairs, translating_command
 from translation.translator import Translator
 
 TOKENIZER_PAIRS = 500_000
@@ -305,14 +305,15 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
-    written, sentence = [run.folder / "loss.png"], example_sentence(corpus)
+    written, sentences = [run.folder / "loss.png"], example_sentences(corpus)
     if model.cross_attentions:
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))
-        explore(trained, sentence, written[-1], search=search, snapshots=snapshots_of(run, trained))
+        snapshots = snapshots_of(run, trained)
+        explore(trained, sentences, written[-1], search=search, snapshots=snapshots)
     print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
     print(fit("The last of these in a browser, and a command that translates:", sys.stdout))
     if written[-1].exists():
         print(written[-1].resolve().as_uri())
-    print(translating_command(run.folder, sentence))
+    print(translating_command(run.folder, sentences[0]))

@@ -186,7 +186,7 @@ def find_difference(
 def largest_size(arithmetics: Sequence[Arithmetic]) -> float:
     """Return how many kilobytes of a page some arithmetics take at most, without compression."""
     tensors = [getattr(each, part) for each in arithmetics for part in PARTS.values()]
-    return sum(2 * tensor.numel() for tensor in tensors) * (4 / 3) / 1000  # in base64
+    return sum(2 * tensor.numel() for tensor in tensors) * (5 / 4) / 1000  # in base 85
 
 
 def serialize_arithmetic(
@@ -261,19 +261,24 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def compress(numbers: Tensor) -> str:
-    """Compress integers of at most 16 bits: all low bytes, then all high bytes; in base64."""
+    """Compress integers of at most 16 bits: all low bytes, then all high bytes."""
     flat = numbers.flatten() & 0xFFFF  # two's complement
     return deflate(as_bytes(flat & 0xFF) + as_bytes(flat >> 8))
 
 
 def deflate(data: bytes, strategy: int = zlib.Z_RLE) -> str:
-    """Compress bytes, and return them in base64.
+    """Compress bytes, and return them as text.
 
     Only runs are searched: among numbers, other repeats are few, and looking for them takes much
     longer.
     """
     compressor = zlib.compressobj(9, strategy=strategy)
-    return base64.b64encode(compressor.compress(data) + compressor.flush()).decode()
+    return as_text(compressor.compress(data) + compressor.flush())
+
+
+def as_text(data: bytes) -> str:
+    """Return bytes in base 85, without characters that are escaped in the page's JSON."""
+    return base64.b85encode(data).decode().translate(str.maketrans("<>&", ",./"))
 
 
 def as_bytes(numbers: Tensor, dtype: torch.dtype = torch.uint8) -> bytes:

@@ -75,7 +75,6 @@ class LiveModel:
         max_length: Maximum number of tokens of a source, of a target and of a continuation.
         language: Language code of the sentences to type, whose spelling is normalised: in "en",
             quotation marks become straight; in "ja" and "zh", spaces are removed.
-        text: The sentence that is there to be changed.
         characters: Characters that sentences may have, and of which the page embeds glyphs.
 
     Raises:
@@ -100,7 +99,6 @@ class LiveModel:
     end_id: Count
     max_length: Size
     language: Text = ""
-    text: Text = ""
     characters: Text = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -126,7 +124,6 @@ def serialize_live(live: LiveModel) -> dict[str, Any]:
         "endId": live.end_id,
         "maxLength": live.max_length,
         "language": live.language,
-        "text": live.text,
     }
 
 

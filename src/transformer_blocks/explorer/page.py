@@ -29,6 +29,7 @@ from transformer_blocks.explorer.arithmetic import (
     TOLERANCE,
     Arithmetic,
     as_bytes,
+    as_text,
     compress,
     find_difference,
     largest_size,
@@ -51,7 +52,7 @@ SCRIPTS = (  # in this order, in one scope
     *("story", "ribbons", "play", "overview", "map"),
     *("arithmetic", "patterns", "charts", "why", "lens", "poster", "tour"),
 )
-TIMES = ("times",)  # where the page has earlier pages
+TIMES = ("times",)  # where the page has earlier or other pages
 LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
 
 
@@ -159,17 +160,21 @@ class Explorer:
         title: Title of the page.
         decoding: Decoding steps to show above the maps.
         model: Name of the model, which saved pictures show.
-        live: The model itself, with which the page translates or continues other sentences.
+        text: What the model read, as one would type it.
+        live: The model itself, with which the page translates or continues other texts.
         arithmetic_kilobytes: Largest size of the maps' arithmetic, in kB without compression. If
             it takes more, it is left out; the page says so, and how much it takes.
         earlier: Pages of the same sequence at earlier times of the training, oldest first, which
             a slider shows, without their arithmetic. The ``model`` of each names its time, for
             example "Transformer, 100 updates".
+        others: Pages of other sequences, each with earlier ones of its own, to choose from by
+            their ``text``. They, too, are without arithmetic; if the page has a model, it computes
+            their maps.
 
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If there are no maps, their queries do not match the decoding steps, or an
-            earlier page has maps of other names.
+            earlier or another page has maps of other names.
 
     Example:
         >>> import torch
@@ -189,19 +194,22 @@ class Explorer:
     title: Text = "Attention"
     decoding: DecodingSteps | None = None
     model: Text = ""
+    text: Text = ""
     live: LiveModel | None = None
     arithmetic_kilobytes: Size = 400
     earlier: Sequence["Explorer"] = field(default=(), repr=False)
+    others: Sequence["Explorer"] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
             raise ValueError("maps must not be empty, got none")
-        pages, names = self.earlier, [each.name for each in self.maps]
-        if not isinstance(pages, Sequence) or not all(isinstance(each, Explorer) for each in pages):
-            raise_type_error("earlier", "a list of Explorer instances", pages)
-        for page in pages:
-            if (others := [each.name for each in page.maps]) != names:
-                raise ValueError(f"earlier pages must have the maps {names}, got {others}")
+        names = [each.name for each in self.maps]
+        for name, pages in (("earlier", self.earlier), ("others", self.others)):
+            if not isinstance(pages, Sequence) or not all(isinstance(p, Explorer) for p in pages):
+                raise_type_error(name, "a list of Explorer instances", pages)
+            for page in pages:
+                if (found := [each.name for each in page.maps]) != names:
+                    raise ValueError(f"{name} must be pages with the maps {names}, got {found}")
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
             if each.is_decoding and (not steps or len(each.queries) != steps):
@@ -217,11 +225,12 @@ class Explorer:
         letters = self.live.characters if self.live else ""
         text = encodable(self.title + letters + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
-        options = (*(TIMES if self.earlier else ()), *(LIVE if self.live else ()))
+        has_times = self.earlier or self.others
+        options = (*(TIMES if has_times else ()), *(LIVE if self.live else ()))
         names = (*SCRIPTS, *options, "main")
         parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
-        script = re.sub(r"^ *(//.*\n)?|  // .*", "", script, flags=re.MULTILINE)
+        script = re.sub(r"^ *(//.*\n)?|  // .*|(?<=[{(,;])\n", "", script, flags=re.MULTILINE)
         style = "\n".join(
             (embedded_fonts(text, FAMILY), _variables(), *(_read(f"{name}.css") for name in STYLES))
         )
@@ -264,8 +273,8 @@ class Explorer:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
         fits = size <= self.arithmetic_kilobytes
         return {
-            **_serialize_time(self, has_arithmetic=fits),
-            "earlier": [_serialize_time(each, has_arithmetic=False) for each in self.earlier],
+            **_serialize_page(self, has_arithmetic=fits),
+            "others": [_serialize_page(each, has_maps=not self.live) for each in self.others],
             "levels": LEVELS,
             "live": None if self.live is None else serialize_live(self.live),
             "style": {
@@ -278,13 +287,19 @@ class Explorer:
         }
 
 
-def _serialize_time(page: Explorer, *, has_arithmetic: bool) -> dict[str, Any]:
-    """Convert what a page shows of one time of a training to JSON."""
+def _serialize_page(
+    page: Explorer, *, has_maps: bool = True, has_arithmetic: bool = False
+) -> dict[str, Any]:
+    """Convert what a page shows of one sequence, at all times of a training, to JSON."""
+    maps = [_serialize(each, has_arithmetic=has_arithmetic) for each in page.maps if has_maps]
+    steps = page.decoding if has_maps else None
     return {
         "title": page.title,
         "model": page.model,
-        "maps": [_serialize(each, has_arithmetic=has_arithmetic) for each in page.maps],
-        "decoding": None if page.decoding is None else _serialize_steps(page.decoding),
+        "text": page.text,
+        "maps": maps or None,
+        "decoding": None if steps is None else _serialize_steps(steps),
+        "earlier": [_serialize_page(each) for each in page.earlier],
     }
 
 
@@ -307,7 +322,7 @@ def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
         "weights": compress((weights * LEVELS).round().to(torch.int32)),
-        "mask": None if mask is None else base64.b64encode(as_bytes(mask)).decode(),
+        "mask": None if mask is None else as_text(as_bytes(mask)),
         "arithmetic": serialize_arithmetic(arithmetic, weights, mask)
         if has_arithmetic and arithmetic is not None
         else None,

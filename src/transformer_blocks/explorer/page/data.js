@@ -1,6 +1,6 @@
 // Data: the page's JSON, and the attention weights of every layer and head.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("data").textContent), hasTimes = data.earlier.length + data.others.length > 0;
 
 const $ = id => document.getElementById(id);
 const make = (tag, properties = {}, ...children) => {
@@ -9,15 +9,21 @@ const make = (tag, properties = {}, ...children) => {
   return element;
 };
 
-function bytesOf(base64) {
-  const text = atob(base64), bytes = new Uint8Array(text.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+// Bytes in base 85: four of them in five characters, of which each is a digit.
+const DIGITS = new Map([..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%/()*+-;,=.?@^_`{|}~"].map((digit, i) => [digit.charCodeAt(0), i]));
+function bytesOf(text) {
+  const bytes = new Uint8Array(Math.floor(text.length * 4 / 5));
+  for (let i = 0, at = 0; i < text.length; i += 5) {
+    let number = 0;
+    for (let j = i; j < i + 5; j++) number = 85 * number + (j < text.length ? DIGITS.get(text.charCodeAt(j)) : 84);
+    for (let shift = 24; shift >= 0; shift -= 8) bytes[at++] = number >>> shift;
+  }
   return bytes;
 }
 
-// Bytes in base64 that were compressed by zlib.
-async function inflate(base64) {
-  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+// Bytes that were compressed by zlib.
+async function inflate(text) {
+  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
@@ -55,11 +61,15 @@ const readMaps = maps => Promise.all(maps.map(async ({weights, ...attention}) =>
 }));
 const attentions = await readMaps(data.maps);
 
+// Heads of a layer that are not switched off; a page without a model has no others.
+const isOff = (attention, layer, head) => Boolean(attention.off?.has(`${layer} ${head}`));
+const headsOn = (attention, layer) => Array.from({length: attention.heads}, (_, head) => head).filter(head => !isOff(attention, layer, head));
+
 function meanOf(attention, layer) {
-  const mean = new Float32Array(attention.rows * attention.columns);
-  for (let head = 0; head < attention.heads; head++) {
+  const mean = new Float32Array(attention.rows * attention.columns), heads = headsOn(attention, layer);
+  for (const head of heads) {
     const one = attention.map(layer, head);
-    for (let i = 0; i < mean.length; i++) mean[i] += one[i] / attention.heads;
+    for (let i = 0; i < mean.length; i++) mean[i] += one[i] / heads.length;
   }
   return mean;
 }
@@ -83,6 +93,7 @@ const columnsOf = attention => attention.heads + summaries(attention).length;
 const summaryCache = new Map();
 function weightsOf(a, layer, column) {
   const attention = attentions[a];
+  if (isOff(attention, layer, column)) return new Float32Array(attention.rows * attention.columns);
   if (column < attention.heads) return attention.map(layer, column);
   const key = `${a} ${layer} ${column}`;
   if (!summaryCache.has(key)) {
@@ -107,6 +118,16 @@ function inSentence(text) {
 }
 
 const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
-const nameOf = place => `${attentions[place.attention].name}, layer ${place.layer}, ${headName(attentions[place.attention], place.head)}`;
+const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
+const listHeads = heads => `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}`;
+
+// Columns of a layer in words, with the heads among them that are switched off.
+function namesOf(attention, layer, columns) {
+  const isMean = columns[0] === attention.heads, heads = isMean ? [...Array(attention.heads).keys()] : columns.filter(column => column < attention.heads);
+  const on = headsOn(attention, layer), off = heads.filter(head => !on.includes(head));
+  const name = isMean ? `mean of ${plural(on.length, "head")}` : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
+    : heads.length ? listHeads(heads) : "rollout";
+  return off.length ? `${name}; ${listHeads(off)} switched off` : name;
+}
 const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
 const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

@@ -4,7 +4,7 @@ const {live: {endId, maxLength, language}, model: liveName} = data, MOST_CANDIDA
 const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";
 const tokenizers = Promise.all(data.live.tokenizers.map(async text => readTokenizer(await inflate(text))));
 const live = {
-  text: data.live.text,  // the text that was run last
+  text: data.text, // the text that was run last
   run: 0,          // number of the latest run: an earlier one is given up
   ids: [],         // the tokens of the text: a source with its end token, or a prompt
   off: new Set(),  // names of parts that are switched off: a head, a residual connection, "positions", "source 3"
@@ -63,12 +63,27 @@ async function search(off, seed) {
   }
 }
 
-// Run the model over all tokens at once, and keep the weights of every layer and head, and all candidates.
-async function record({tokens, isFinished}, off) {
-  const model = await liveModel, kinds = await tokenizers, written = kinds.at(-1), run = newRun({off, isRecording: true});
+// Run the model over all tokens at once; `next` are those that it chose.
+function readAll(model, {tokens, isFinished}, run) {
   const next = isFinished ? [...tokens, endId] : tokens, all = isTranslator ? [model.begin_id, ...next] : [...live.ids, ...next].slice(-(model.context ?? Infinity));
-  const inputs = all.slice(0, -1), outputs = all.slice(1);
-  const steps = isTranslator ? begin(model, run) : languageModel(model, inputs.slice(0, 1), run), hidden = steps.hidden(inputs), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
+  const inputs = all.slice(0, -1), steps = isTranslator ? begin(model, run) : languageModel(model, inputs.slice(0, 1), run);
+  return {inputs, outputs: all.slice(1), next, hidden: steps.hidden(inputs)};
+}
+
+// The probability of each token of a text, after those before it, with some parts switched off.
+async function probabilitiesOf(found, off) {
+  const model = await liveModel, {outputs, next, hidden} = readAll(model, found, newRun({off})), size = hidden.length / outputs.length, probabilities = [];
+  for (let row = outputs.length - next.length; row < outputs.length; row++) {
+    probabilities.push(Math.exp(logSoftmax(linear(model.output, hidden.subarray(row * size, (row + 1) * size)))[outputs[row]]));
+    await pause();
+  }
+  return probabilities;
+}
+
+// Run the model over all tokens, and keep the weights of every layer and head, and all candidates.
+async function record(found, off) {
+  const model = await liveModel, kinds = await tokenizers, written = kinds.at(-1), run = newRun({off, isRecording: true});
+  const {inputs, outputs, hidden} = readAll(model, found, run), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
   const stacks = isTranslator ? [
     {name: "Encoder self-attention", layers: model.encoder.layers, kind: "self_attention", queries: labelTokens(kinds[0], live.ids), axes: ["source", "source"]},
     {name: "Decoder self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["target (input of the decoder)", "target (input of the decoder)"]},
@@ -107,6 +122,7 @@ function observed({name, layers, kind, queries, keys = queries, axes}, run) {
     queries: queries.labels, queryWords: queries.words, keys: keys.labels, keyWords: keys.words, mask: mask.some(Boolean) ? mask : null,
     map: (layer, head) => records[layer].weights.subarray(head * rows * columns, (head + 1) * rows * columns),
     arithmetic: {size, valueSize: size, scale: 1 / Math.sqrt(size), causal: false},
+    off: new Set(layers.flatMap((layer, i) => Array.from({length: heads}, (_, head) => head).filter(head => run.off.has(headPart(layer[kind], head))).map(head => `${i} ${head}`))),
     vectors: {query: vectors(({queries}) => queries), key: vectors(({cache}) => cache.keys), value: vectors(({cache}) => cache.values)},
   };
 }
@@ -122,26 +138,39 @@ async function textOf(tokens) {
   return lines.map(line => decodeText(written, line)).join("\n");
 }
 
-async function translateAgain(selection = {row: 0, column: 0, isLocked: false}) {
+const NOTHING = {row: 0, column: 0, isLocked: false};
+
+// What is selected remains if the same tokens stand there.
+function keptSelection(others) {
+  const {attention: a, row, column} = state, next = others[a];
+  return attentions[a]?.queries[row] === next?.queries[row] && attentions[a].keys[column] === next.keys[column] ? {} : NOTHING;
+}
+
+async function translateAgain(selection = null) {
   const number = ++live.run, seed = number, off = new Set(live.off);
   await pause();
   const whole = await search(new Set(), seed), without = whole && off.size ? await search(off, seed) : whole;
   if (!without) return;
-  const found = await record(without, off), texts = [await textOf(whole.tokens), await textOf(without.tokens)];
+  const found = await record(without, off), texts = [await textOf(whole.tokens), await textOf(without.tokens)], probabilities = [];
+  if (off.size) for (const parts of [new Set(), off]) probabilities.push(await probabilitiesOf(whole, parts));
+  const {labels} = labelTokens((await tokenizers).at(-1), whole.isFinished ? [...whole.tokens, endId] : whole.tokens);
   if (live.run !== number) return;
-  live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds};
+  live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds, labels, probabilities};
   const title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
-  if (data.earlier.length) stopTimes();
-  replaceMaps({...found, title, model: liveName}, {...selection, text: live.text});
+  if (hasTimes) stopTimes();
+  replaceMaps({...found, title, model: liveName}, {...selection ?? keptSelection(found.attentions), text: live.text, time: null});
   showResults();
 }
 
 function showResults() {
-  const {whole, without, milliseconds} = live.results, names = [...live.off].map(nameOfPart);
+  const {whole, without, milliseconds, labels, probabilities: [before, after]} = live.results, names = [...live.off].map(nameOfPart);
   $("live-whole").replaceChildren(make("b", {textContent: isTranslator ? "Translation" : "Text"}), make("span", {textContent: whole}));
   $("live-without").hidden = !names.length;
   const marked = markDifference(without, whole);
   $("live-without").replaceChildren(make("b", {textContent: `Without ${names.join(", ")}`}), make("span", {}, ...marked));
+  $("live-change").hidden = !names.length;
+  if (names.length) $("live-change").replaceChildren(make("p", {className: "note", textContent: `How probable each token of ${isTranslator ? "the translation" : "the text"} is, with and without it:`}),
+    make("ol", {}, ...labels.map((label, i) => make("li", {className: after[i] < before[i] / 2 ? "fell" : ""}, make("b", {textContent: label}), make("span", {textContent: `${wholePercent(before[i])} → ${wholePercent(after[i])}`})))));
   const what = names.length ? (without === whole ? "The same text without it. " : "Below: the model without it. ") : "";
   $("live").dataset.shown = live.run;
   $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.${live.isUnknown ? " The model has no token for a part of this text: <unk>." : ""}`;
@@ -198,6 +227,7 @@ function markParts() {
 // --- The box ------------------------------------------------------------------------------------------
 
 async function readText() {
+  live.text = $("live-text").value;
   live.ids = await idsOf($("live-text").value);
   live.isUnknown = live.ids.includes((await tokenizers)[0].unknown);
   live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
@@ -206,8 +236,7 @@ async function readText() {
   markParts();
 }
 
-async function runText(selection) {
-  live.text = $("live-text").value;
+async function runText(selection = NOTHING) {
   await readText();
   if (live.ids.length > 1) translateAgain(selection);
   else live.run++;  // there is no text
@@ -215,8 +244,8 @@ async function runText(selection) {
 
 // Run the model with the text of the address, by default the page's own, and select what the address selects.
 function runAddress() {
-  const text = new URLSearchParams(location.hash.slice(1)).get("s") ?? data.live.text;
-  if (text === live.text) return;
+  const text = new URLSearchParams(location.hash.slice(1)).get("s") ?? data.text;
+  if (text === live.text || state.time !== null) return;
   $("live-text").value = text;
   runText({});
 }
@@ -224,32 +253,36 @@ function runAddress() {
 function buildLive() {
   const methods = [["beam", "4 beams"], ["greedy", "greedy"], ["0.5", "temperature 0.5"], ["1", "temperature 1"]].slice(isTranslator ? 0 : 1);
   const named = /^[a-z]{2,3}$/.test(language) ? ` in ${new Intl.DisplayNames(["en"], {type: "language"}).of(language)}` : "";
-  const input = make("input", {id: "live-text", type: "text", maxLength: 2000, autocomplete: "off", spellcheck: false, lang: language, value: data.live.text});
+  const input = make("input", {id: "live-text", type: "text", maxLength: 2000, autocomplete: "off", spellcheck: false, lang: language, value: data.text});
   const method = make("select", {id: "live-method", ariaLabel: "search"}, ...methods.map(([value, textContent]) => make("option", {value, textContent})));
   const start = make("button", {id: "live-run", type: "button", textContent: isTranslator ? "Translate" : "Continue"});
   const reset = make("button", {id: "live-reset", type: "button", textContent: "Switch all on", hidden: true});
   $("live").append(make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: `Your own ${isTranslator ? "sentence" : "beginning"}${named}`}), input, method, start),
-    make("div", {id: "live-tokens"}), make("p", {id: "live-whole"}), make("p", {id: "live-without", hidden: true}),
+    ...(hasTimes ? [sequenceRow] : []), make("div", {id: "live-tokens"}), make("p", {id: "live-whole"}), make("p", {id: "live-without", hidden: true}), make("div", {id: "live-change", hidden: true}),
     make("p", {id: "live-status", role: "status", textContent: "The model is in this page: it runs here, and nothing is sent anywhere. A click on a token or a part switches it off."}),
     make("details", {id: "live-parts"}, make("summary", {textContent: "Switch off parts of the model"}), make("div", {id: "live-list"})), reset);
   $("live").hidden = false;
   let timer = 0;
   const runSoon = delay => {
     clearTimeout(timer);
-    timer = setTimeout(runText, delay);
+    timer = setTimeout(() => runText(), delay);
   };
   input.addEventListener("keydown", event => { if (event.key === "Enter" && !event.isComposing) runSoon(0); });
   input.addEventListener("input", event => { if (!event.isComposing) runSoon(400); });
   input.addEventListener("compositionend", () => runSoon(400));
   start.addEventListener("click", () => runSoon(0));
   method.addEventListener("change", () => runSoon(0));
-  $("live").addEventListener("click", event => {
-    const name = event.target.closest("button")?.dataset.part;
+  $("live").addEventListener("click", async event => {
+    const name = event.target.closest("button")?.dataset.part, label = event.target.textContent, isPending = input.value !== live.text;
     if (!name && event.target !== reset) return;
+    if (isPending) {  // the text was changed a moment ago: the button is of the text before
+      clearTimeout(timer);
+      await readText();
+    }
     if (!name) live.off.clear();
-    else if (!live.off.delete(name)) live.off.add(name);
+    else if ((!name.startsWith("source ") || live.labels[Number(name.slice(7))] === label) && !live.off.delete(name)) live.off.add(name);
     markParts();
-    if (live.ids.length > 1) translateAgain();
+    if (live.ids.length > 1) translateAgain(isPending ? NOTHING : null);
   });
   buildParts();
   readText();

@@ -44,7 +44,7 @@ function fillAttentions() {
 }
 
 // Replace what the page shows by other maps, decoding steps, title and name of the model.
-function replaceMaps({attentions: others, ...shown}, change) {
+function replaceMaps({attentions: others, ...shown}, change, record = false) {
   stopPlaying();
   attentions.splice(0, attentions.length, ...others);
   Object.assign(data, shown);
@@ -58,8 +58,8 @@ function replaceMaps({attentions: others, ...shown}, change) {
   fillAttentions();
   const {attention, head, heads} = state;
   state.attention = -1;  // others than before
-  select({attention: Math.min(attention, attentions.length - 1), head, heads, ...change}, {record: false});
-  if (data.earlier.length) writeTime();
+  select({attention: Math.min(attention, attentions.length - 1), head, heads, ...change}, {record});
+  if (hasTimes) writeTime();
 }
 
 function setTheme(name) {
@@ -98,5 +98,6 @@ fillAttentions();
 readAddress();
 markTheme();
 render(true);
+if (hasTimes) showTimeOfAddress();
 scrollToCell();
 document.documentElement.dataset.ready = "true";

@@ -3,7 +3,7 @@
 const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(token.trim());
 
 // The name of a head, for example "previous token"; null if it satisfies no rule.
-const patternOf = (attention, layer, column) => column < attention.heads ? (attention.patternAt ??= findPatterns(attention))(layer, column) : null;
+const patternOf = (attention, layer, column) => column < attention.heads && !isOff(attention, layer, column) ? (attention.patternAt ??= findPatterns(attention))(layer, column) : null;
 
 // A function of layer and head that returns the name of the first rule that the head satisfies, or null.
 function findPatterns({heads, rows, columns, isSelf, keys: tokens, mask, map}) {

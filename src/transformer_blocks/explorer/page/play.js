@@ -1,5 +1,7 @@
 // Play: the decoding steps of the output, one after the other.
 
+// The decoding step that is shown, also that of a token that is kept; null: the whole output.
+const currentStep = () => state.isLocked && state.side === "queries" ? state.row : story.step;
 const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
 
 function showStep(step, {isAnimated = false} = {}) {
@@ -35,14 +37,14 @@ function stopPlaying() {
 }
 
 const lastStep = () => data.decoding.tokens.length - 1;
-function showPreviousStep() { stopPlaying(); showStep(story.step === null ? lastStep() : Math.max(0, story.step - 1)); }
-function showNextStep() { stopPlaying(); showStep(story.step === null ? 0 : story.step === lastStep() ? null : story.step + 1, {isAnimated: true}); }
+function showPreviousStep() { stopPlaying(); showStep(currentStep() === null ? lastStep() : Math.max(0, currentStep() - 1)); }
+function showNextStep() { stopPlaying(); showStep(currentStep() === null ? 0 : currentStep() === lastStep() ? null : currentStep() + 1, {isAnimated: true}); }
 
 // Each step remains long enough to read its candidates.
 function startPlaying() {
   const pause = isMotionReduced() ? 2600 : 1700;
   story.isPlaying = true;
-  showStep(story.step === null || story.step === lastStep() ? 0 : story.step + 1, {isAnimated: true});
+  showStep(currentStep() === null || currentStep() === lastStep() ? 0 : currentStep() + 1, {isAnimated: true});
   const next = () => {
     const isLast = story.step === lastStep();
     if (isLast) story.isPlaying = false;
@@ -55,7 +57,7 @@ function startPlaying() {
 function drawSteps() {
   $("decoding").hidden = !hasSteps();
   if (!hasSteps()) return;
-  const {step} = story;
+  const step = currentStep();
   $("play").textContent = story.isPlaying ? "Pause" : "Play";
   $("step").max = String(lastStep());
   $("step").value = String(step ?? lastStep());

@@ -74,10 +74,7 @@ function legendEntries(legend, colours, unit) {
 // What is shown: the model, then the attention, layer and heads.
 function subjectsOf() {
   if (state.view === "map") return [data.model, ...shownName().split(/ (?=minus )/)].filter(Boolean);
-  const attention = attentions[state.attention], columns = state.heads;
-  const heads = columns.length > 1 && columns.every(column => column < attention.heads)
-    ? `heads ${columns.join(", ")}` : columns.map(column => headName(attention, column).replace("mean", `mean of ${attention.heads} heads`)).join(", ");
-  return [data.model, `${attention.name}, layer ${state.layer}, ${heads}`].filter(Boolean);
+  return [data.model, nameOfStory()].filter(Boolean);
 }
 const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
 

@@ -14,6 +14,8 @@ const state = {
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
   pin: null,        // {attention, layer, head}: the head to which the selected one is compared
   text: null,       // the typed text that the page shows
+  sequence: 0,      // index of the page's sequence, and of the time of a training; null: the last one
+  time: null,
   zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
 };
 
@@ -43,15 +45,18 @@ function readAddress() {
   state.side = state.isLocked && read("side") === "keys" ? "keys" : "queries";
   state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
   state.text = read("s") ?? null;
+  state.sequence = clampIndex(read("n"), data.others.length + 1);
+  const {length} = [data, ...data.others][state.sequence].earlier;
+  state.time = read("t") !== null && Number(read("t")) < length ? clampIndex(read("t"), length) : null;
   const pin = (read("pin") ?? "").split(".");
   state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
     ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
 }
 
-function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text}) {
+function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text, sequence, time}) {
   return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
     (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "") +
-    (text === null ? "" : `&s=${encodeURIComponent(text)}`);
+    (text === null ? "" : `&s=${encodeURIComponent(text)}`) + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
 }
 
 let addressTimer = 0, isRecorded = false;

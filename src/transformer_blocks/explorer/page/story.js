@@ -46,9 +46,11 @@ const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : `${Ma
 const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
 const isSummaryShown = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
 
-// The mean weights of the shown columns, which shade tokens and give percentages.
+const nameOfStory = () => `${storyAttention().name}, layer ${state.layer}, ${namesOf(storyAttention(), state.layer, storyColumns())}`;
+
+// The mean weights of the shown columns, which shade tokens and give percentages; heads that are switched off have no part in it.
 function storyWeights() {
-  const columns = storyColumns();
+  const all = storyColumns(), on = all.filter(column => !isOff(storyAttention(), state.layer, column)), columns = on.length ? on : all;
   if (columns.length === 1) return weightsOf(state.attention, state.layer, columns[0]);
   const key = `${state.attention} ${state.layer} ${columns.join()}`;
   if (storyWeights.key !== key) {
@@ -77,6 +79,9 @@ function shownToken() {
 
 function storySentence(token) {
   const attention = storyAttention();
+  if (isSummaryShown() ? !headsOn(attention, state.layer).length : storyColumns().every(head => isOff(attention, state.layer, head))) {
+    return `${storyColumns().length === 1 && !isSummaryShown() ? `Head ${storyColumns()[0]} is` : "These heads are"} switched off: the model does not use what it would attend to.`;
+  }
   if (!token) {
     const weights = storyWeights(), unmasked = Array(attention.rows).fill(attention.columns);
     attention.mask?.forEach((isHidden, i) => { unmasked[Math.floor(i / attention.columns)] -= isHidden; });
@@ -227,7 +232,6 @@ function drawPointed() {
 function drawStory(isNew) {
   if (story.layout?.attention !== state.attention) measureStory();
   if (!story.layout) return;
-  const attention = storyAttention();
   const key = `${state.attention} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
   if (story.built !== key) {
     if (story.built.split(" ")[0] !== String(state.attention)) { stopPlaying(); story.step = story.pointed = null; }
@@ -236,11 +240,7 @@ function drawStory(isNew) {
     buildChoices();
   }
   markChoices();
-  const columns = storyColumns(), heads = columns.filter(column => column < attention.heads);
-  const which = isSummaryShown() ? (columns[0] === attention.heads ? `mean of ${attention.heads} ${attention.heads === 1 ? "head" : "heads"}` : "rollout")
-    : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
-    : `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}${heads.length < columns.length ? " and mean" : ""}`;
-  $("story-name").textContent = `${attention.name}, layer ${state.layer}, ${which}`;
+  $("story-name").textContent = nameOfStory();
   drawAllRibbons();
   drawPointed();
   drawSteps();
@@ -291,8 +291,10 @@ function markChoices() {
   const columns = storyColumns(), {heads} = storyAttention();
   for (const chip of $("story-heads").children) {
     const {column} = chip.dataset;
-    const isOn = column === "all" ? columns.length === heads : columns.includes(Number(column));
+    const isOn = column === "all" ? columns.length === heads : columns.includes(Number(column)), isUnused = isOff(storyAttention(), state.layer, column);
     chip.setAttribute("aria-pressed", String(isOn));
+    chip.classList.toggle("off", isUnused);
+    chip.title = isUnused ? "switched off" : "";
   }
 }
 

@@ -1,18 +1,35 @@
-// Times: a slider over the same sequence at several times of a training.
+// Times: sequences to choose from, and a slider over the times of a training at which the model read them.
 
-const times = await Promise.all(data.earlier.map(async time => ({...time, attentions: await readMaps(time.maps)})));
-for (const {attentions: earlier} of times) earlier.forEach((attention, a) => { attention.isEarlier = Boolean(attentions[a].arithmetic); });
-times.push({...data, attentions: [...attentions]});
-let timesTimer = 0;
+const readTime = async ({maps, ...time}) => {
+  const attentions = maps && await readMaps(maps);
+  for (const attention of attentions ?? []) attention.isEarlier = hasArithmetic;
+  return {...time, attentions};
+};
+const hasArithmetic = attentions.some(({arithmetic}) => arithmetic);
+const sequences = await Promise.all([data, ...data.others].map(async (page, i) => {
+  const earlier = await Promise.all(page.earlier.map(readTime));
+  return {text: page.text, times: [...earlier, i ? await readTime(page) : {...data, attentions: [...attentions]}]};
+}));
+const timesOf = () => sequences[state.sequence].times, lastTime = () => timesOf().length - 1;
+let timesTimer = 0, shownTime = "0 null";
 
-function showTime(index) {
-  const {attentions, decoding, title, model} = times[index];
-  replaceMaps({attentions, decoding, title, model}, {text: null});
+// Show what the page has of a sequence at a time; what it does not have, the model in the page computes.
+function showTime(sequence, index, record = false) {
+  const {text, times} = sequences[sequence], {attentions, decoding, title, model} = times[index], time = index < times.length - 1 ? index : null;
+  shownTime = `${sequence} ${time}`;
+  if (isInLive) {
+    $("live-text").value = text;
+    live.text = time === null ? text : null;  // the text that was read last
+  }
+  if (!attentions) {
+    Object.assign(state, {sequence, time});
+    runText();
+  } else replaceMaps({attentions, decoding, title, model}, {text: null, sequence, time}, record);
 }
 
 function playTimes(index) {
-  timesTimer = index < times.length - 1 ? setTimeout(playTimes, 1500, index + 1) : 0;
-  showTime(index);
+  timesTimer = index < lastTime() ? setTimeout(playTimes, 1500, index + 1) : 0;
+  showTime(state.sequence, index);
 }
 
 function stopTimes() {
@@ -20,29 +37,55 @@ function stopTimes() {
   timesTimer = 0;
 }
 
-// Write which time is shown; a typed sentence is that of the last one.
+// Write which sequence and which time is shown; a typed sentence is that of the last one.
 function writeTime() {
+  for (const [i, button] of [...sequenceRow.querySelectorAll("button")].entries()) {
+    button.setAttribute("aria-pressed", String(i === state.sequence && [null, sequences[i].text].includes(state.text)));
+  }
+  $("times").hidden = !lastTime() && isInLive;
+  $("times-play").hidden = $("time").hidden = !lastTime();
   $("times-play").textContent = timesTimer ? "Pause" : "Watch it learn";
   $("times-name").textContent = data.model;
   $("times-text").textContent = data.title;
-  $("time").value = String(times.findLastIndex(({model}) => model === data.model));
+  $("time").max = String(lastTime());
+  $("time").value = String(state.time ?? lastTime());
   $("time").setAttribute("aria-valuetext", data.model);
 }
 
+// Show the sequence and the time of the address.
+function showTimeOfAddress() {
+  readAddress();
+  if (`${state.sequence} ${state.time}` === shownTime) { writeTime(); return; }
+  stopTimes();
+  showTime(state.sequence, state.time ?? lastTime());
+  dropAddress();
+  readAddress();
+  render(true);
+}
+
+const sequenceRow = make("div", {id: "sequences", hidden: sequences.length === 1}, make("span", {className: "note", textContent: "Try another:"}));
+const isInLive = Boolean(data.live);
 function buildTimes() {
-  const last = times.length - 1, slider = make("input", {id: "time", type: "range", min: "0", max: String(last), ariaLabel: "time of the training"});
-  const play = make("button", {id: "times-play", type: "button"}), note = make("p", {textContent: "The model reads the same tokens each time."});
+  const slider = make("input", {id: "time", type: "range", min: "0", ariaLabel: "time of the training"});
+  const play = make("button", {id: "times-play", type: "button"}), note = make("p", {textContent: "The model reads the same tokens each time.", hidden: !data.earlier.length});
   slider.addEventListener("input", () => {
     stopTimes();
-    showTime(Number(slider.value));
+    showTime(state.sequence, Number(slider.value));
   });
   play.addEventListener("click", () => {
-    if (!timesTimer) { playTimes(Number(slider.value) % last); return; }
+    if (!timesTimer) { playTimes(Number(slider.value) % lastTime()); return; }
     stopTimes();
     writeTime();
   });
-  $("times").append(play, slider, make("output", {id: "times-name"}), make("span", {id: "times-text"}), note);
-  $("times").hidden = false;
-  writeTime();
+  sequences.forEach(({text}, i) => {
+    const button = make("button", {type: "button", textContent: text, lang: data.live?.language ?? ""});
+    button.addEventListener("click", () => {
+      stopTimes();
+      showTime(i, sequences[i].times.length - 1, true);
+    });
+    sequenceRow.append(button);
+  });
+  $("times").append(...(isInLive ? [] : [sequenceRow]), play, slider, make("output", {id: "times-name"}), make("span", {id: "times-text"}), note);
+  window.addEventListener("popstate", showTimeOfAddress);
 }
 buildTimes();

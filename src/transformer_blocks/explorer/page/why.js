@@ -148,12 +148,12 @@ function showArithmetic(place) {
 // The mean, rollout and several heads together are made of many weights: offer the heads.
 function showHeads({attention: a, layer, head, row, column}) {
   const attention = attentions[a], summary = summaries(attention)[head - attention.heads];
-  const sentence = summary === "mean" ? `The mean is the average of the weights of ${plural(attention.heads, "head")}, and each head computes its own.`
+  const sentence = summary === "mean" ? `The mean is the average of the weights of ${plural(headsOn(attention, layer).length, "head")}, and each head computes its own.`
     : summary === "rollout" ? "Rollout is a product of the means of this layer and the layers before it, and each of their heads computes its own weight."
     : "Several heads are shown, and each computes its own weight.";
   const buttons = Array.from({length: attention.heads}, (_, i) => {
-    const weight = attention.map(layer, i)[row * attention.columns + column];
-    const button = make("button", {type: "button"}, `head ${i}`, make("span", {textContent: roundPercent(weight)}));
+    const weight = weightsOf(a, layer, i)[row * attention.columns + column];
+    const button = make("button", {type: "button", className: isOff(attention, layer, i) ? "off" : ""}, `head ${i}`, make("span", {textContent: roundPercent(weight)}));
     button.addEventListener("click", () => {
       select({head: i, isLocked: true});
       $("why-close")?.focus({preventScroll: true});
@@ -199,22 +199,33 @@ function showWhy(place) {
 // Scroll only if the panel was opened outside the window, and only until its beginning is visible.
 function revealWhy() {
   const box = $("why").getBoundingClientRect(), missing = box.top + Math.min(box.height, 360) - innerHeight;
-  const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (missing > 0) window.scrollBy({top: missing, behavior: isReduced ? "auto" : "smooth"});
+  if (missing > 0) window.scrollBy({top: missing, behavior: isMotionReduced() ? "auto" : "smooth"});
+}
+
+// Why the page cannot show how a weight arises, or nothing.
+function whyNot({arithmetic, isEarlier, ...attention}, layer, head) {
+  if (isOff(attention, layer, head)) return `It is that of a head that is switched off, so it is 0 here.`;
+  if (arithmetic) return "";
+  if (isEarlier) return "The page has the queries, keys and values of the last time only.";
+  return data.leftOut ? `The queries, keys and values of this page were left out: they take ${data.leftOut.toLocaleString("en")} kB. ` +
+    `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.` : "";
+}
+
+function drawWhy() {
+  drawPanel();
+  $("to-why").hidden = $("why").hidden;
 }
 
 let wasLocked = null, isRevealing = false;  // an address with a locked cell opens the panel, but does not scroll to it
-function drawWhy() {
+function drawPanel() {
   const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads && !(state.view === "story" && state.heads.length > 1);
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
-  const {arithmetic, isEarlier} = attentions[attention];
-  if (isLocked && !arithmetic && (data.leftOut || isEarlier)) {
+  const {arithmetic} = attentions[attention], reason = isLocked && whyNot(attentions[attention], layer, head);
+  if (reason) {
     $("why").hidden = false;
-    $("why").replaceChildren(make("p", {className: "note", textContent: `Why this weight? ${isEarlier ? "The page has the queries, keys and values of the last time only."
-      : `The queries, keys and values of this page were left out: they take ${data.leftOut.toLocaleString("en")} kB. ` +
-        `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.`}`}));
+    $("why").replaceChildren(make("p", {className: "note", textContent: `Why this weight? ${reason}`}));
     return;
   }
   if (!isLocked || !arithmetic) { hideWhy(); return; }
@@ -229,6 +240,7 @@ function drawWhy() {
   isRevealing = false;
 }
 
+$("to-why").addEventListener("click", () => $("why").scrollIntoView({block: "start", behavior: isMotionReduced() ? "auto" : "smooth"}));
 document.addEventListener("keydown", event => {
   if (event.key !== "Escape" || event.defaultPrevented || $("why").hidden || event.target.closest?.("dialog")) return;
   closeWhy();
