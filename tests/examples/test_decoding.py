@@ -225,7 +225,7 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
         assert found == expected
         assert chances == pytest.approx(others)
     page = tmp_path / "page.html"
-    explore(translator, "犬が走る。", page, search=Greedy())
+    explore(translator, ["犬が走る。"], page, search=Greedy())
     data = re.search(r' id="data">(.*?)</script>', page.read_text("utf-8"))
     assert data is not None
     content = json.loads(data[1])
@@ -246,23 +246,23 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     best = latest_checkpoint(training.run.best)
     assert best is not None
     snapshots = snapshots_of(training.run, trained)
-    title = explore(trained, "犬が走る。", file, search=Greedy(), snapshots=snapshots)
+    sentences = ["犬が走る。", "猫が走る。"]
+    title = explore(trained, sentences, file, search=Greedy(), snapshots=snapshots)
     content = data_of(file.read_text("utf-8"))
-    shown = [*content["earlier"], content]
+    shown = [[*page["earlier"], page] for page in (content, *content["others"])]
     checkpoints = [load_checkpoint(path) for path in checkpoint_paths(training.run.snapshots)]
     checkpoints = [*(each for each in checkpoints if each.step < best.step), best]
     assert len(checkpoints) >= 5
-    for time, checkpoint in zip(shown, checkpoints, strict=True):
+    for *times, checkpoint in zip(*shown, checkpoints, strict=True):
         model = copy.deepcopy(trained.model)
         model.load_state_dict(checkpoint.tensors["model"])
-        (output,) = translate(
-            *(model, trained.source, trained.target, ["犬が走る。"]), search=Greedy()
-        )
-        assert time["title"] == f"犬が走る。 → {output}"
+        outputs = translate(model, trained.source, trained.target, sentences, search=Greedy())
         bleu = checkpoint.state["validation_bleu"]
         updates = f"{counted(checkpoint.step, 'update')}, validation BLEU {bleu:.1f}"
-        assert time["model"] == f"Transformer, {updates}"
-        assert time["decoding"]["tokens"] == content["decoding"]["tokens"]
+        for sentence, output, time in zip(sentences, outputs, times, strict=True):
+            assert time["title"] == f"{sentence} → {output}"
+            assert time["model"] == f"Transformer, {updates}"
+        assert times[0]["decoding"]["tokens"] == content["decoding"]["tokens"]
     assert title == content["title"]
     assert content["earlier"][0]["maps"][2]["weights"] != content["maps"][2]["weights"]
     page = Script(file.read_text("utf-8"))
@@ -278,12 +278,12 @@ def test_the_page_translates_as_the_translator_does(
     trained: TranslationTraining, tmp_path: Path
 ) -> None:
     file, translator = tmp_path / "page.html", copy.deepcopy(loaded(trained))
-    explore(translator, "犬が走る。", file, search=Greedy(), has_model=False)
+    explore(translator, ["犬が走る。"], file, search=Greedy(), has_model=False)
     without = file.read_text("utf-8")
-    explore(translator, "犬が走る。", file, search=Greedy())
+    explore(translator, ["犬が走る。"], file, search=Greedy())
     html = file.read_text("utf-8")
     assert data_of(without)["live"] is None
-    assert data_of(html)["live"]["text"] == "犬が走る。"
+    assert data_of(html)["text"] == "犬が走る。"
     page = Script(html)
     round_weights(translator.model)
     for sentence in ("犬が走る。", "猫がいる。", " ＣＡＴ 犬 が"):
