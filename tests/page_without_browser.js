@@ -124,6 +124,7 @@ Object.assign(globalThis, {
   Blob: class { constructor(parts) { this.parts = parts; } stream() { return {pipeThrough: () => this.parts[0]}; } },
   Response: class { constructor(bytes) { this.bytes = bytes; } arrayBuffer() { return this.bytes.buffer; } },
   DecompressionStream: class {},
+  MessageChannel: class { port1 = {}; port2 = {postMessage: () => later(() => this.port1.onmessage())}; },
   TextEncoder: class { encode(text) { return Uint8Array.from(unescape(encodeURIComponent(text)), letter => letter.charCodeAt(0)); } },
   TextDecoder: class { decode(bytes) { return decodeURIComponent(escape(String.fromCharCode(...bytes))); } },
 });

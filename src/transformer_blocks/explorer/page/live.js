@@ -11,11 +11,16 @@ const live = {
   results: {},     // what the model found: whole, and without these parts
 };
 
-// The page stays in use while the model computes.
+// The page stays in use while the model computes: a message waits for what the browser has to do, and is not slowed down as timers are.
+const pauses = new MessageChannel(), waiting = [];
+pauses.port1.onmessage = () => waiting.shift()();
 let lastPause = 0;
 async function pause() {
   if (performance.now() - lastPause < 12) return;
-  await new Promise(resolve => setTimeout(resolve));
+  await new Promise(resolve => {
+    waiting.push(resolve);
+    pauses.port2.postMessage(null);
+  });
   lastPause = performance.now();
 }
 
