@@ -7,15 +7,13 @@ labels, so that nothing is cut off and nothing overlaps. Imported only where a f
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
@@ -26,8 +24,6 @@ from matplotlib.transforms import Affine2D
 from torch import Tensor
 
 from transformer_blocks.explorer.figure import (
-    LARGEST_AREA,
-    LARGEST_SIDE,
     PlainFigure,
     colour_map,
     style_axes,
@@ -47,7 +43,7 @@ LONGEST_LABEL, LONGEST_STACK = 40, 20  # characters
 PAD = 0.12  # inches between a text and what is beside it
 BAR = 0.14  # inches, the width of the colour bar
 SHORTEST_BAR, LONGEST_BAR = 1.4, 3.2  # inches
-SMALLEST_SCALE = 1e-3  # of a panel
+SMALLEST_SCALE = 0.1  # of a panel
 STACK = 1.0  # lines of text from one character of an upright label to the next
 SIZES = {"title": 12.0, "panel": 10.5, "name": 9.5, "token": 10.0, "bar": 9.0}  # points
 UPRIGHT = {"ー": "｜", "～": "≀", "…": "︙", "「": "﹁", "」": "﹂", "（": "︵", "）": "︶"}
@@ -107,6 +103,9 @@ def draw_panels(
 ) -> Figure:
     """Draw attention maps in a grid, with one colour scale and one colour bar.
 
+    If the figure would be too large to be rendered, it is drawn again with smaller panels, until
+    their labels alone fill it.
+
     Args:
         rows: The panels of each row of the grid.
         title: The title above the figure.
@@ -116,23 +115,11 @@ def draw_panels(
     Returns:
         The figure.
     """
-    title = encodable(title)
-    rows = [[panel._replace(title=encodable(panel.title)) for panel in row] for row in rows]
-    figure = PlainFigure(1.0, 1.0, theme)
-    figure.set_layout_engine("none")
     style = make_style([panel for row in rows for panel in row], title, axis_names, theme)
-    layout = _Layout(figure, rows, title, style)
-    factor = figure.set_size(*layout.size)
-    images = []
-    for panel, box, has_names in layout.boxes():
-        axes = figure.add_axes(layout.fraction(box))
-        size = box.width * factor, box.height * factor
-        images.append(draw_panel(axes, panel, style, size, has_names))
-    bar = figure.colorbar(images[0], cax=figure.add_axes(layout.fraction(layout.bar)))
-    label_colour_bar(bar, style)
-    text = "\n".join(layout.lines)
-    x, y = layout.title_left / layout.width, 1 - PAD / layout.height
-    figure.text(x, y, text, va="top", **_text(style, "title"))
+    figure, scale = PlainFigure(1.0, 1.0, theme), 1.0
+    figure.set_layout_engine("none")
+    while (factor := _draw_grid(figure, rows, title, style, scale)) < 1 and scale > SMALLEST_SCALE:
+        scale *= 0.9 * factor
     return figure
 
 
@@ -140,132 +127,90 @@ def make_style(
     panels: Sequence[Panel], title: str, axis_names: tuple[str, str], theme: Theme
 ) -> Style:
     """Find the font and the colour scale that all panels of a figure share."""
-    rows = {_shorten(label.text) for each in panels for label in token_labels(each.queries)}
-    columns = {_shorten(label.text) for each in panels for label in token_labels(each.keys)}
+    texts = [title, *axis_names]
+    for panel in panels:
+        texts += [panel.title, *_labels(panel.queries).values()]
+        texts += map(_stack, _labels(panel.keys).values())
     axis_names = encodable(axis_names[0]), encodable(axis_names[1])
-    names = {title, *axis_names, *(panel.title for panel in panels)}
-    font = font_for("".join(sorted(rows | names | set(map(_stack, columns)))))
     largest = max(float(panel.weights.max()) for panel in panels)
-    return Style(theme, font, axis_names, largest)
+    return Style(theme, font_for(encodable("".join(texts))), axis_names, largest)
 
 
-class Box(NamedTuple):
-    """A rectangle in inches, measured from the upper left corner of the figure."""
+def _draw_grid(
+    figure: PlainFigure, rows: Sequence[Sequence[Panel]], title: str, style: Style, scale: float
+) -> float:
+    """Draw all panels and the colour bar, measure them with their labels, and place them.
 
-    left: float
-    top: float
-    width: float
-    height: float
-
-
-class _Layout:
-    """Where everything in a figure of panels is, in inches.
-
-    If the figure would be too large to be rendered, the panels are made smaller, until their
-    labels alone fill it.
+    Returns:
+        The factor that the figure is smaller by than its content, or 1.
     """
+    figure.clear()
+    figure.set_size(1.0, 1.0)  # until the axes are placed, a part of the figure is an inch
 
-    def __init__(
-        self, figure: Figure, rows: Sequence[Sequence[Panel]], title: str, style: Style
-    ) -> None:
-        self.rows = rows
-        self.columns = range(max(map(len, rows)))
-        titles = [[_extent(figure, each.title, style, "panel")[0] for each in row] for row in rows]
-        labels = [[_label_extents(figure, each, style) for each in row] for row in rows]
-        name = _extent(figure, "query", style, "name")[1] + PAD / 2
-        self.lefts = [
-            self._widest(c, [[s[0] for s in row] for row in labels]) for c in self.columns
-        ]
-        self.lefts = [PAD + each for each in self.lefts]
-        self.lefts[0] += name
-        self.bottoms = [max(size[1] for size in row) + PAD for row in labels]
-        for number in {self._lowest(column) for column in self.columns}:
-            self.bottoms[number] += name
-        self.tops = [0.26 if any(each.title for each in row) else PAD for row in rows]
-        end = _extent(figure, _end_of_scale(style.largest), style, "bar")[0]
-        bar_width = 2 * PAD + name + BAR + end + 2 * PAD
-        scale = 1.0
-        while True:
-            self.sizes = [[_panel_size(each, scale) for each in row] for row in rows]
-            self.widths = [
-                max(self._widest(c, [[s[0] for s in row] for row in self.sizes]),
-                    self._widest(c, titles))
-                for c in self.columns
-            ]  # fmt: skip
-            self.heights = [max(size[1] for size in row) for row in self.sizes]
-            self.width = sum(self.lefts) + sum(self.widths) + PAD * len(self.columns) + bar_width
-            self.lines = _wrap(figure, title, style, self.width - 2 * PAD) if title else []
-            self.head = len(self.lines) * 0.21 + (1.5 * PAD if title else 0.0)
-            panels = sum(self.tops) + sum(self.heights) + sum(self.bottoms)
-            bar = self.tops[0] + SHORTEST_BAR + PAD
-            self.height = self.head + max(panels, bar) + PAD
-            fits = math.prod(self.size) < LARGEST_AREA and max(self.size) < LARGEST_SIDE
-            if fits or scale < SMALLEST_SCALE:
-                break
-            scale *= 0.9
-        self.bar = Box(
-            self.width - bar_width + 2 * PAD + name,
-            self.head + self.tops[0],
-            BAR,
-            min(max(self.heights[0], SHORTEST_BAR), LONGEST_BAR),
-        )
-        longest = max(
-            (_extent(figure, line, style, "title")[0] for line in self.lines), default=0.0
-        )
-        self.title_left = self.lefts[0] if self.lefts[0] + longest + PAD < self.width else PAD
+    def add_axes(width: float, height: float) -> Axes:
+        return figure.add_axes((0.0, -height, width, height))  # the upper left corner at (0, 0)
 
-    @property
-    def size(self) -> tuple[float, float]:
-        """The width and the height of the figure."""
-        return self.width, self.height
+    grid: dict[tuple[int, int], Axes] = {}
+    for number, row in enumerate(rows):
+        for column, panel in enumerate(row):
+            axes = grid[number, column] = add_axes(*_panel_size(panel, scale))
+            is_lowest = all(len(other) <= column for other in rows[number + 1 :])
+            image = draw_panel(axes, panel, style, (column == 0, is_lowest))
+    height = max(_panel_size(panel, scale)[1] for panel in rows[0])
+    axes = grid[0, max(map(len, rows))] = add_axes(BAR, min(max(height, SHORTEST_BAR), LONGEST_BAR))
+    label_colour_bar(figure.colorbar(image, cax=axes), style)
+    inches = figure.dpi_scale_trans.inverted()
+    boxes = [
+        (place, (axes.get_tightbbox() or axes.bbox).transformed(inches))
+        for place, axes in grid.items()
+    ]
+    lefts, width = _place([(column, -box.x0, box.x1) for (_, column), box in boxes])
+    text = figure.text(0.0, 0.0, encodable(title), va="top", **_text(style, "title"))
+    share = (width - lefts[0] - PAD) / max(text.get_window_extent().width / figure.dpi, PAD)
+    if share < 1:  # break lines at spaces where possible; letters differ in width
+        text.set_text("\n".join(textwrap.wrap(text.get_text(), int(0.9 * share * len(title)) or 1)))
+    head = text.get_window_extent().height / figure.dpi + PAD if title else 0.0
+    tops, height = _place([(row, box.y1, -box.y0) for (row, _), box in boxes], head)
+    text.set_position((lefts[0] / width, 1 - PAD / height))
+    for (number, column), axes in grid.items():
+        place = axes.get_position().translated(lefts[column], height - tops[number])
+        axes.set_position(place.transformed(Affine2D().scale(1 / width, 1 / height)))
+    return figure.set_size(width, height)
 
-    def fraction(self, box: Box) -> tuple[float, float, float, float]:
-        """Compute the place of a box as matplotlib takes it: from below, in parts of the figure."""
-        return (
-            box.left / self.width,
-            1 - (box.top + box.height) / self.height,
-            box.width / self.width,
-            box.height / self.height,
-        )
 
-    def boxes(self) -> Iterator[tuple[Panel, Box, tuple[bool, bool]]]:
-        """Yield each panel, its box, and whether the names of its rows and columns are shown."""
-        top = self.head
-        for number, row in enumerate(self.rows):
-            top += self.tops[number]
-            left = 0.0
-            for column, panel in enumerate(row):
-                left += self.lefts[column]
-                width, height = self.sizes[number][column]
-                has_names = column == 0, number == self._lowest(column)
-                yield panel, Box(left, top, width, height), has_names
-                left += self.widths[column] + PAD
-            top += self.heights[number] + self.bottoms[number]
+def _place(
+    spaces: Sequence[tuple[int, float, float]], end: float = 0.0
+) -> tuple[dict[int, float], float]:
+    """Place the columns of a grid from left to right, or its rows from top to bottom, in inches.
 
-    def _lowest(self, column: int) -> int:
-        """Find the lowest row with a panel in a column."""
-        return max(number for number, row in enumerate(self.rows) if column < len(row))
+    Args:
+        spaces: For each axes, its column, the space before its left edge, and that behind it.
+        end: Where the first column may begin.
 
-    def _widest(self, column: int, values: Sequence[Sequence[float]]) -> float:
-        """Find the largest value of a column."""
-        return max(row[column] for row in values if column < len(row))
+    Returns:
+        The place of the left edge of each column, and where the last column ends.
+    """
+    places = {}
+    for column in sorted({column for column, _, _ in spaces}):
+        places[column] = end + PAD + max(before for each, before, _ in spaces if each == column)
+        end = places[column] + max(behind for each, _, behind in spaces if each == column) + PAD
+    return places, end
 
 
 def _panel_size(panel: Panel, scale: float) -> tuple[float, float]:
     """Compute the width and height of a panel in inches; cells are square where labels fit."""
     size = len(panel.keys), len(panel.queries)
-    wished = min(LARGEST_CELL, max(CELL, FEW_TOKENS / max(1, *size)))
-    width, height = (min(wished * scale, LARGEST_PANEL * scale / max(1, each)) for each in size)
+    wished = min(LARGEST_CELL, max(CELL, FEW_TOKENS / max(size)))
+    width, height = (min(wished * scale, LARGEST_PANEL * scale / each) for each in size)
     if min(width, height) >= LABEL:
         width = height = min(width, height)
-    return width * max(1, size[0]), height * max(1, size[1])
+    return width * size[0], height * size[1]
 
 
 def draw_panel(
     axes: Axes,
     panel: Panel,
     style: Style,
-    size: tuple[float, float],
     has_names: tuple[bool, bool] = (True, True),
 ) -> AxesImage:
     """Draw an attention map into axes.
@@ -274,29 +219,31 @@ def draw_panel(
         axes: The axes.
         panel: The attention map.
         style: What all panels of the figure share.
-        size: Width and height of the axes in inches.
         has_names: Whether the names of the rows' axis and of the columns' axis are shown.
 
     Returns:
         The image of the weights, for a colour bar.
     """
     style_axes(axes, style.theme)
-    (width, height), palette = size, style.palette
+    box, palette = axes.get_window_extent(), style.palette
+    width, height = box.width / axes.figure.dpi, box.height / axes.figure.dpi
     row_step = label_step(len(panel.queries), height)
     column_step = label_step(len(panel.keys), width)
     are_small = max(row_step, column_step) > 1  # all labels would overlap
-    extent = (-0.5, len(panel.keys) - 0.5, len(panel.queries) - 0.5, -0.5)
-    aspect: Literal["auto", "equal"] = "auto" if are_small else "equal"
+    right, bottom = len(panel.keys) - 0.5, len(panel.queries) - 0.5
+    place: dict[str, Any] = {
+        "extent": (-0.5, right, bottom, -0.5),
+        "aspect": "auto" if are_small else "equal",
+    }
     table = _downsample(panel.weights.detach().float().cpu(), height, width)
     image = axes.imshow(
         table.numpy(),
         cmap=colour_map(palette.weights),
         vmin=0.0,
         vmax=style.largest if style.largest > 0 else 1.0,
-        extent=extent,
-        aspect=aspect,
+        **place,
     )
-    axes.set_title(panel.title, loc="left", pad=5, **_text(style, "panel"))
+    axes.set_title(encodable(panel.title), loc="left", pad=5, **_text(style, "panel"))
     columns, rows = _labels(panel.keys, column_step), _labels(panel.queries, row_step)
     stacked = [_stack(text) for text in columns.values()]
     axes.set_xticks(list(columns), stacked, **_text(style, "token"))
@@ -309,60 +256,45 @@ def draw_panel(
     if has_names[1]:
         axes.set_xlabel(style.axis_names[1], labelpad=4, **_text(style, "name"))
     if not are_small:
-        axes.set_xticks([column + 0.5 for column in range(len(panel.keys) - 1)], minor=True)
-        axes.set_yticks([row + 0.5 for row in range(len(panel.queries) - 1)], minor=True)
-        axes.grid(which="minor", color=palette.muted, alpha=0.18, linewidth=0.6)
-        axes.tick_params(which="minor", length=0)
+        lines: dict[str, Any] = {"color": palette.muted, "alpha": 0.18, "linewidth": 0.6}
+        axes.vlines([column + 0.5 for column in range(len(panel.keys) - 1)], -0.5, bottom, **lines)
+        axes.hlines([row + 0.5 for row in range(len(panel.queries) - 1)], -0.5, right, **lines)
     if panel.mask is not None:
-        _draw_mask(axes, panel.mask.cpu(), (height, width), extent, aspect, palette)
+        _draw_mask(axes, panel.mask.cpu(), (height, width), palette, **place)
     return image
 
 
 def _draw_mask(
-    axes: Axes,
-    mask: Tensor,
-    size: tuple[float, float],
-    extent: tuple[float, float, float, float],
-    aspect: Literal["auto", "equal"],
-    palette: Palette,
+    axes: Axes, mask: Tensor, size: tuple[float, float], palette: Palette, **place: Any
 ) -> None:
-    """Hatch masked cells; where cells are small, hatch whole areas of them, over a grey cover."""
-    if aspect == "auto":
-        cover = _downsample(mask.float(), *size)
-        colours = torch.empty(*cover.shape, 4)
-        colours[..., :3] = torch.tensor(to_rgb(palette.muted))
-        colours[..., 3] = 0.18 * cover  # opacity
-        axes.imshow(colours.numpy(), extent=extent, aspect=aspect)
+    """Cover masked cells in grey, and hatch them; where they are small, hatch areas of them."""
+    cover = _downsample(mask.float(), *size)
+    colours = colour_map((f"{palette.muted}00", f"{palette.muted}2e"))  # up to 18 % opaque
+    axes.imshow(cover.numpy(), cmap=colours, vmin=0.0, vmax=1.0, **place)
     areas = 1 - _downsample(1 - mask.float(), *size, cells=HATCHED)  # where all cells are masked
-    boxes = []
-    for row, values in enumerate(areas.bool().tolist()):
-        start = 0
-        for value, run in groupby(values):
-            end = start + len(list(run))
-            if value:
-                box = Affine2D().scale(end - start, 1).translate(start, row)
-                boxes.append(Path.unit_rectangle().transformed(box))
-            start = end
+    edges = F.pad(areas, (1, 1)).diff(dim=1)  # 1 where a run of masked areas begins, -1 behind it
+    runs = zip((edges > 0).nonzero().tolist(), (edges < 0).nonzero().tolist(), strict=True)
+    boxes = [
+        Path.unit_rectangle().transformed(Affine2D().scale(end - start, 1).translate(start, row))
+        for (row, start), (_, end) in runs
+    ]
     if boxes:
         scale = mask.shape[1] / areas.shape[1], mask.shape[0] / areas.shape[0]
         area = Path.make_compound_path(*boxes)
         area = area.transformed(Affine2D().scale(*scale).translate(-0.5, -0.5))
-        face, edge = palette.panel if aspect == "equal" else "none", to_rgba(palette.muted, 0.55)
-        patch = PathPatch(area, hatch=HATCH, linewidth=0.0, facecolor=face, edgecolor=edge)
-        axes.add_patch(patch)
+        edge = to_rgba(palette.muted, 0.55)
+        axes.add_patch(
+            PathPatch(area, hatch=HATCH, linewidth=0.0, facecolor="none", edgecolor=edge)
+        )
 
 
 def label_colour_bar(bar: Colorbar, style: Style) -> None:
     """Label a colour bar: round weights, and the largest one at its upper end."""
-    largest = style.largest if style.largest > 0 else 1.0
-    ticks = [
-        x
-        for x in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0.0, largest)
-        if x < 0.9 * largest
-    ]
-    digits = max(0, -math.floor(math.log10(ticks[1] * 1.0001)))
-    texts = [f"{tick:.{digits}f}" for tick in ticks]
-    bar.set_ticks([*ticks, largest], labels=[*texts, _end_of_scale(style.largest)])
+    _, top = bar.mappable.get_clim()
+    ticks = [x for x in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0, top) if x < 0.9 * top]
+    texts = [f"{tick:.{_digits(ticks[1])}f}" for tick in ticks]
+    end = f"{top:.{max(2, 1 + _digits(top))}f} (largest)" if style.largest > 0 else "1"
+    bar.set_ticks([*ticks, top], labels=[*texts, end])
     for label in bar.ax.get_yticklabels():
         label.set(**_text(style, "bar"))
     bar.ax.tick_params(length=2, color=style.palette.muted)
@@ -371,12 +303,9 @@ def label_colour_bar(bar: Colorbar, style: Style) -> None:
     bar.outline.set(edgecolor=style.palette.muted, linewidth=0.6)
 
 
-def _end_of_scale(largest: float) -> str:
-    """Name the upper end of the colour scale."""
-    if largest <= 0:
-        return "1"
-    digits = max(2, 1 - math.floor(math.log10(largest)))
-    return f"{largest:.{digits}f} (largest)"
+def _digits(number: float) -> int:
+    """Return how many decimal places show one digit of a number that is not zero."""
+    return max(0, -math.floor(math.log10(number * 1.0001)))
 
 
 def label_step(count: int, inches: float) -> int:
@@ -384,7 +313,7 @@ def label_step(count: int, inches: float) -> int:
     return max(1, math.ceil(count * LABEL / max(inches, LABEL) - 1e-6))
 
 
-def _labels(tokens: Sequence[str], step: int) -> dict[int, str]:
+def _labels(tokens: Sequence[str], step: int = 1) -> dict[int, str]:
     """Select the labels to show, without markers of subwords, and shorten long ones."""
     labels = token_labels(tokens)
     texts = {place: labels[place].text for place in range(0, len(tokens), step)}
@@ -416,38 +345,6 @@ def _text(style: Style, size: str) -> dict[str, Any]:
     font = style.font.copy()
     font.set_size(SIZES[size])
     return {"fontproperties": font, "color": colour, "parse_math": False}
-
-
-def _extent(
-    figure: Figure, text: str, style: Style, size: str, linespacing: float = 1.2
-) -> tuple[float, float]:
-    """Measure the width and height of a text in inches."""
-    shown = figure.text(0, 0, text, linespacing=linespacing, **_text(style, size))
-    box = shown.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
-    shown.remove()
-    return box.width / figure.dpi, box.height / figure.dpi
-
-
-def _label_extents(figure: Figure, panel: Panel, style: Style) -> tuple[float, float]:
-    """Measure the widest label of a row and the highest label of a column, in inches."""
-    width, height = _panel_size(panel, 1.0)
-    rows = _labels(panel.queries, label_step(len(panel.queries), height)).values()
-    columns = _labels(panel.keys, label_step(len(panel.keys), width)).values()
-    widest = max((_extent(figure, each, style, "token")[0] for each in set(rows)), default=0.0)
-    highest = max(
-        (
-            _extent(figure, _stack(each), style, "token", linespacing=STACK)[_is_upright(each)]
-            for each in set(columns)
-        ),
-        default=0.0,
-    )
-    return widest + PAD / 2, highest + PAD / 2
-
-
-def _wrap(figure: Figure, text: str, style: Style, width: float) -> list[str]:
-    """Break a text into lines that are at most ``width`` inches wide, at spaces where possible."""
-    share = 0.9 * width / _extent(figure, text, style, "title")[0]  # as letters differ in width
-    return textwrap.wrap(text, max(1, int(share * len(text)))) if share < 0.9 else [text]
 
 
 def _downsample(table: Tensor, height: float, width: float, *, cells: int = CELLS) -> Tensor:

@@ -8,7 +8,6 @@ from transformer_blocks._contracts import Mask, Size, Vectors, checked, one_of
 from transformer_blocks.explorer.checks import Text, Tokens, check_weights
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.style import PALETTES, Theme
-from transformer_blocks.explorer.tokens import encodable
 
 KnownTheme = Annotated[Theme, one_of(*PALETTES)]
 
@@ -36,8 +35,8 @@ def plot_attention(
         weights: Attention weights, of shape (L, S).
         queries: The L tokens of the queries, which label the rows.
         keys: The S tokens of the keys, which label the columns.
-        mask: Boolean mask of shape (L, S), where True hides; masked cells are hatched, with a grey
-            cover if they are small.
+        mask: Boolean mask of shape (L, S), where True hides; masked cells are grey and
+            hatched.
         title: Title of the figure.
         axis_names: The names of the rows' axis and of the columns' axis, for example "target" and
             "source" for a translator's cross-attention.
@@ -56,16 +55,13 @@ def plot_attention(
     _check(weights, queries, keys, mask)
     from transformer_blocks.explorer import panels
 
-    panel = panels.Panel("", weights, queries, keys, mask)
+    panel = panels.Panel("" if axes is None else title, weights, queries, keys, mask)
     if axes is None:
         return panels.draw_panels([[panel]], title=title, axis_names=axis_names, theme=theme)
-    panel = panel._replace(title=encodable(title))
     style = panels.make_style([panel], "", axis_names, theme)
-    box, figure = axes.get_position(), axes.figure
-    size = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
-    image = panels.draw_panel(axes, panel, style, size)
-    panels.label_colour_bar(figure.colorbar(image, ax=axes), style)
-    return figure
+    image = panels.draw_panel(axes, panel, style)
+    panels.label_colour_bar(axes.figure.colorbar(image, ax=axes), style)
+    return axes.figure
 
 
 @checked
