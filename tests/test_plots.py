@@ -61,7 +61,7 @@ def test_figures_show_each_head_with_its_tokens_and_change_no_global_setting() -
         assert [path.vertices.tolist() for path in paths] == borders
     assert [axes.get_ylabel() for axes in panels] == ["target", "", "target", ""]
     assert [axes.get_xlabel() for axes in panels] == ["", "", "source", "source"]
-    assert figure.texts[0].get_position()[0] == panels[0].get_position().x0  # its title begins
+    assert figure.texts[0].get_position()[0] == pytest.approx(panels[0].get_position().x0)
     assert dict(mpl.rcParams) == before
 
 

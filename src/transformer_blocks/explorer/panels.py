@@ -260,12 +260,12 @@ def draw_panel(
         axes.vlines([column + 0.5 for column in range(len(panel.keys) - 1)], -0.5, bottom, **lines)
         axes.hlines([row + 0.5 for row in range(len(panel.queries) - 1)], -0.5, right, **lines)
     if panel.mask is not None:
-        _draw_mask(axes, panel.mask.cpu(), (height, width), palette, **place)
+        _draw_mask(axes, panel.mask.cpu(), (height, width), palette, place)
     return image
 
 
 def _draw_mask(
-    axes: Axes, mask: Tensor, size: tuple[float, float], palette: Palette, **place: Any
+    axes: Axes, mask: Tensor, size: tuple[float, float], palette: Palette, place: dict[str, Any]
 ) -> None:
     """Cover masked cells in grey, and hatch them; where they are small, hatch areas of them."""
     cover = _downsample(mask.float(), *size)
