@@ -28,7 +28,7 @@ def round_weights(model: nn.Module) -> None:
 class LivePage(Script):
     """A page with a model, which has the same rounded weights afterwards.
 
-    On the page, ``model`` is it, and ``finish`` lets a search find its end.
+    On the page, ``model`` is it.
     """
 
     def __init__(self, model: TokenModel, tokenizers: Any = (), language: str = "") -> None:
@@ -36,15 +36,11 @@ class LivePage(Script):
         maps = AttentionMaps("Self-attention", weights(1, 1, 2, 2), ["a", "b"])
         super().__init__(Explorer([maps], live=live).html)
         self("(liveModel.then(model => { globalThis.model = model; }), 0)")
-        self(
-            "(globalThis.finish = search => { for (;;) { const {done, value} = search.next(); "
-            "if (done) return value; } }, 0)"
-        )
         round_weights(model)
         self.begin = "seq2seq" if isinstance(model, Seq2Seq) else "languageModel"
 
     def logits(self, prompt: list[int], tokens: list[int], off: Any = (), mask: str = "") -> Any:
         """Compute the logits after the last of some tokens, which are read one by one."""
-        begun = f"{self.begin}(model, {prompt}, newRun({{off: {list(off)}}}){mask})"
-        step = "(logits, token) => steps.step([token])"
+        begun = f"finish({self.begin}(model, {prompt}, newRun({{off: {list(off)}}}){mask}))"
+        step = "(logits, token) => finish(steps.step([token]))"
         return torch.tensor(self(f"(steps => {tokens}.reduce({step}, null))({begun})"))

@@ -183,7 +183,7 @@ def test_searches_find_the_tokens_that_torch_finds() -> None:
                 f"beamSearch(steps, 1, {{size: {size}, lengthPenalty: {penalty}, ...{limits}}})"
             ]
         for script, expected in zip(scripts, found, strict=True):
-            shown = page(f"(steps => finish({script}))(seq2seq(model, {source}, newRun()))")
+            shown = page(f"(steps => finish({script}))(finish(seq2seq(model, {source}, newRun())))")
             assert [each["tokens"] for each in shown] == [each.tokens for each in expected]
             assert [each["isFinished"] for each in shown] == [each.finished for each in expected]
             assert shown[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)

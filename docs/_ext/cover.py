@@ -78,8 +78,8 @@ def translator_script() -> str:
         "choices": [chapter[name] for name in ("beings", "things", "verbs")],
     }
     scripts = [(SCRIPTS / name).read_text("utf-8") for name in ("blocks.js", "search.js")]
-    helpers = [javascript("data.js", name) for name in ("DIGITS", "bytesOf", "inflate")]
-    parts = "{data, loadModel, seq2seq, newRun, generate, mostProbable, headPart}"
+    helpers = [javascript("data.js", name) for name in ("ALPHABET", "DIGITS", "bytesOf", "inflate")]
+    parts = "{data, loadModel, seq2seq, newRun, finish, generate, mostProbable, headPart}"
     data = f"const data = {json.dumps(content, ensure_ascii=False)};"
     body = "\n".join([*helpers, *scripts, data, f"return {parts};"])
     return f"const translator = (() => {{\n{body}\n}})();\n"

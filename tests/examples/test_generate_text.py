@@ -374,7 +374,9 @@ def test_the_page_continues_texts_beyond_the_context_as_the_model_does(style: st
         (expected,) = model.generate([prompt], greedy_search, end_id=None, max_length=30)
         options = "{endId: null, maxLength: 30}"
         search = f"generate(steps, {prompt[-1]}, mostProbable, {options})"
-        found = page(f"(steps => finish({search}))(languageModel(model, {prompt}, newRun()))")
+        found = page(
+            f"(steps => finish({search}))(finish(languageModel(model, {prompt}, newRun())))"
+        )
         assert found[0]["tokens"] == expected.tokens
 
 

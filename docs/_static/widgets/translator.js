@@ -8,7 +8,7 @@
     return element;
   };
   const build = async () => {
-    const {data, loadModel, seq2seq, newRun, generate, mostProbable, headPart} = translator; // of translator_model.js
+    const {data, loadModel, seq2seq, newRun, finish, generate, mostProbable, headPart} = translator; // of translator_model.js
     const {sourceWords, targetWords, choices, endId, maxLength} = data;
     const known = new RegExp([...sourceWords].sort((a, b) => b.length - a.length).join("|"), "g");
     const model = await loadModel(data);
@@ -37,11 +37,9 @@
         return;
       }
       const off = without.checked ? heads : [], ids = words.map(word => sourceWords.indexOf(word));
-      const search = generate(seq2seq(model, ids, newRun({off})), model.begin_id, mostProbable, {endId, maxLength});
-      let found = search.next();
-      while (!found.done) found = search.next();
-      const [{tokens, isFinished}] = found.value, recording = newRun({off, isRecording: true});
-      seq2seq(model, ids, recording).hidden([model.begin_id, ...tokens]); // row i predicts token i
+      const steps = finish(seq2seq(model, ids, newRun({off}))), recording = newRun({off, isRecording: true});
+      const [{tokens, isFinished}] = finish(generate(steps, model.begin_id, mostProbable, {endId, maxLength}));
+      finish(finish(seq2seq(model, ids, recording)).hidden([model.begin_id, ...tokens])); // row i predicts token i
       const {weights} = recording.recorded.get(crossAttention.name), size = ids.length;
       const mean = (row, column) => heads.reduce((sum, name, head) => sum + weights[(head * (tokens.length + 1) + row) * size + column], 0) / heads.length;
       const bars = words.map(word => {

@@ -3,6 +3,9 @@
 // A sequence of vectors is one Float32Array, vector after vector. A module has the name, the sizes and
 // the weights of a block of the library; a weight is {shape, data}. A run says which parts are switched
 // off, by name, and keeps what the blocks recorded, if it records.
+//
+// A stack of layers is a generator, as all that calls one: it yields after each layer, so that the page
+// can do something else meanwhile. `finish(work)` is the result of one.
 
 const newRun = ({off = [], isRecording = false} = {}) => ({off: new Set(off), recorded: isRecording ? new Map() : null});
 const headPart = (attention, head) => `${attention.name}.heads.${head}`;
@@ -201,11 +204,12 @@ function encoderLayer(module, x, caches, options, run) {
   return call(module.feed_forward_residual, x, x => call(module.feed_forward, x), run);
 }
 
-function encoder(module, x, caches, options, run) {
-  module.layers.forEach((layer, i) => {
+function* encoder(module, x, caches, options, run) {
+  for (const [i, layer] of module.layers.entries()) {
     x = encoderLayer(layer, x, caches[i], options, run);
     run.recorded?.set(layer.name, x);
-  });
+    yield;
+  }
   return module.norm ? call(module.norm, x) : x;
 }
 
@@ -215,11 +219,12 @@ function decoderLayer(module, x, memory, caches, mask, run) {
   return call(module.feed_forward_residual, x, x => call(module.feed_forward, x), run);
 }
 
-function decoder(module, x, memories, caches, mask, run) {
-  module.layers.forEach((layer, i) => {
+function* decoder(module, x, memories, caches, mask, run) {
+  for (const [i, layer] of module.layers.entries()) {
     x = decoderLayer(layer, x, memories[i], caches[i], mask, run);
     run.recorded?.set(layer.name, x);
-  });
+    yield;
+  }
   return module.norm ? call(module.norm, x) : x;
 }
 
@@ -238,27 +243,28 @@ class IncrementalDecoder {
   }
   get length() { return this.caches[0][0].length; }
   // The hidden vectors of new tokens, equally many of each sequence.
-  hidden(tokens) {
+  *hidden(tokens) {
     const count = tokens.length / this.read.length, positions = tokens.map((_, i) => this.length + i % count);
-    return this.stack(embed(this.model, this.embedding, tokens, positions, this.run), this.caches);
+    return yield* this.stack(embed(this.model, this.embedding, tokens, positions, this.run), this.caches);
   }
   // Append the newest token of each sequence, and return the logits of the next ones.
-  step(tokens) {
-    if (this.length === this.model.context) this.makeRoom();
+  *step(tokens) {
+    if (this.length === this.model.context) yield* this.makeRoom();
     this.read = this.read.map((read, row) => [...read, tokens[row]]);
-    return linear(this.model.output, this.hidden(tokens));
+    return linear(this.model.output, yield* this.hidden(tokens));
   }
   reorder(rows) {
     this.read = rows.map(row => this.read[row]);
     this.caches = this.caches.map(caches => rows.map((row, i) => rows.indexOf(row) === i ? caches[row] : caches[row].copy()));
   }
   // Replace what fills the context of a language model by the later half of it.
-  makeRoom() {
-    const count = Math.max(1, this.model.context >> 1) - 1, {read} = this, rows = read.map(tokens => {
+  *makeRoom() {
+    const count = Math.max(1, this.model.context >> 1) - 1, {read} = this, rows = [];
+    for (const tokens of read) {
       Object.assign(this, {caches: newCaches(this.model.decoder), read: [[]]});
-      if (count) this.hidden(tokens.slice(-count));
-      return this.caches;
-    });
+      if (count) yield* this.hidden(tokens.slice(-count));
+      rows.push(this.caches);
+    }
     Object.assign(this, {read, caches: this.caches.map((_, layer) => rows.map(row => row[layer][0]))});
   }
 }
@@ -269,9 +275,9 @@ function embed({positions: encoding}, embedding, tokens, positions, run) {
 }
 
 // Encode a source; return what decodes its targets. A mask hides positions of the source.
-function seq2seq(model, source, run, mask = null) {
+function* seq2seq(model, source, run, mask = null) {
   const x = embed(model, model.source_embedding, source, source.map((_, i) => i), run);
-  const memory = encoder(model.encoder, x, newCaches(model.encoder), {mask}, run);
+  const memory = yield* encoder(model.encoder, x, newCaches(model.encoder), {mask}, run);
   const memories = newCaches(model.decoder);
   model.decoder.layers.forEach((layer, i) => projectTo(memories[i], layer.cross_attention, memory, run));
   const stack = (x, caches) => decoder(model.decoder, x, memories, caches, mask, run);
@@ -279,13 +285,20 @@ function seq2seq(model, source, run, mask = null) {
 }
 
 // Read all tokens of a prompt but the last; return what decodes the tokens that follow.
-function languageModel(model, prompt, run) {
+function* languageModel(model, prompt, run) {
   const steps = new IncrementalDecoder(model, model.embedding, (x, caches) => encoder(model.decoder, x, caches, {causal: true}, run), run);
   const read = prompt.slice(0, -1), {context} = model;
   const count = context === null || read.length < context ? read.length : Math.max(1, context >> 1) - 1;
-  if (count) steps.hidden(read.slice(-count));
+  if (count) yield* steps.hidden(read.slice(-count));
   steps.read = [read];
   return steps;
+}
+
+function finish(work) {
+  for (;;) {
+    const {done, value} = work.next();
+    if (done) return value;
+  }
 }
 
 // --- Weights ------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ const make = (tag, properties = {}, ...children) => {
 };
 
 // Bytes in base 85: four of them in five characters, of which each is a digit.
-const DIGITS = new Map([..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%/()*+-;,=.?@^_`{|}~"].map((digit, i) => [digit.charCodeAt(0), i]));
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%/()*+-;,=.?@^_`{|}~";
+const DIGITS = Uint8Array.from({length: 128}, (_, code) => Math.max(0, ALPHABET.indexOf(String.fromCharCode(code))));
 function bytesOf(text) {
   const bytes = new Uint8Array(Math.floor(text.length * 4 / 5));
   for (let i = 0, at = 0; i < text.length; i += 5) {
     let number = 0;
-    for (let j = i; j < i + 5; j++) number = 85 * number + (j < text.length ? DIGITS.get(text.charCodeAt(j)) : 84);
+    for (let j = i; j < i + 5; j++) number = 85 * number + (j < text.length ? DIGITS[text.charCodeAt(j)] : 84);
     for (let shift = 24; shift >= 0; shift -= 8) bytes[at++] = number >>> shift;
   }
   return bytes;

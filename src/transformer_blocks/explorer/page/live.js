@@ -24,6 +24,16 @@ async function pause() {
   lastPause = performance.now();
 }
 
+// The result of a generator; null if it is that of a run, and another has begun meanwhile.
+async function compute(work, number = null) {
+  for (;;) {
+    const {done, value} = work.next();
+    if (number !== null && live.run !== number) return null;
+    if (done) return value;
+    await pause();
+  }
+}
+
 // --- Texts and tokens ---------------------------------------------------------------------------------
 
 async function idsOf(text) {
@@ -55,29 +65,27 @@ const randomFrom = seed => () => {
 
 // Search with some parts switched off; return the tokens that were found, and the milliseconds of a token.
 async function search(off, seed) {
-  const model = await liveModel, run = newRun({off}), number = live.run, method = $("live-method").value, began = performance.now();
-  const steps = begin(model, run), start = isTranslator ? model.begin_id : live.ids.at(-1);
+  const model = await liveModel, number = live.run, method = $("live-method").value, began = performance.now();
+  const start = isTranslator ? model.begin_id : live.ids.at(-1);
   const limits = isTranslator ? {endId, maxLength: Math.min(2 * live.ids.length + 10, maxLength)} : {endId: null, maxLength: CONTINUATION};
   const choose = method === "greedy" ? mostProbable : sampleAt(Number(method), randomFrom(seed));
-  const found = method === "beam" ? beamSearch(steps, start, {size: 4, ...limits}) : generate(steps, start, choose, limits);
-  for (let count = 1; ; count++) {
-    const {done, value} = found.next();
-    if (live.run !== number) return null;
-    if (done) return {tokens: value[0].tokens, isFinished: value[0].isFinished, milliseconds: (performance.now() - began) / count};
-    await pause();
-  }
+  const [found] = await compute(function* () {
+    const steps = yield* begin(model, newRun({off}));
+    return yield* method === "beam" ? beamSearch(steps, start, {size: 4, ...limits}) : generate(steps, start, choose, limits);
+  }(), number) ?? [];
+  return found && {...found, milliseconds: (performance.now() - began) / (found.tokens.length + Number(found.isFinished))};
 }
 
 // Run the model over all tokens at once; `next` are those that it chose.
-function readAll(model, {tokens, isFinished}, run) {
+function* readAll(model, {tokens, isFinished}, run) {
   const next = isFinished ? [...tokens, endId] : tokens, all = isTranslator ? [model.begin_id, ...next] : [...live.ids, ...next].slice(-(model.context ?? Infinity));
-  const inputs = all.slice(0, -1), steps = isTranslator ? begin(model, run) : languageModel(model, inputs.slice(0, 1), run);
-  return {inputs, outputs: all.slice(1), next, hidden: steps.hidden(inputs)};
+  const inputs = all.slice(0, -1), steps = yield* isTranslator ? begin(model, run) : languageModel(model, inputs.slice(0, 1), run);
+  return {inputs, outputs: all.slice(1), next, hidden: yield* steps.hidden(inputs)};
 }
 
 // The probability of each token of a text, after those before it, with some parts switched off.
 async function probabilitiesOf(found, off) {
-  const model = await liveModel, {outputs, next, hidden} = readAll(model, found, newRun({off})), size = hidden.length / outputs.length, probabilities = [];
+  const model = await liveModel, {outputs, next, hidden} = await compute(readAll(model, found, newRun({off}))), size = hidden.length / outputs.length, probabilities = [];
   for (let row = outputs.length - next.length; row < outputs.length; row++) {
     probabilities.push(Math.exp(logSoftmax(linear(model.output, hidden.subarray(row * size, (row + 1) * size)))[outputs[row]]));
     await pause();
@@ -88,7 +96,7 @@ async function probabilitiesOf(found, off) {
 // Run the model over all tokens, and keep the weights of every layer and head, and all candidates.
 async function record(found, off) {
   const model = await liveModel, kinds = await tokenizers, written = kinds.at(-1), run = newRun({off, isRecording: true});
-  const {inputs, outputs, hidden} = readAll(model, found, run), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
+  const {inputs, outputs, hidden} = await compute(readAll(model, found, run)), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
   const stacks = isTranslator ? [
     {name: "Encoder self-attention", layers: model.encoder.layers, kind: "self_attention", queries: labelTokens(kinds[0], live.ids), axes: ["source", "source"]},
     {name: "Decoder self-attention", layers: model.decoder.layers, kind: "self_attention", queries: input, axes: ["target (input of the decoder)", "target (input of the decoder)"]},

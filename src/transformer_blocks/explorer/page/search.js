@@ -1,7 +1,6 @@
 // Searches: greedy decoding, sampling and beam search, as in generation/ of the library.
 //
-// A search is a generator: it yields after each step, so that the page can do something else meanwhile.
-// What it returns are {tokens, score, isFinished}, best first.
+// A search is a generator, as the model's stacks are. What it returns are {tokens, score, isFinished}, best first.
 
 // The log-probabilities of logits, in float32 as torch has them.
 function logSoftmax(logits) {
@@ -39,12 +38,11 @@ function* generate(model, start, choose, {endId, maxLength}) {
   const tokens = [];
   let token = start, score = 0;
   while (tokens.length < maxLength) {
-    const logProbabilities = logSoftmax(model.step([token]));
+    const logProbabilities = logSoftmax(yield* model.step([token]));
     token = choose(logProbabilities);
     score += logProbabilities[token];
     if (token === endId) return [{tokens, score, isFinished: true}];
     tokens.push(token);
-    yield tokens;
   }
   return [{tokens, score, isFinished: false}];
 }
@@ -55,7 +53,7 @@ function* beamSearch(model, start, {size, lengthPenalty = .6, endId, maxLength})
   const byRank = found => found.sort((a, b) => rank(b) - rank(a));
   let beams = [{tokens: [], score: 0, isFinished: false}], finished = [];
   for (let step = 0; step < maxLength; step++) {
-    const logits = model.step(beams.map(({tokens}) => tokens.at(-1) ?? start)), count = logits.length / beams.length;
+    const logits = yield* model.step(beams.map(({tokens}) => tokens.at(-1) ?? start)), count = logits.length / beams.length;
     const scores = new Float32Array(logits.length);
     beams.forEach(({score}, i) => logSoftmax(logits.subarray(i * count, (i + 1) * count)).forEach((x, token) => { scores[i * count + token] = x + Math.fround(score); }));
     const candidates = topK(scores, 2 * size).filter(place => scores[place] > -Infinity).map(place => ({place, parent: Math.floor(place / count), token: place % count, score: scores[place]}));
@@ -65,7 +63,6 @@ function* beamSearch(model, start, {size, lengthPenalty = .6, endId, maxLength})
     if (finished.length === size || !extended.length) return finished;
     beams = extended.map(({parent, token, score}) => ({tokens: [...beams[parent].tokens, token], score, isFinished: false}));
     model.reorder(extended.map(({parent}) => parent));
-    yield beams[0].tokens;
   }
   return [...finished, ...byRank(beams)].slice(0, size);
 }
