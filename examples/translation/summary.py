@@ -20,8 +20,8 @@ def shown_pairs(corpus: Corpus) -> list[Pair]:
 
 
 def example_sentences(corpus: Corpus) -> list[str]:
-    """Return test sentences that pages offer; the first is also the example of commands."""
-    return [pair.source for pair in reversed(shown_pairs(corpus))]
+    """Return the test sentences that a page offers; the first is also the example of commands."""
+    return [pair.source for pair in reversed(shown_pairs(corpus)[1:])]
 
 
 def translating_command(run: Path, sentence: str) -> str:
