@@ -21,7 +21,7 @@ def shown_pairs(corpus: Corpus) -> list[Pair]:
 
 def example_sentences(corpus: Corpus) -> list[str]:
     """Return the test sentences that a page offers; the first is also the example of commands."""
-    return [pair.source for pair in reversed(shown_pairs(corpus)[1:])]
+    return [pair.source for pair in reversed(shown_pairs(corpus)[-4:])]
 
 
 def translating_command(run: Path, sentence: str) -> str:
