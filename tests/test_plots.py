@@ -113,9 +113,15 @@ def test_single_characters_and_japanese_are_upright_and_others_are_rotated() -> 
     for copy in (figure, pickle.loads(pickle.dumps(figure))):
         labels = copy.axes[0].get_xticklabels()
         assert [label.get_rotation() for label in labels] == [0, 0, 0, 0, 90]
-    keys = ["コーヒー", "「りますか」", "漢字x", "고양이"]
-    labels = plot_attention(weights(4, 4), TARGET, keys).axes[0].get_xticklabels()
-    assert texts(labels) == ["コ\n｜\nヒ\n｜", "﹁\nり\nま\nす\nか\n﹂", "漢字x", "고\n양\n이"]
+    keys = ["コーヒー", "「りますか」", "漢字x", "고양이", "猫" * 30]
+    labels = plot_attention(weights(4, 5), TARGET, keys).axes[0].get_xticklabels()
+    assert texts(labels) == [
+        "コ\n｜\nヒ\n｜",
+        "﹁\nり\nま\nす\nか\n﹂",
+        "漢字x",
+        "고\n양\n이",
+        "猫\n" * 19 + "︙",
+    ]
 
 
 def test_labels_have_glyphs_and_one_line(caplog: pytest.LogCaptureFixture) -> None:

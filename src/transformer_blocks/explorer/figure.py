@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from transformer_blocks.explorer.files import write_atomically
-from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
+from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Palette, Theme
 
 PAD = 0.08  # inches between the edge of a figure and what it shows
 LARGEST_SIDE, LARGEST_AREA = 300.0, 2000.0  # inches; square inches
@@ -73,14 +73,13 @@ def colour_map(colours: tuple[str, ...]) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("style", colours)
 
 
-def style_axes(axes: Axes, theme: Theme = "light") -> None:
+def style_axes(axes: Axes, palette: Palette = PALETTES["light"]) -> None:
     """Give axes the colours and markers of the style; call it before lines are drawn.
 
     Args:
         axes: The axes of a diagram or an image.
-        theme: Whether the background is light or dark.
+        palette: The colours of a light or a dark background.
     """
-    palette = PALETTES[theme]
     axes.set_facecolor(palette.background)
     axes.set_prop_cycle(color=LINES, marker=list(MARKERS))
     axes.tick_params(color=palette.muted, labelcolor=palette.text)

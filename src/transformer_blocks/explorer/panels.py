@@ -5,10 +5,10 @@ labels, so that nothing is cut off and nothing overlaps. Imported only where a f
 """
 
 import math
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from unicodedata import east_asian_width
 
 import torch.nn.functional as F
 from matplotlib.axes import Axes
@@ -47,16 +47,6 @@ SMALLEST_SCALE = 0.1  # of a panel
 STACK = 1.0  # lines of text from one character of an upright label to the next
 SIZES = {"title": 12.0, "panel": 10.5, "name": 9.5, "token": 10.0, "bar": 9.0}  # points
 UPRIGHT = {"ー": "｜", "～": "≀", "…": "︙", "「": "﹁", "」": "﹂", "（": "︵", "）": "︶"}
-UPRIGHT_TEXT = re.compile(  # Chinese, Japanese and Korean, whose characters stand upright
-    "["
-    "\u2e80-\u303e"  # radicals, punctuation
-    "\u3041-\u9fff"  # kana, ideographs
-    "\uac00-\ud7a3"  # hangul
-    "\uf900-\ufaff\U00020000-\U0003ffff"  # more ideographs
-    "\uff01-\uff60"  # full-width forms
-    "\u2026"  # the end of a shortened label
-    "]+"
-)
 
 
 class Panel(NamedTuple):
@@ -81,21 +71,16 @@ class Style(NamedTuple):
     """What all panels of a figure share.
 
     Attributes:
-        theme: Whether the background is light or dark.
+        palette: The colours of the theme.
         font: The font of all texts.
         axis_names: The names of the rows' axis and of the columns' axis.
         largest: The weight at the upper end of the colour scale.
     """
 
-    theme: Theme
+    palette: Palette
     font: FontProperties
     axis_names: tuple[str, str]
     largest: float
-
-    @property
-    def palette(self) -> Palette:
-        """The colours of the theme."""
-        return PALETTES[self.theme]
 
 
 def draw_panels(
@@ -133,7 +118,7 @@ def make_style(
         texts += map(_stack, _labels(panel.keys).values())
     axis_names = encodable(axis_names[0]), encodable(axis_names[1])
     largest = max(float(panel.weights.max()) for panel in panels)
-    return Style(theme, font_for(encodable("".join(texts))), axis_names, largest)
+    return Style(PALETTES[theme], font_for(encodable("".join(texts))), axis_names, largest)
 
 
 def _draw_grid(
@@ -155,7 +140,9 @@ def _draw_grid(
         for column, panel in enumerate(row):
             axes = grid[number, column] = add_axes(*_panel_size(panel, scale))
             is_lowest = all(len(other) <= column for other in rows[number + 1 :])
-            image = draw_panel(axes, panel, style, (column == 0, is_lowest))
+            row_name, column_name = style.axis_names
+            names = row_name if column == 0 else "", column_name if is_lowest else ""
+            image = draw_panel(axes, panel, style, names)
     height = max(_panel_size(panel, scale)[1] for panel in rows[0])
     axes = grid[0, max(map(len, rows))] = add_axes(BAR, min(max(height, SHORTEST_BAR), LONGEST_BAR))
     label_colour_bar(figure.colorbar(image, cax=axes), style)
@@ -211,7 +198,7 @@ def draw_panel(
     axes: Axes,
     panel: Panel,
     style: Style,
-    has_names: tuple[bool, bool] = (True, True),
+    names: tuple[str, str],
 ) -> AxesImage:
     """Draw an attention map into axes.
 
@@ -219,12 +206,12 @@ def draw_panel(
         axes: The axes.
         panel: The attention map.
         style: What all panels of the figure share.
-        has_names: Whether the names of the rows' axis and of the columns' axis are shown.
+        names: The names that are shown of the rows' axis and of the columns' axis.
 
     Returns:
         The image of the weights, for a colour bar.
     """
-    style_axes(axes, style.theme)
+    style_axes(axes, style.palette)
     box, palette = axes.get_window_extent(), style.palette
     width, height = box.width / axes.figure.dpi, box.height / axes.figure.dpi
     row_step = label_step(len(panel.queries), height)
@@ -236,13 +223,8 @@ def draw_panel(
         "aspect": "auto" if are_small else "equal",
     }
     table = _downsample(panel.weights.detach().float().cpu(), height, width)
-    image = axes.imshow(
-        table.numpy(),
-        cmap=colour_map(palette.weights),
-        vmin=0.0,
-        vmax=style.largest if style.largest > 0 else 1.0,
-        **place,
-    )
+    top = style.largest if style.largest > 0 else 1.0
+    image = axes.imshow(table.numpy(), cmap=colour_map(palette.weights), vmin=0, vmax=top, **place)
     axes.set_title(encodable(panel.title), loc="left", pad=5, **_text(style, "panel"))
     columns, rows = _labels(panel.keys, column_step), _labels(panel.queries, row_step)
     stacked = [_stack(text) for text in columns.values()]
@@ -251,10 +233,8 @@ def draw_panel(
         label.set(rotation=0 if _is_upright(text) else 90, linespacing=STACK)
     axes.set_yticks(list(rows), list(rows.values()), **_text(style, "token"))
     axes.tick_params(length=0, pad=3)
-    if has_names[0]:
-        axes.set_ylabel(style.axis_names[0], labelpad=4, **_text(style, "name"))
-    if has_names[1]:
-        axes.set_xlabel(style.axis_names[1], labelpad=4, **_text(style, "name"))
+    axes.set_ylabel(names[0], labelpad=4, **_text(style, "name"))
+    axes.set_xlabel(names[1], labelpad=4, **_text(style, "name"))
     if not are_small:
         lines: dict[str, Any] = {"color": palette.muted, "alpha": 0.18, "linewidth": 0.6}
         axes.vlines([column + 0.5 for column in range(len(panel.keys) - 1)], -0.5, bottom, **lines)
@@ -315,9 +295,8 @@ def label_step(count: int, inches: float) -> int:
 
 def _labels(tokens: Sequence[str], step: int = 1) -> dict[int, str]:
     """Select the labels to show, without markers of subwords, and shorten long ones."""
-    labels = token_labels(tokens)
-    texts = {place: labels[place].text for place in range(0, len(tokens), step)}
-    return {place: _shorten(text) for place, text in texts.items()}
+    labels = list(enumerate(token_labels(tokens)))[::step]
+    return {place: _shorten(label.text) for place, label in labels}
 
 
 def _shorten(text: str) -> str:
@@ -328,8 +307,8 @@ def _shorten(text: str) -> str:
 
 
 def _is_upright(text: str) -> bool:
-    """Decide whether a column shows its label upright: a single character, or CJK throughout."""
-    return len(text) == 1 or UPRIGHT_TEXT.fullmatch(text) is not None
+    """Decide whether a column shows its label upright: one character, or wide ones such as CJK."""
+    return len(text) == 1 or all(each == "…" or east_asian_width(each) in "WF" for each in text)
 
 
 def _stack(text: str) -> str:

@@ -59,7 +59,7 @@ def plot_attention(
     if axes is None:
         return panels.draw_panels([[panel]], title=title, axis_names=axis_names, theme=theme)
     style = panels.make_style([panel], "", axis_names, theme)
-    image = panels.draw_panel(axes, panel, style)
+    image = panels.draw_panel(axes, panel, style, style.axis_names)
     panels.label_colour_bar(axes.figure.colorbar(image, ax=axes), style)
     return axes.figure
 
