@@ -5,6 +5,7 @@ import io
 import logging
 import re
 from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,7 @@ def font_for(text: str) -> Any:
     fallback = font_manager.get_font(font_manager.findfont(FALLBACK)).get_charmap()
     missing = {ord(each) for each in text if not each.isspace()} - set(fallback)
     families = [FALLBACK]
-    for font in known_fonts() if missing else ():
-        glyphs = font_manager.get_font(font.fname).get_charmap()
-        if missing.intersection(glyphs):
-            missing.difference_update(glyphs)
-            families.append(font.name)
+    families += [font.name for font, _ in _fonts_with(missing, known_fonts() if missing else ())]
     if missing:
         _warn(missing, "`pip install matplotlib-fontja`, or a font such as Noto Sans CJK")
     return font_manager.FontProperties(family=list(dict.fromkeys(families)))
@@ -103,17 +100,27 @@ def embedded_fonts(text: str, family: str) -> str:
     """
     text = JOINING.sub("", text)
     missing = {ord(each) for each in text if ord(each) > LAST_LATIN and not each.isspace()}
-    rules, has_packages = [], importlib.util.find_spec("matplotlib") is not None
-    # The browser has other fonts too, and can shape the scripts that need it.
-    for font in known_fonts() if missing and has_packages else ():
-        if missing and (font.name == FALLBACK or is_cjk(font)):
-            rule, found = _subset(Path(font.fname), missing, family)
-            missing -= found
-            rules += [rule] if found else []
+    has_packages = importlib.util.find_spec("matplotlib") is not None
+    rules: list[str] = []
+    if missing and has_packages:
+        # The browser has other fonts too, and can shape the scripts that need it.
+        fonts = (font for font in known_fonts() if font.name == FALLBACK or is_cjk(font))
+        found = _fonts_with(missing, fonts)
+        rules = [_subset(Path(font.fname), characters, family) for font, characters in found]
     if missing:
         hint = "" if has_packages else '; pip install "transformer-blocks[plot]" installs some'
         _warn(missing, f"the browser's fonts must show them{hint}")
     return "\n".join(rules)
+
+
+def _fonts_with(missing: set[int], fonts: Iterable[Any]) -> Iterator[tuple[Any, set[int]]]:
+    """Yield each font with glyphs of missing characters, which are then no longer missing."""
+    from matplotlib.font_manager import get_font
+
+    for font in fonts:
+        if missing and (found := missing.intersection(get_font(font.fname).get_charmap())):
+            missing -= found
+            yield font, found
 
 
 def _warn(characters: set[int], hint: str) -> None:
@@ -122,8 +129,8 @@ def _warn(characters: set[int], hint: str) -> None:
     log.warning("no font has %s: %s", " ".join(sorted(names)[:10]), hint)
 
 
-def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int]]:
-    """Build a rule with a subset of a font file; return it and the characters it has."""
+def _subset(file: Path, characters: set[int], family: str) -> str:
+    """Build a rule with the glyphs of some characters of a font file."""
     from fontTools import subset
     from fontTools.ttLib import TTFont
 
@@ -131,17 +138,14 @@ def _subset(file: Path, characters: set[int], family: str) -> tuple[str, set[int
     options.drop_tables += EDITOR_TABLES
     buffer = io.BytesIO()
     with TTFont(file, fontNumber=0, lazy=True, recalcTimestamp=False) as font:
-        found = characters & set(font.getBestCmap() or ())
-        if not found:
-            return "", set()
         subsetter = subset.Subsetter(options)
-        subsetter.populate(unicodes=found)
+        subsetter.populate(unicodes=characters)
         subsetter.subset(font)
         font.flavor = "woff"
         font.save(buffer)
-    ranges = ", ".join(f"U+{character:X}" for character in sorted(found))
+    ranges = ", ".join(f"U+{character:X}" for character in sorted(characters))
     data = b64encode(buffer.getvalue()).decode()
     return (
         f'@font-face {{ font-family: "{family}"; unicode-range: {ranges};'
         f' src: url("data:font/woff;base64,{data}") format("woff") }}'
-    ), found
+    )

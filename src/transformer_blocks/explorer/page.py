@@ -22,7 +22,6 @@ from transformer_blocks._contracts import (
     Vectors,
     check,
     checked,
-    raise_type_error,
 )
 from transformer_blocks._version import __version__
 from transformer_blocks.explorer.arithmetic import (
@@ -205,14 +204,13 @@ class Explorer:
             raise ValueError("maps must not be empty, got none")
         names = [each.name for each in self.maps]
         for name, pages in (("earlier", self.earlier), ("others", self.others)):
-            if not isinstance(pages, Sequence) or not all(isinstance(p, Explorer) for p in pages):
-                raise_type_error(name, "a list of Explorer instances", pages)
+            check(Sequence[Explorer], **{name: pages})
             for page in pages:
                 if (found := [each.name for each in page.maps]) != names:
                     raise ValueError(f"{name} must be pages with the maps {names}, got {found}")
         steps = 0 if self.decoding is None else len(self.decoding.tokens)
         for each in self.maps:
-            if each.is_decoding and (not steps or len(each.queries) != steps):
+            if each.is_decoding and len(each.queries) != steps:
                 raise ValueError(
                     f"queries of {each.name!r} must be the decoding steps, got "
                     f"{len(each.queries)} queries and {steps} steps"
@@ -225,9 +223,8 @@ class Explorer:
         letters = self.live.characters if self.live else ""
         text = encodable(self.title + letters + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
-        has_times = self.earlier or self.others
-        options = (*(TIMES if has_times else ()), *(LIVE if self.live else ()))
-        names = (*SCRIPTS, *options, "main")
+        times, live = self.earlier or self.others, self.live
+        names = [*SCRIPTS, *(TIMES if times else ()), *(LIVE if live else ()), "main"]
         parts = [_read(f"{name}.js") for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
         script = re.sub(r"^ *(//.*\n)?|  // .*|(?<=[{(,;])\n", "", script, flags=re.MULTILINE)
@@ -308,7 +305,8 @@ def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:
     layers, heads = maps.weights.shape[:2]
     queries, query_words = _labels(maps.queries)
     keys, key_words = _labels(maps.key_tokens)
-    weights, mask, arithmetic = _round(maps.weights), maps.mask, maps.arithmetic
+    numbers = (maps.weights.detach().cpu().double().clamp(0, 1) * LEVELS).round()
+    weights, mask, arithmetic = numbers / LEVELS, maps.mask, maps.arithmetic
     return {
         "name": maps.name,
         "layers": layers,
@@ -321,7 +319,7 @@ def _serialize(maps: AttentionMaps, *, has_arithmetic: bool) -> dict[str, Any]:
         "isDecoding": maps.is_decoding,
         "queryAxis": maps.query_axis,
         "keyAxis": maps.key_axis,
-        "weights": compress((weights * LEVELS).round().to(torch.int32)),
+        "weights": compress(numbers.to(torch.int32)),
         "mask": None if mask is None else as_text(as_bytes(mask)),
         "arithmetic": serialize_arithmetic(arithmetic, weights, mask)
         if has_arithmetic and arithmetic is not None
@@ -345,15 +343,14 @@ def _serialize_candidates(
     decoding: DecodingSteps, steps: Sequence[Sequence[tuple[str, float]]]
 ) -> list[list[list[Any]]]:
     """Convert candidates to their label, their probability, and 1 for the generated token."""
-    candidates = []
+    candidates, given = [], len(decoding.tokens)
     for chosen, step in zip(decoding.tokens, steps, strict=True):
         # The markers of the generated tokens show which tokenizer made the candidates, too.
-        tokens = [*decoding.tokens, *(token for token, _ in step)]
-        texts = _labels(tokens)[0][len(decoding.tokens) :]
+        labels = token_labels([*decoding.tokens, *(token for token, _ in step)])
         candidates.append(
             [
-                [text, round(float(probability), 4), int(token == chosen)]
-                for text, (token, probability) in zip(texts, step, strict=True)
+                [label.text, round(float(probability), 4), int(token == chosen)]
+                for label, (token, probability) in zip(labels[given:], step, strict=True)
             ]
         )
     return candidates
@@ -380,11 +377,6 @@ def _variables() -> str:
         values = "; ".join(f"--{name}: {getattr(palette, name)}" for name in names)
         rules.append(f"{selector} {{ {values} }}")
     return "\n".join(rules)
-
-
-def _round(weights: Tensor) -> Tensor:
-    """Round weights to the page's 12 bits."""
-    return (weights.detach().cpu().double().clamp(0, 1) * LEVELS).round() / LEVELS
 
 
 def _as_script_data(content: object) -> str:
