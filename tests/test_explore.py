@@ -104,6 +104,25 @@ def test_a_position_is_masked_on_the_page_if_it_is_in_every_layer_and_head() -> 
     assert torch.equal(maps.mask, masks.all(dim=(0, 1, 2)))
 
 
+def test_a_model_is_evaluated_without_dropout_and_is_afterwards_as_before() -> None:
+    model = build_encoder(num_layers=2, d_model=16, num_heads=2, d_ff=32, dropout=0.5)
+    model.layers[1].eval()
+    before, x = [module.training for module in model.modules()], torch.randn(1, 3, 16)
+    first, second = (explore(model, x).maps[0].weights for _ in range(2))
+    assert torch.equal(first, second)
+    assert [module.training for module in model.modules()] == before
+
+
+def test_tokens_are_numbers_by_default_and_two_strings_are_one_sequence() -> None:
+    decoder = build_decoder(num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    maps = explore(decoder, (torch.randn(1, 2, 16), torch.randn(1, 3, 16))).maps
+    tokens = [(list(each.queries), list(each.key_tokens)) for each in maps]
+    assert tokens == [(["0", "1"], ["0", "1"]), (["0", "1"], ["0", "1", "2"])]
+    assert [each.name for each in maps] == ["Self-attention", "Attention"]
+    (only,) = explore(encoder(), torch.randn(1, 2, 16), tokens=("the", "cat")).maps
+    assert only.queries == ("the", "cat")
+
+
 def encoder() -> nn.Module:
     return build_encoder(num_layers=1, d_model=16, num_heads=2, d_ff=32)
 

@@ -41,11 +41,7 @@ LINES: dict[str, tuple[Callable[..., object], str, str]] = {
     "scale": (attention_scores, "scale =", "Chapter 4: Why sqrt(d_k)"),
     "mask": (masked_softmax, "scores =", "Chapter 5: Masks"),
     "softmax": (masked_softmax, "return", "Chapter 1: One query reads a memory"),
-    "output": (
-        scaled_dot_product_attention,
-        "return",
-        "Chapter 2: A sentence attends to itself",
-    ),
+    "output": (scaled_dot_product_attention, "return", "Chapter 2: A sentence attends to itself"),
 }
 """For each step: the function that computes it, how the last such line begins, and its chapter."""
 
@@ -173,14 +169,14 @@ def find_difference(
     if weights.shape != (*query.shape[:3], key.shape[2]):
         return math.inf, False
     weights = weights.detach().cpu()
-    masks = [(None if mask is None else mask.cpu(), False)]
+    scores = query @ key.mT * arithmetic.factor  # (layers, H, L, S)
+    masks = {False: None if mask is None else mask.cpu()}
     if mask is None and is_causal(weights):
-        masks.append((causal_mask(weights.shape[-1]), True))
-    differences = []
-    for each, causal in masks:
-        found = masked_softmax(query @ key.mT * arithmetic.factor, each)  # (layers, H, L, S)
-        differences.append((float((found - weights).abs().max()), causal))
-    return min(differences)
+        masks[True] = causal_mask(weights.shape[-1])
+    return min(
+        (float((masked_softmax(scores, each) - weights).abs().max()), causal)
+        for causal, each in masks.items()
+    )
 
 
 def largest_size(arithmetics: Sequence[Arithmetic]) -> float:

@@ -1,8 +1,8 @@
 """Exploring: from a model and its inputs to the page in one call."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -28,9 +28,7 @@ class _Stack(NamedTuple):
     pattern: str  # their names, with an asterisk for each number
     call: int
     is_causal: bool
-    num_heads: int
-    length: int
-    key_length: int
+    shape: torch.Size  # (H, L, S)
 
 
 def _test_inputs(name: str, inputs: object) -> None:
@@ -39,7 +37,7 @@ def _test_inputs(name: str, inputs: object) -> None:
 
 
 def _test_tokens(name: str, tokens: Any) -> None:
-    for each in tokens if _are_both(tokens) else (tokens,):
+    for each in _sequences(tokens):
         check_tokens(name, each)
 
 
@@ -101,12 +99,16 @@ def explore(
         >>> page.maps
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
-    with (
-        _evaluation_mode(model),
-        record_projections(model) as projections,
-        record_attention(model) as recorded,
-    ):
-        _call(model, inputs)
+    with ExitStack() as context:
+        for module in model.modules():
+            context.callback(setattr, module, "training", module.training)
+        model.eval()
+        projections = context.enter_context(record_projections(model))
+        recorded = context.enter_context(record_attention(model))
+        if isinstance(inputs, Mapping):
+            model(**inputs)
+        else:
+            model(*([inputs] if isinstance(inputs, Tensor) else inputs))
     stacks: dict[_Stack, list[tuple[Tensor, Projections | None]]] = {}
     for name, calls in recorded.items():
         inputs_of_calls: Sequence[Projections | None] = projections.get(name, [])
@@ -121,7 +123,7 @@ def explore(
                     f"sequence must be in 0..{len(batch) - 1}, got sequence={sequence}"
                 )
             weights = batch[sequence].float().cpu()  # (H, L, S)
-            stack = _Stack(pattern, number, is_causal(weights), *weights.shape)
+            stack = _Stack(pattern, number, is_causal(weights), weights.shape)
             stacks.setdefault(stack, []).append((weights, inputs_of_calls[number]))
     if not stacks:
         raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
@@ -151,10 +153,11 @@ def explore(
     return Explorer(maps, title, model=type(model).__name__)
 
 
-def _are_both(tokens: Any) -> bool:
-    """Return whether tokens are a tuple of the source's and of the decoder's, not one sequence."""
+def _sequences(tokens: Any) -> tuple[Any, ...]:
+    """Return the source's and the decoder's tokens, or the tokens of one sequence alone."""
     both = isinstance(tokens, tuple) and len(tokens) == 2
-    return both and all(isinstance(each, Sequence) and not isinstance(each, str) for each in tokens)
+    both = both and all(isinstance(x, Sequence) and not isinstance(x, str) for x in tokens)
+    return tokens if both else (tokens,)
 
 
 def _find_tokens(tokens: Any, stack: _Stack) -> tuple[Tokens, Tokens | None, str]:
@@ -163,49 +166,28 @@ def _find_tokens(tokens: Any, stack: _Stack) -> tuple[Tokens, Tokens | None, str
     Returns:
         The queries' tokens, the keys' tokens (None for self-attention), and the name.
     """
-    length, key_length = stack.length, stack.key_length
+    length, key_length = stack.shape[1:]
+    choices: list[tuple[Tokens, Tokens | None, str]]
     if tokens is None:
         numbers = [str(position) for position in range(max(length, key_length))]
-        if length == key_length:
-            return numbers, None, "Self-attention"
-        return numbers[:length], numbers[:key_length], "Attention"
-    choices: list[tuple[Tokens, Tokens | None, str]]
-    if _are_both(tokens):
-        source, target = tokens
-        lengths = f"{len(source)} and {len(target)}"
-        choices = [(source, None, "Encoder self-attention")]
-        if "decoder" in stack.pattern.lower():
-            choices = [
-                (target, None, "Decoder self-attention"),
-                (target, source, "Cross-attention"),
-            ]
-            if not stack.is_causal:
-                choices.reverse()
-    else:
-        lengths = f"{len(tokens)}"
+        choices = [
+            (numbers, None, "Self-attention"),
+            (numbers[:length], numbers[:key_length], "Attention"),
+        ]
+    elif len(_sequences(tokens)) == 1:
         choices = [(tokens, None, "Self-attention")]
+    elif "decoder" in stack.pattern.lower():
+        source, target = tokens
+        choices = [(target, source, "Cross-attention"), (target, None, "Decoder self-attention")]
+        if stack.is_causal:
+            choices.reverse()
+    else:
+        choices = [(tokens[0], None, "Encoder self-attention")]
     for queries, keys, kind in choices:
         if (len(queries), len(queries if keys is None else keys)) == (length, key_length):
             return queries, keys, kind
+    lengths = " and ".join(str(len(each)) for each in _sequences(tokens))
     raise ValueError(
         f"tokens must be those of all positions, padding included: {stack.pattern or 'model'} has "
         f"(L, S) = {(length, key_length)}, got {lengths} tokens"
     )
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Set all modules to evaluation mode inside the ``with`` block."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-def _call(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, Tensor):
-        return model(inputs)
-    return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)

@@ -167,11 +167,10 @@ def _describe_model(model: TokenModel) -> tuple[dict[str, Any], list[Tensor]]:
 
 def _describe_parts(module: nn.Module, tensors: list[Tensor], name: str = "") -> dict[str, Any]:
     """Describe the modules in a module, also those that are there twice."""
-    parts = {option: part for option, part in module._modules.items() if part is not None}
     return {
         option: _describe(part, tensors, f"{name}{option}")
-        for option, part in parts.items()
-        if type(part) is not Dropout
+        for option, part in module._modules.items()
+        if part is not None and type(part) is not Dropout
     }
 
 
