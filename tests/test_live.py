@@ -4,12 +4,14 @@ import io
 import itertools
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tests.live import END, LivePage
+from tests.page import data_of
 from torch import nn
 
 from transformer_blocks import (
@@ -30,6 +32,7 @@ from transformer_blocks import (
     causal_mask,
     greedy_search,
 )
+from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.live import LiveModel
 from transformer_blocks.inspection import ablate, head_patterns
@@ -345,16 +348,28 @@ def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> N
     assert "switched off" in box.text("why")
     box("select({head: 0}), 0")
     assert "softmax" in box.text("why")
-    box.click("decoder.layers.1.cross_attention.heads.1")
-    assert box.text("story-name") == "Cross-attention, layer 1, head 0"
+    box.click("decoder.layers.1.cross_attention.heads.0")
+    box("select({head: 2, isLocked: false}), 0")
+    assert box.text("story-sentence").startswith("These heads are switched off")
+    for head in (0, 1):
+        box.click(f"decoder.layers.1.cross_attention.heads.{head}")
+    assert box.text("story-name") == "Cross-attention, layer 1, mean of 2 heads"
+    box("select({attention: 0, row: 1, column: 2, isLocked: true}), 0")
+    selected = "[state.isLocked, state.row, state.column]"
+    box.click("positions")  # the same tokens are there
+    assert box(selected) == [True, 1, 2]
+    box.run("$('live-text').value = 'a cat', runText(), 0")
+    assert box(selected) == [False, 0, 0]
 
 
 def test_each_token_of_the_text_has_its_probability_with_and_without_a_part() -> None:
     box, head = Box(), "decoder.layers.0.cross_attention"
+    residual = "encoder.layers.0.feed_forward_residual"
     assert box("$('live-change').hidden") is True
     box.run("(search(new Set(), 1).then(found => { globalThis.found = found; }), 0)")
     tokens = box("[...found.tokens, ...(found.isFinished ? [endId] : [])]")
-    box.click(f"{head}.heads.1")
+    for part in (f"{head}.heads.1", "positions", residual):
+        box.click(part)
     found = box("live.results.probabilities")
     source = torch.tensor([box("live.ids")])
 
@@ -363,12 +378,13 @@ def test_each_token_of_the_text_has_its_probability_with_and_without_a_part() ->
         return logits.softmax(-1)[range(len(tokens)), tokens].tolist()
 
     assert found[0] == pytest.approx(expected(), rel=1e-3)
-    with ablate(box.model, heads={head: [1]}):
+    with ablate(box.model, heads={head: [1]}, positions=True, residuals=[residual]):
         assert found[1] == pytest.approx(expected(), rel=1e-3)
     shown = box("$('live-change').querySelectorAll('li').map(each => each.textContent)")
     assert len(shown) == len(tokens)
     fell = box("$('live-change').querySelectorAll('li').map(each => each.className === 'fell')")
     assert fell == [after < before / 2 for before, after in zip(*found, strict=True)]
+    assert True in fell
 
 
 def test_a_click_while_a_text_is_new_is_of_the_part_that_was_clicked() -> None:
@@ -383,3 +399,13 @@ def test_a_click_while_a_text_is_new_is_of_the_part_that_was_clicked() -> None:
     box("$('live-text').value = 'the cat', $('live-text').fire('input'), 0")
     box.click("source 0")  # it is another token now
     assert box("[live.text, ...live.off]") == ["the cat", "positions"]
+
+
+def test_a_page_with_a_model_computes_the_maps_of_its_other_texts() -> None:
+    model, content = translator(), train("bpe")
+    page = Explorer([AttentionMaps("Self", torch.eye(2)[None, None], ["a", "b"])], text="a cat")
+    live = LiveModel(model, [content, content], end_id=END, max_length=9)
+    for each, has_maps in ((None, True), (live, False)):
+        html = replace(page, live=each, others=[replace(page, text="a dog")]).html
+        [other] = data_of(html)["others"]
+        assert (other["maps"] is not None) is has_maps

@@ -458,6 +458,9 @@ def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
     assert opened("[data.title, $('times-name').textContent]") == ["before", "10 updates"]
     opened.go("#v=story&a=2")
     assert opened.text("title") == page.title
+    assert opened("$('to-why').hidden") is True
+    opened("lockToken({side: 'queries', index: 1})")
+    assert opened("$('to-why').hidden") is False
 
 
 def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:

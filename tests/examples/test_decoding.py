@@ -272,6 +272,11 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     state = "[$('times-name').textContent, Number($('time').value), $('times-play').textContent]"
     assert page(state) == [content["model"], len(checkpoints) - 1, "Watch it learn"]
     assert page.text("times-text") == f"犬が眠る。 → {page('live.results.whole')}"
+    page("showTime(1, 0), 0")  # the box then has the tokens of this sentence
+    assert page("[live.text, live.ids.length - 1]") == [
+        "猫が走る。",
+        len(trained.source.encode("猫が走る。")),
+    ]
 
 
 def test_the_page_translates_as_the_translator_does(

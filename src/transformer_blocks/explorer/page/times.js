@@ -17,14 +17,14 @@ let timesTimer = 0, shownTime = "0 null";
 function showTime(sequence, index, record = false) {
   const {text, times} = sequences[sequence], {attentions, decoding, title, model} = times[index], time = index < times.length - 1 ? index : null;
   shownTime = `${sequence} ${time}`;
-  if (isInLive) {
-    $("live-text").value = text;
-    live.text = time === null ? text : null;  // the text that was read last
-  }
+  if (isInLive) $("live-text").value = text;
   if (!attentions) {
     Object.assign(state, {sequence, time});
     runText();
-  } else replaceMaps({attentions, decoding, title, model}, {text: null, sequence, time}, record);
+    return;
+  }
+  if (isInLive) readText();
+  replaceMaps({attentions, decoding, title, model}, {text: null, sequence, time}, record);
 }
 
 function playTimes(index) {
