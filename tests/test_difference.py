@@ -196,7 +196,7 @@ def test_the_table_fits_into_80_columns_and_can_be_shown_in_a_notebook() -> None
     assert lines[-1].startswith("model output")
     page = difference._repr_html_()
     assert page.count("<tr>") == page.count("</tr>") == 1 + 6 + 2
-    assert f"<td>{difference.first and difference.first.b}</td>" in page
+    assert f">{difference.first and difference.first.b}</td>" in page
 
 
 def test_what_cannot_be_corrected_is_named_without_a_cause() -> None:

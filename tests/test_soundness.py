@@ -43,6 +43,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import (
+    Report,
     Soundness,
     assert_sound,
     check_causal,
@@ -856,6 +857,15 @@ def test_the_table_says_what_was_not_tried_and_why() -> None:
     assert re.match(r"determinism +holds$", lines[2])
     assert re.match(r"causality +not tried +the model is an encoder$", lines[3])
     assert soundness.not_tried[:3] == ("causality", "order", "mask polarity")
+    page = soundness._repr_html_()  # in a notebook
+    assert page.startswith(f"<pre>{lines[0]}</pre><table>")
+    cells = re.findall("<td[^>]*>(.*?)</td>", page)
+    assert cells[:6] == ["check", "result", "details", "determinism", "holds", ""]
+    assert len(cells) == 3 * page.count("<tr>") == 3 * (1 + len(soundness.reports))
+    leaky = Soundness("causal", (Report("order", ("<b>", "a & b")),))._repr_html_()
+    assert re.findall("<td[^>]*>(.*?)</td>", leaky)[3:] == [
+        *("order", "VIOLATED", "&lt;b&gt;", "", "", "a &amp; b")
+    ]
     assert soundness
     with pytest.raises(KeyError, match="speed"):
         soundness["speed"]

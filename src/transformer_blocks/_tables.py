@@ -1,7 +1,8 @@
-"""Text tables of one-letter marks, whose column labels may be words of any script."""
+"""Tables: text of one-letter marks under words of any script, and HTML for notebooks."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 
 
 def align_columns(
@@ -14,6 +15,13 @@ def align_columns(
         cells = (_pad(mark, _display_width(key)) for mark, key in zip(row, keys, strict=True))
         lines.append(_pad(label, margin) + "  " + " ".join(cells))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(summary: str, rows: Iterable[Iterable[str]]) -> str:
+    """Format lines of text, and the rows of a table below them, as HTML for a notebook."""
+    cell = '<td style="text-align: left">'
+    lines = (f"<tr>{''.join(f'{cell}{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f"<pre>{escape(summary)}</pre><table>{''.join(lines)}</table>"
 
 
 def _display_width(text: str) -> int:

@@ -7,7 +7,6 @@ names the first pair that differs by more than rounding. ``values`` records the 
 cause.
 """
 
-import html
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Function, checked
+from transformer_blocks._tables import html_table
 from transformer_blocks.inspection.comparison import (
     Tolerance,
     epsilon,
@@ -110,9 +110,7 @@ class Difference:
 
     def _repr_html_(self) -> str:
         """Format the pairs as a table in a notebook."""
-        rows = [[html.escape(cell) for cell in row] for row in self._rows()]
-        table = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
-        return f"<pre>{html.escape(self.summary)}</pre><table>{table}</table>"
+        return html_table(self.summary, self._rows())
 
 
 @checked

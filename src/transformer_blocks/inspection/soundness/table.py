@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from transformer_blocks._contracts import Factory, Function, checked
+from transformer_blocks._tables import html_table
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import Report, list_first
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
@@ -72,8 +73,11 @@ class Soundness:
     def __getitem__(self, title: str) -> Report:
         return {report.title: report for report in self.reports}[title]
 
-    def __repr__(self) -> str:
-        """Format the reports as a table."""
+    @property
+    def _summary(self) -> str:
+        return f"kind: {self.kind}" + (f" ({self.note})" if self.note else "")
+
+    def _rows(self) -> list[tuple[str, str, str]]:
         rows = [("check", "result", "details")]
         for report in self.reports:
             if report.not_tried:
@@ -84,15 +88,23 @@ class Soundness:
                 first, *others = list_first(report.problems)
                 rows.append((report.title, "VIOLATED", first))
                 rows += [("", "", problem) for problem in others]
+        return rows
+
+    def __repr__(self) -> str:
+        """Format the reports as a table."""
+        rows = self._rows()
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = []
+        lines = [self._summary]
         for title, result, details in rows:
             start = f"{title:{widths[0]}}  {result:{widths[1]}}  "
             for line in wrap(details, WIDTH - len(start)) or [""]:
                 lines.append(f"{start}{line}".rstrip())
                 start = " " * len(start)
-        note = f" ({self.note})" if self.note else ""
-        return "\n".join((f"kind: {self.kind}{note}", *lines))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Format the reports as a table in a notebook."""
+        return html_table(self._summary, self._rows())
 
 
 @checked
@@ -157,7 +169,8 @@ def check_soundness(
             rounding is the same.
 
     Returns:
-        The reports, which are true if there is no violation, and print as a table.
+        The reports, which are true if there is no violation. They print as a table, and a notebook
+        shows them as one where they are the last line of a cell.
 
     Raises:
         TypeError: If an argument is of the wrong type.
