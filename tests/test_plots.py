@@ -14,24 +14,15 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
-from torch import Tensor
+from tests.page import SOURCE, TARGET, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import plot_attention, plot_heads
 from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
 
-SOURCE = ["▁猫", "が", "眠る", "。", "</s>"]
-TARGET = ["▁the", "▁cat", "▁sleeps", "</s>"]
 ROWS = ["the", "cat", "sleeps", "</s>"]  # TARGET without markers
 COLUMNS = ["猫", "が", "眠\nる", "。", "</s>"]  # SOURCE, upright
-
-
-def weights(*shape: int, mask: Tensor | None = None) -> Tensor:
-    scores = 2 * torch.randn(shape)
-    if mask is not None:
-        scores = scores.masked_fill(mask, -torch.inf)
-    return scores.softmax(dim=-1)
 
 
 def panels_of(figure: Any) -> list[Any]:
@@ -252,13 +243,8 @@ def test_a_figure_stays_small_enough_to_be_rendered(
         assert float(axes.images[0].get_array().max()) == 1.0  # a single large weight stays visible
         for labels, tokens in ((axes.get_xticklabels(), keys), (axes.get_yticklabels(), queries)):
             assert 1 <= len(labels) <= 160
-            shown = {
-                round(place): label.get_text()
-                for place, label in zip(
-                    axes.get_xticks() if tokens is keys else axes.get_yticks(), labels, strict=True
-                )
-            }
-            assert all(tokens[place] == text for place, text in shown.items())
+            places = axes.get_xticks() if tokens is keys else axes.get_yticks()
+            assert [tokens[round(place)] for place in places] == texts(labels)
         assert len(axes.patches) <= 160**2
 
 
