@@ -6,14 +6,13 @@ masked: the key may be padding, a future position, or outside of a sliding windo
 common mistakes by their patterns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from string import ascii_letters
 
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import check_boolean, checked
+from transformer_blocks._contracts import Mask, checked
 from transformer_blocks._tables import align_columns
 from transformer_blocks.masks import UNMASKED, causal_mask
 
@@ -38,14 +37,9 @@ class MaskExplanation:
 
     @property
     def letters(self) -> dict[str, str]:
-        """A letter for each reason, in order of occurrence."""
-        letters: dict[str, str] = {}
-        for reason in (reason for row in self.reasons for cell in row for reason in cell):
-            if reason not in letters:
-                taken = {UNMASKED, SEVERAL, " ", *letters.values()}
-                free = (letter for letter in reason + ascii_letters if letter not in taken)
-                letters[reason] = next(free, "?")
-        return letters
+        """A letter for each reason, its first, in order of occurrence."""
+        found = (reason for row in self.reasons for cell in row for reason in cell)
+        return {reason: reason[0] for reason in found}
 
     def __repr__(self) -> str:
         """Format the table, its legend and the warnings as text."""
@@ -64,7 +58,7 @@ class MaskExplanation:
 
 @checked
 def explain_mask(
-    mask: Tensor | Mapping[str, Tensor],
+    mask: Mask,
     *,
     queries: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
@@ -73,14 +67,13 @@ def explain_mask(
 ) -> MaskExplanation:
     """Explain why each position is masked, and warn of patterns that look like mistakes.
 
-    If several masks are passed by name, before they are combined with ``|``, their names are the
-    reasons. In a single mask, the reasons are recognised by their patterns: the last columns,
-    masked for all queries, are *padding*; the upper right triangle is the *future*; the lower left
-    triangle is outside of a *window*; anything else is masked for *another reason*.
+    The reasons are recognised by their patterns: the last columns, masked for all queries, are
+    *padding*; the upper right triangle is the *future*; the lower left triangle is outside of a
+    *window*; anything else is masked for *another reason*.
 
     Args:
-        mask: Boolean mask, where True hides, or several masks by name that are to be combined. Each
-            has the shape (L, S) or (B, H, L, S), where B, H and L may be 1.
+        mask: Boolean mask, where True hides, of shape (L, S) or (B, H, L, S), where B and H may be
+            1.
         queries: A label for each query, for example its token; positions by default.
         keys: A label for each key; positions by default.
         sequence: Index of the sequence of the batch to show.
@@ -90,8 +83,8 @@ def explain_mask(
         The explanation: print it, or leave it as the last line of a notebook's cell.
 
     Raises:
-        TypeError: If a mask is not boolean.
-        ValueError: If shapes or labels do not fit.
+        TypeError: If ``mask`` is not boolean.
+        ValueError: If its shape or the labels do not fit.
 
     Example:
         >>> import torch
@@ -115,20 +108,8 @@ def explain_mask(
         warning: the mask looks inverted: its inverse would hide future; True hides
         warning: query 2 is fully masked: its output is zero
     """
-    named = dict(mask) if isinstance(mask, Mapping) else {"": mask}
-    if not named:
-        raise ValueError("mask must be a tensor, or at least one by name, got none")
-    tables = {name: _select(each, sequence, head) for name, each in named.items()}
-    length = max(table.shape[0] for table in tables.values())
-    key_length = max(table.shape[1] for table in tables.values())
-    for name, table in tables.items():
-        if table.shape[1] != key_length or table.shape[0] not in (1, length):
-            raise ValueError(
-                f"masks must have the same size, got {tuple(table.shape)} for {name!r} and "
-                f"{(length, key_length)}"
-            )
-        tables[name] = table.expand(length, key_length)
-    combined = torch.stack(list(tables.values())).any(dim=0)
+    table = _select(mask, sequence, head)
+    length, key_length = table.shape
     row_labels = tuple(map(str, range(length))) if queries is None else tuple(queries)
     key_labels = tuple(map(str, range(key_length))) if keys is None else tuple(keys)
     if (len(row_labels), len(key_labels)) != (length, key_length):
@@ -136,17 +117,15 @@ def explain_mask(
             f"labels must match the mask's shape {(length, key_length)}, "
             f"got {len(row_labels)} queries and {len(key_labels)} keys"
         )
-    if not isinstance(mask, Mapping):
-        tables = _recognise(combined)
-    cells = {name: table.tolist() for name, table in tables.items()}
+    cells = {name: each.tolist() for name, each in _recognise(table).items()}
     reasons = tuple(
         tuple(
-            tuple(name for name, table in cells.items() if table[row][key])
+            tuple(name for name, each in cells.items() if each[row][key])
             for key in range(key_length)
         )
         for row in range(length)
     )
-    warnings = _find_mistakes(combined, row_labels)
+    warnings = _find_mistakes(table, row_labels)
     return MaskExplanation(row_labels, key_labels, reasons, tuple(warnings))
 
 
@@ -156,7 +135,6 @@ def _mark(letters: Sequence[str]) -> str:
 
 def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
     """Select the mask of one sequence and head, of shape (L, S)."""
-    check_boolean("mask", mask)
     if mask.dim() == 2:
         return mask.cpu()
     if mask.dim() != 4:
