@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from transformer_blocks.inspection.survey.__main__ import main
 from transformer_blocks.inspection.survey.cases import find_cases
 from transformer_blocks.inspection.survey.page import find_mark, find_status, format_tables
 from transformer_blocks.inspection.survey.run import Row, examine, find_version, survey
-from transformer_blocks.inspection.survey.tiny import shrink, special_tokens
+from transformer_blocks.inspection.survey.tiny import find_field, shrink, special_tokens
 
 PAGE = ROOT / "docs" / "field_report.md"
 
@@ -107,6 +108,21 @@ def test_a_small_configuration_keeps_each_kind_of_layer_and_its_proportions() ->
     assert set(config.layer_types) == set(before.layer_types)
     assert len(config.layer_types) == config.num_hidden_layers == 2
     assert max(special_tokens(config)) < config.vocab_size
+
+
+def test_fields_are_found_in_the_outer_configurations_first() -> None:
+    class Config(SimpleNamespace):
+        model_type = "any"
+
+    innermost = Config(image_size=8, pad_token_id=5, depth=3)
+    config = Config(
+        a=Config(inner=innermost), b=Config(image_size=16, eos_token_id=[6, 7]), depth=2
+    )
+    assert find_field(config, "img_size", "image_size") == 16
+    assert find_field(config, "depth") == 2
+    assert find_field(config.a, "image_size") == 8
+    assert find_field(config, "channels") is None
+    assert special_tokens(config) == {5, 6, 7}
 
 
 def test_each_library_has_cases() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection.comparison import find_tensors
-from transformer_blocks.inspection.survey.tiny import VOCABULARY, shrink, special_tokens
+from transformer_blocks.inspection.survey.tiny import VOCABULARY, find_field, shrink, special_tokens
 
 WIDTH, LARGEST = 32, 100 * 10**6  # of our configurations; parameters of the largest model
 LENGTHS, TARGETS = (9, 5, 7), (6, 4, 3)  # of the sequences in a batch
@@ -215,7 +215,7 @@ def _make_examples(model: nn.Module, config: Any) -> Iterator[dict[str, Tensor]]
     if "input_ids" in known:
         yield {"input_ids": draw(), **masks, **target}
         yield {"input_ids": draw(), **masks}
-    rows, find = len(LENGTHS), partial(_find_field, config)
+    rows, find = len(LENGTHS), partial(find_field, config)
     channels = find("num_channels", "in_channels", "in_chans") or 3
     size = find("image_size", "img_size", "input_size") or 64
     height, width = size if isinstance(size, list | tuple) else (size, size)
@@ -235,13 +235,3 @@ def _make_examples(model: nn.Module, config: Any) -> Iterator[dict[str, Tensor]]
         steps = 2 * (find("max_source_positions") or 32)
         yield {"input_features": torch.randn(rows, bins, steps), **target}
         yield {"input_features": torch.randn(rows, 64, bins), **target}
-
-
-def _find_field(config: Any, *names: str) -> Any:
-    """Find the value of a field in a configuration, or in one that it holds."""
-    inner = [each for each in vars(config).values() if hasattr(each, "model_type")]
-    for each in (config, *inner):
-        for name in names:
-            if getattr(each, name, None):
-                return getattr(each, name)
-    return next(filter(None, (_find_field(each, *names) for each in inner)), None)

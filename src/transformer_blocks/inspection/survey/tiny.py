@@ -94,12 +94,25 @@ def _shrink_value(name: str, value: Any, factor: int) -> Any:
     return value // factor if is_width and value % factor == 0 else value
 
 
+def list_configurations(config: Any) -> list[Any]:
+    """List a configuration and those in it, the outer ones first."""
+    found = [config]
+    for each in found:  # which grows meanwhile
+        found += [value for value in vars(each).values() if hasattr(value, "model_type")]
+    return found
+
+
+def find_field(config: Any, *names: str) -> Any:
+    """Find the value of a field in a configuration, or in one that it holds."""
+    values = (getattr(x, name, None) for x in list_configurations(config) for name in names)
+    return next(filter(None, values), None)
+
+
 def special_tokens(config: Any) -> set[int]:
     """Collect the ids that mean something to a model, from a configuration and those in it."""
     found: set[int] = set()
-    for name, value in vars(config).items():
-        if hasattr(value, "model_type"):
-            found |= special_tokens(value)
-        elif TOKEN.search(name) and isinstance(value, int | list | tuple):
-            found |= {value} if isinstance(value, int) else {*value}
+    for each in list_configurations(config):
+        for name, value in vars(each).items():
+            if TOKEN.search(name) and isinstance(value, int | list | tuple):
+                found |= {value} if isinstance(value, int) else {*value}
     return found
