@@ -3,7 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,12 +87,11 @@ class Subject:
         inputs = copy.deepcopy(self.inputs)
         options = inputs if isinstance(inputs, Mapping) else {}
         args = inputs if isinstance(inputs, tuple) else () if options else (inputs,)
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            cuda = range(torch.cuda.device_count())
-            stack.enter_context(torch.random.fork_rng(devices=cuda))
+        cuda = range(torch.cuda.device_count())
+        with torch.no_grad(), torch.random.fork_rng(devices=cuda), ExitStack() as stack:
             torch.manual_seed(0)
-            stack.enter_context(computing_in_float64() if self.doubled else nullcontext())
+            if self.doubled:
+                stack.enter_context(computing_in_float64())
             if self.parts:
                 inner = {name: part for name, part in self.parts.items() if name}
                 stack.enter_context(without_fast_path)
