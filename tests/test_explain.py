@@ -119,11 +119,11 @@ def test_letters_differ() -> None:
             r"^labels must match the mask's shape \(2, 2\), got 1",
         ),
         (
-            torch.zeros(2, 1, 1, 2).bool(),
+            torch.zeros(2, 1, 1, 3).bool(),
             {"sequence": 2},
             r"^sequence must be in 0\.\.1, got sequence=2$",
         ),
-        (torch.zeros(1, 2, 1, 2).bool(), {"head": -1}, r"^head must be in 0\.\.1, got head=-1$"),
+        (torch.zeros(1, 2, 1, 3).bool(), {"head": -1}, r"^head must be in 0\.\.1, got head=-1$"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(

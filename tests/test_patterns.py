@@ -149,6 +149,12 @@ def test_an_induction_head_attends_to_what_followed_an_earlier_occurrence() -> N
     assert itself.scores["induction"] == 0.0  # of one's own position there is no earlier one
 
 
+def test_an_end_that_only_the_last_queries_attend_to_counts_for_them() -> None:
+    weights = torch.eye(4)[None]  # the last token is the end, and masked for all other queries
+    (head,) = head_patterns(weights, keys=["a", "b", "c", "."], mask=causal_mask(4))
+    assert head.scores["end of sentence"] == pytest.approx(1 / 4)
+
+
 def test_scores_are_those_that_are_compared_with_the_thresholds() -> None:
     weights = torch.stack([0.4 * at_distance(-1) + 0.6 * at_distance(0), EQUAL])
     first, second = head_patterns(weights, keys=WORDS)

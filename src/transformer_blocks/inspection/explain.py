@@ -135,12 +135,11 @@ def _mark(letters: Sequence[str]) -> str:
 
 def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
     """Select the mask of one sequence and head, of shape (L, S)."""
-    if mask.dim() == 2:
-        return mask.cpu()
+    mask = mask[None, None] if mask.dim() == 2 else mask
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
-    sizes = mask.shape[:2]
-    for name, index, size in zip(("sequence", "head"), (sequence, head), sizes, strict=True):
+    for name, index in {"sequence": sequence, "head": head}.items():
+        size = len(mask)
         if size != 1 and not 0 <= index < size:
             raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={index}")
         mask = mask[index if size > 1 else 0]

@@ -164,9 +164,7 @@ def _weight_at(distance: int) -> Measure:
 
 
 def _weight_on_first(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
-    targets = torch.zeros_like(unmasked)
-    targets[:, :1] = True
-    return _mean_weight(weights, unmasked, targets)
+    return _mean_weight(weights, unmasked, torch.arange(unmasked.shape[1]) == 0)
 
 
 def _weight_on_induction(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
@@ -185,8 +183,8 @@ def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None
     if keys is None:
         return _unknown(weights)
     targets = torch.zeros_like(unmasked)
-    used = unmasked.any(dim=0).tolist()  # not padding, which follows the end
-    for position in reversed([each for each, is_used in enumerate(used) if is_used]):
+    used = unmasked.any(dim=0).nonzero().flatten()  # not padding, which follows the end
+    for position in reversed(used.tolist()):
         if not _is_end(keys[position]):
             break
         targets[:, position] = True
