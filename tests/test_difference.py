@@ -290,3 +290,12 @@ def test_a_failed_comparison_shows_the_first_difference(
     with pytest.raises(AssertionError) as error:
         assert_equivalent(torch.sin, torch.tanh, [X])
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_part_that_computes_in_float32_is_compared_in_float64() -> None:
+    class Rounded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).float()
+
+    model = Rounded(X.shape[-1], 4)
+    assert first_difference(model, model, X).precision == "float64"
