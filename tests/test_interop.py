@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     AdditiveAttention,
-    DecoderLayer,
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
@@ -238,28 +237,6 @@ class Subclass(nn.TransformerEncoderLayer):
     """May compute something else."""
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: attention(add_bias_kv=True), ValueError, "add_bias_kv=True has no equivalent"),
-        (lambda: attention(add_zero_attn=True), ValueError, "add_zero_attn=True has no equivalent"),
-        (
-            lambda: attention(batch_first=False),
-            ValueError,
-            "set batch_first = True in it and in each",
-        ),
-        (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
-        (lambda: Subclass(16, 4, batch_first=True), TypeError, "must be one of .*, got Subclass$"),
-        (lambda: nn.Linear(2, 2), TypeError, "contain one of MultiheadAttention, .* got Linear$"),
-    ],
-)
-def test_options_without_an_equivalent_are_refused_by_name(
-    make: Callable[[], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        from_torch(make())
-
-
 def encoder_layer(
     feed_forward: nn.Module | None = None, norm: nn.Module | None = None, **options: Any
 ) -> EncoderLayer:
@@ -279,48 +256,6 @@ def mixed_layer() -> EncoderLayer:
     )
 
 
-def partly_biased() -> MultiHeadAttention:
-    layer = MultiHeadAttention(D_MODEL, NUM_HEADS)
-    layer.output_projection = nn.Linear(D_MODEL, D_MODEL, bias=False)
-    return layer
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: encoder_layer(GatedFeedForward(16, 24)), TypeError, "feed_forward must be a Feed"),
-        (
-            lambda: encoder_layer(norm=nn.RMSNorm(16)),
-            TypeError,
-            "norm must be a LayerNorm, got RMS",
-        ),
-        (
-            lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
-            TypeError,
-            "attention_function must be scaled dot-product attention, as in torch, got Additive",
-        ),
-        (
-            lambda: MultiHeadAttention(8, 2, d_k=5),
-            ValueError,
-            "d_k must be d_model / num_heads, as in torch, got d_k=5",
-        ),
-        (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
-        (partly_biased, ValueError, "all projections must have a bias, or none"),
-        (
-            lambda: prepare(build_encoder(**SIZES)),
-            TypeError,
-            "must be one of .* got UnpaddedEncoder",
-        ),
-        (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
-    ],
-)
-def test_parts_that_torch_does_not_have_are_refused_by_name(
-    make: Callable[[], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        to_torch(make())
-
-
 class Tied(nn.Module):
     """Tied embeddings: one weight for the input and the output."""
 
@@ -329,14 +264,6 @@ class Tied(nn.Module):
         self.embedding = nn.Embedding(3, 2)
         self.output = nn.Linear(2, 3, bias=False)
         self.output.weight = self.embedding.weight
-
-
-@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
-def test_hooks_of_every_kind_have_no_equivalent(kind: str) -> None:
-    block = MultiHeadAttention(8, 2)
-    getattr(block, f"register_{kind}_hook")(lambda *_: None)
-    with pytest.raises(ValueError, match="must have neither hooks nor replaced methods"):
-        to_torch(block)
 
 
 @pytest.mark.parametrize(
@@ -522,58 +449,155 @@ def their_layer(**parts: nn.Module) -> nn.TransformerEncoderLayer:
     return layer
 
 
-def hooked(module: Any) -> Any:
-    module.linear1.register_forward_hook(lambda *_: None)
+def changed(module: Any, change: Callable[[Any], object]) -> Any:
+    change(module)
     return module
 
 
-def replaced(module: Any, method: str, part: str = "") -> Any:
-    part = module.get_submodule(part)
-    setattr(part, method, getattr(part, method))
-    return module
+def replaced(module: Any, method: str) -> None:
+    setattr(module, method, getattr(module, method))
+
+
+def with_shared_attention() -> EncoderDecoder:
+    encoder, decoder = build_encoder(**SIZES), build_decoder(**SIZES)
+    encoder.layers[1].self_attention = decoder.layers[0].self_attention
+    return EncoderDecoder(encoder, decoder)
+
+
+REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: attention(add_bias_kv=True), ValueError, "add_bias_kv=True has no equivalent"),
+    (lambda: attention(add_zero_attn=True), ValueError, "add_zero_attn=True has no equivalent"),
+    (lambda: attention(batch_first=False), ValueError, "set batch_first = True in it and in each"),
+    (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
+    (lambda: Subclass(16, 4, batch_first=True), TypeError, "must be one of .*, got Subclass$"),
+    (lambda: nn.Linear(2, 2), TypeError, "contain one of MultiheadAttention, .* got Linear$"),
+    (
+        lambda: their_layer(self_attn=SubclassedAttention(16, 4, batch_first=True)),
+        TypeError,
+        "attention must be a MultiheadAttention, got SubclassedAttention",
+    ),
+    (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
+    (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
+    (
+        lambda: changed(their_layer(), lambda layer: layer.linear1.register_forward_hook(print)),
+        ValueError,
+        "linear1 must have neither hooks .*got hooks$",
+    ),
+    *(
+        (
+            lambda method=method: changed(their_layer(), lambda layer: replaced(layer, method)),
+            ValueError,
+            f"module .*got a replaced {method}$",
+        )
+        for method in ("forward", "_ff_block")
+    ),
+    (
+        lambda: changed(
+            nn.TransformerDecoder(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS), 1),
+            lambda stack: replaced(stack.layers[0], "forward"),
+        ),
+        ValueError,
+        "^layers.0 must have neither .*got a replaced forward$",
+    ),
+    (
+        lambda: changed(
+            nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False),
+            lambda stack: setattr(
+                stack.layers[1].linear1, "weight", stack.layers[0].linear1.weight
+            ),
+        ),
+        ValueError,
+        r"got shared weights layers\.1\.linear1\.weight$",
+    ),
+]
+HOOKS = "forward", "forward_pre", "full_backward", "full_backward_pre"
+OF_ATTENTION: list[tuple[Callable[[Any], object], str]] = [
+    (
+        lambda layer: setattr(layer, "output_projection", nn.Linear(8, 8, bias=False)),
+        "all projections must have a bias, or none",
+    ),
+    *(
+        (
+            lambda layer, kind=kind: getattr(layer, f"register_{kind}_hook")(lambda *_: None),
+            "must have neither hooks nor replaced methods",
+        )
+        for kind in HOOKS
+    ),
+    (lambda layer: layer.query_projection.requires_grad_(False), "must all be frozen, or none"),
+    *(
+        (
+            lambda layer, other=other: layer.key_projection.to(other),
+            "^weights that torch concatenates must have one dtype and device",
+        )
+        for other in ("meta", torch.float64)
+    ),
+]
+SHARED = "^each weight .* must belong to one part, .* shared weights "
+REFUSED_TO_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: encoder_layer(GatedFeedForward(16, 24)), TypeError, "feed_forward must be a Feed"),
+    (lambda: encoder_layer(norm=nn.RMSNorm(16)), TypeError, "norm must be a LayerNorm, got RMS"),
+    (
+        lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
+        TypeError,
+        "attention_function must be scaled dot-product attention, as in torch, got Additive",
+    ),
+    (
+        lambda: MultiHeadAttention(8, 2, d_k=5),
+        ValueError,
+        "d_k must be d_model / num_heads, as in torch, got d_k=5",
+    ),
+    (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
+    (lambda: prepare(build_encoder(**SIZES)), TypeError, "must be one of .* got UnpaddedEncoder"),
+    (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
+    *(
+        (lambda change=change: changed(MultiHeadAttention(8, 2), change), ValueError, message)
+        for change, message in OF_ATTENTION
+    ),
+    (
+        lambda: changed(
+            build_decoder(**SIZES),
+            lambda stack: setattr(
+                stack.layers[1], "self_attention", stack.layers[0].self_attention
+            ),
+        ),
+        ValueError,
+        rf"{SHARED}layers\.1\.self_attention\.query_projection\.weight, .*$",
+    ),
+    (
+        lambda: changed(
+            build_decoder(**SIZES),
+            lambda stack: setattr(
+                stack.layers[1].self_attention.key_projection,
+                "weight",
+                stack.layers[0].cross_attention.key_projection.weight,
+            ),
+        ),
+        ValueError,
+        rf"{SHARED}layers\.1\.self_attention\.key_projection\.weight$",
+    ),
+    (
+        with_shared_attention,
+        ValueError,
+        rf"{SHARED}decoder\.layers\.0\.self_attention\.query_.*$",
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("convert", "make", "error", "message"),
     [
-        (
-            lambda: their_layer(
-                self_attn=SubclassedAttention(D_MODEL, NUM_HEADS, batch_first=True)
-            ),
-            TypeError,
-            "attention must be a MultiheadAttention, got SubclassedAttention",
-        ),
-        (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
-        (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
-        (lambda: hooked(their_layer()), ValueError, "linear1 must have neither hooks .*got hooks$"),
-        (
-            lambda: replaced(their_layer(), "forward"),
-            ValueError,
-            "module .*got a replaced forward$",
-        ),
-        (lambda: replaced(their_layer(), "_ff_block"), ValueError, "got a replaced _ff_block$"),
-        (
-            lambda: replaced(
-                nn.TransformerDecoder(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS), 1),
-                "forward",
-                "layers.0",
-            ),
-            *(ValueError, "^layers.0 must have neither .*got a replaced forward$"),
-        ),
+        *((from_torch, *case) for case in REFUSED_FROM_TORCH),
+        *((to_torch, *case) for case in REFUSED_TO_TORCH),
     ],
 )
-def test_replaced_parts_of_torch_modules_are_refused_by_name(
-    make: Callable[[], Any], error: type[Exception], message: str
+def test_what_has_no_equivalent_is_refused_by_name(
+    convert: Any, make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        from_torch(make())
+        convert(make())
 
 
-def test_parts_outside_of_torchs_fast_path_are_refused_or_disable_it() -> None:
-    frozen = MultiHeadAttention(D_MODEL, NUM_HEADS)
-    frozen.query_projection.requires_grad_(False)
-    with pytest.raises(ValueError, match="must all be frozen, or none"):
-        to_torch(frozen)
+def test_parts_outside_of_torchs_fast_path_disable_it() -> None:
     for layer in (
         encoder_layer(FeedForward(D_MODEL, D_FF, bias=False)),
         encoder_layer(norm=nn.LayerNorm(D_MODEL, bias=False)),
@@ -595,61 +619,6 @@ def test_a_conversion_preserves_shared_layers_and_their_modes() -> None:
         assert [layer.training for layer in layers] == [False, False, True, False]
         numbers = [sum(weight.numel() for weight in each.parameters()) for each in (stack, theirs)]
         assert numbers[0] == numbers[1]
-
-
-def make_shared(share: str) -> nn.Module:
-    decoder = build_decoder(**SIZES)
-    first, second = decoder.layers[0], decoder.layers[1]
-    assert isinstance(first, DecoderLayer)
-    assert isinstance(second, DecoderLayer)
-    if share == "attention":
-        second.self_attention = first.self_attention
-    elif share == "weight":
-        second.self_attention.key_projection.weight = first.cross_attention.key_projection.weight
-    elif share == "encoder and decoder":
-        encoder = build_encoder(**SIZES)
-        encoder.layers[1].self_attention = first.self_attention
-        return EncoderDecoder(encoder, decoder)
-    return decoder
-
-
-@pytest.mark.parametrize(
-    ("share", "names"),
-    [
-        ("attention", r"layers\.1\.self_attention\.query_projection\.weight, .*"),
-        ("weight", r"layers\.1\.self_attention\.key_projection\.weight"),
-        ("encoder and decoder", r"decoder\.layers\.0\.self_attention\.query_.*"),
-    ],
-)
-def test_tied_weights_of_blocks_are_refused_and_never_untied(share: str, names: str) -> None:
-    block: Any = make_shared(share)
-    with pytest.raises(
-        ValueError, match=rf"^each weight .* must belong to one part, .* shared weights {names}$"
-    ):
-        to_torch(block)
-
-
-def test_tied_weights_of_torch_modules_are_refused_and_never_untied() -> None:
-    theirs = nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False)
-    first, second = theirs.layers
-    assert isinstance(first, nn.TransformerEncoderLayer)
-    assert isinstance(second, nn.TransformerEncoderLayer)
-    second.linear1.weight = first.linear1.weight
-    with pytest.raises(
-        ValueError,
-        match=r"got shared weights layers\.1\.linear1\.weight$",
-    ):
-        from_torch(theirs)
-
-
-@pytest.mark.parametrize("other", ["meta", torch.float64])
-def test_weights_of_different_dtype_or_device_are_not_concatenated(other: Any) -> None:
-    attention = MultiHeadAttention(4, 2)
-    attention.key_projection.to(other)
-    with pytest.raises(
-        ValueError, match=r"^weights that torch concatenates must have one dtype and device"
-    ):
-        to_torch(attention)
 
 
 def test_weights_may_be_views_of_the_module_but_not_on_the_meta_device() -> None:
