@@ -32,11 +32,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, help="Markdown page into which tables are written")
     parser.add_argument("--only", default="", help="regular expression of the models' names")
     parser.add_argument("--seconds", type=float, default=180.0, help="processor time of a model")
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="memory limit of a model")
     given = parser.parse_args(arguments)
     cases = {name: build for name, build in find_cases().items() if re.search(given.only, name)}
-    memory = int(given.gigabytes * 2**30)
-    rows = survey(cases, given.results, seconds=given.seconds, memory=memory, report=show)
+    rows = survey(cases, given.results, seconds=given.seconds, report=show)
     if given.page:
         write_page(given.page, rows)
 
