@@ -25,7 +25,7 @@ from translation.presets import Config
 from translation.run import TrainedTranslator
 
 MOST_WEIGHTS = 20_000_000
-"""Maximum number of weights of a model that a page holds, with 1.3 bytes for each."""
+"""Maximum number of weights of a model that a page holds, with 1.25 bytes for each."""
 
 log = logging.getLogger(__name__)
 
