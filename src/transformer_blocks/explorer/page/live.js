@@ -184,7 +184,7 @@ function showResults() {
   $("live-change").hidden = !names.length;
   if (names.length) $("live-change").replaceChildren(make("p", {className: "note", textContent: `How probable each token of ${isTranslator ? "the translation" : "the text"} is, with and without it:`}),
     make("ol", {}, ...labels.map((label, i) => make("li", {className: after[i] < before[i] / 2 ? "fell" : ""}, make("b", {textContent: label}), make("span", {textContent: `${wholePercent(before[i])} → ${wholePercent(after[i])}`})))));
-  const what = names.length ? (without === whole ? "The same text without it. " : "Below: the model without it. ") : "";
+  const what = names.length ? (without === whole ? "The same text without it. " : "The figure shows the model without it. ") : "";
   $("live").dataset.shown = live.run;
   $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.${live.isUnknown ? " The model has no token for a part of this text: <unk>." : ""}`;
 }
