@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.foreign import FAMILIES
-from tests.page import data_of, inflate
+from tests.page import data_of, inflate, make_explorer_with_arithmetic
 from tests.page_script import Script
 from torch import Tensor, nn
 
@@ -30,6 +30,7 @@ from transformer_blocks.inspection import Projections
 from transformer_blocks.inspection.patterns import PATTERNS
 
 LEARN = Path(__file__).parents[1] / "docs" / "learn"
+REFERENCE = "../reference/blocks/attention.html"
 QUERIES, KEYS = list("abcdef"), list("uvwxyz!")
 
 
@@ -131,8 +132,20 @@ def test_each_step_is_one_line_of_the_source_and_names_a_chapter() -> None:
     for line in lines.values():
         assert source[line["line"] - 1].strip() == line["code"]
         number, title = re.fullmatch(r"Chapter (\d+): (.+)", line["chapter"]).groups()  # type: ignore[union-attr]
-        (chapter,) = LEARN.glob(f"{int(number):02d}_*.py")
+        chapter = LEARN / f"{Path(line['page']).stem}.py"
+        assert line["page"] == f"learn/{chapter.stem}.html"
         assert f"# # {number} {title}\n" in chapter.read_text("utf-8")
+
+
+def test_beside_the_documentation_each_step_links_to_its_chapter_and_its_source() -> None:
+    for docs, pages in (("", []), ("../", ["../learn/03_projections.html", REFERENCE])):
+        page = replace(make_explorer_with_arithmetic(), docs=docs)
+        script = Script(page.html, "#v=map&a=2&h=0&q=1&k=1&lock=1")
+        links = script("$('why-body').querySelectorAll('a').map(each => each.href)")
+        assert links[:2] == pages
+        assert len(links) == 5 * len(pages)
+        assert "Chapter 3: Queries, keys, values \u00b7 attention.py, line" in script.text("why")
+    assert (LEARN.parent / REFERENCE.removeprefix("../").replace(".html", ".md")).is_file()
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def save_page(path: Path) -> None:
         ),
     ]
     title = f"{''.join(ours)} → {' '.join(written[:-1])}"
-    Explorer(maps, title, DecodingSteps(written, candidates)).save(path)
+    Explorer(maps, title, DecodingSteps(written, candidates), docs="../").save(path)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,17 @@ TOLERANCE = 2e-3
 """Largest difference between recomputed and given weights, after rounding to 16 bits."""
 
 LINES: dict[str, tuple[Callable[..., object], str, str]] = {
-    "scores": (attention_scores, "return", "Chapter 3: Queries, keys, values"),
-    "scale": (attention_scores, "scale =", "Chapter 4: Why sqrt(d_k)"),
-    "mask": (masked_softmax, "scores =", "Chapter 5: Masks"),
-    "softmax": (masked_softmax, "return", "Chapter 1: One query reads a memory"),
-    "output": (scaled_dot_product_attention, "return", "Chapter 2: A sentence attends to itself"),
+    "scores": (attention_scores, "return", "03_projections Queries, keys, values"),
+    "scale": (attention_scores, "scale =", "04_scale Why sqrt(d_k)"),
+    "mask": (masked_softmax, "scores =", "05_masks Masks"),
+    "softmax": (masked_softmax, "return", "01_one_query One query reads a memory"),
+    "output": (
+        scaled_dot_product_attention,
+        "return",
+        "02_self_attention A sentence attends to itself",
+    ),
 }
-"""For each step: the function that computes it, how the last such line begins, and its chapter."""
+"""For each step: its function, how the last such line begins, and its chapter's file and title."""
 
 
 @checked
@@ -216,11 +220,12 @@ def serialize_lines() -> dict[str, dict[str, Any]] | None:
     """Find the lines of :mod:`transformer_blocks.attention` that compute each step.
 
     Returns:
-        For each step, its line of code, the line's number, and the title of its chapter; None where
-        the package is installed without its source.
+        For each step, its line of code, the line's number, and its chapter with the chapter's page;
+        None where the package is installed without its source.
     """
     found = {}
     for step, (function, beginning, chapter) in LINES.items():
+        page, _, title = chapter.partition(" ")
         try:
             lines, first = inspect.getsourcelines(function)
         except OSError:
@@ -229,7 +234,8 @@ def serialize_lines() -> dict[str, dict[str, Any]] | None:
         found[step] = {
             "code": lines[rows[-1]].strip(),
             "line": first + rows[-1],
-            "chapter": chapter,
+            "chapter": f"Chapter {int(page[:2])}: {title}",
+            "page": f"learn/{page}.html",
         }
     return found
 

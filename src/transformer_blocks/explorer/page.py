@@ -169,6 +169,8 @@ class Explorer:
         others: Pages of other sequences, each with earlier ones of its own, to choose from by
             their ``text``. They, too, are without arithmetic; if the page has a model, it computes
             their maps.
+        docs: Address of the project's documentation, if the page stands beside it: the steps of
+            the arithmetic then link to their chapters and to the reference.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -198,6 +200,7 @@ class Explorer:
     arithmetic_kilobytes: Size = 400
     earlier: Sequence["Explorer"] = field(default=(), repr=False)
     others: Sequence["Explorer"] = field(default=(), repr=False)
+    docs: Text = ""
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -280,6 +283,7 @@ class Explorer:
             },
             "rules": {each.name: each.rule for each in PATTERNS},
             "lines": serialize_lines() if fits and size else None,
+            "docs": self.docs,
             "leftOut": None if fits else math.ceil(size),
         }
 

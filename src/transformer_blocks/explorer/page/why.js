@@ -18,7 +18,9 @@ function makeStep(number, id, title, ...children) {
   const step = part("article", "step", make("h3", {}, badge(number), ...title), ...children), source = data.lines?.[id];
   step.id = `why-${id}-step`;
   if (source) {
-    step.append(part("footer", "source", `${source.chapter} \u00b7 attention.py, line ${source.line}`, make("code", {textContent: source.code})));
+    const link = (textContent, page) => data.docs ? make("a", {textContent, href: data.docs + page, target: "_top"}) : textContent;
+    step.append(part("footer", "source", link(source.chapter, source.page), " \u00b7 ", link(`attention.py, line ${source.line}`, "reference/blocks/attention.html"),
+      make("code", {textContent: source.code})));
   }
   return step;
 }
