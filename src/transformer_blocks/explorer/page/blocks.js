@@ -4,8 +4,8 @@
 // the weights of a block of the library; a weight is {shape, data}. A run says which parts are switched
 // off, by name, and keeps what the blocks recorded, if it records.
 //
-// A stack of layers is a generator, as all that calls one: it yields after each layer, so that the page
-// can do something else meanwhile. `finish(work)` is the result of one.
+// A layer is a generator, as all that calls one: it yields after each sublayer, so that the page can do
+// something else meanwhile. `finish(work)` is the result of one.
 
 const newRun = ({off = [], isRecording = false} = {}) => ({off: new Set(off), recorded: isRecording ? new Map() : null});
 const headPart = (attention, head) => `${attention.name}.heads.${head}`;
@@ -199,29 +199,32 @@ function preNorm({name, norm}, x, sublayer, run) {
 
 // --- Encoder and decoder (encoder.py, decoder.py) -----------------------------------------------------
 
-function encoderLayer(module, x, caches, options, run) {
+function* encoderLayer(module, x, caches, options, run) {
   x = call(module.self_attention_residual, x, x => multiHeadAttention(module.self_attention, x, x, caches, options, run), run);
+  yield;
   return call(module.feed_forward_residual, x, x => call(module.feed_forward, x), run);
 }
 
 function* encoder(module, x, caches, options, run) {
   for (const [i, layer] of module.layers.entries()) {
-    x = encoderLayer(layer, x, caches[i], options, run);
+    x = yield* encoderLayer(layer, x, caches[i], options, run);
     run.recorded?.set(layer.name, x);
     yield;
   }
   return module.norm ? call(module.norm, x) : x;
 }
 
-function decoderLayer(module, x, memory, caches, mask, run) {
+function* decoderLayer(module, x, memory, caches, mask, run) {
   x = call(module.self_attention_residual, x, x => multiHeadAttention(module.self_attention, x, x, caches, {causal: true}, run), run);
+  yield;
   x = call(module.cross_attention_residual, x, x => multiHeadAttention(module.cross_attention, x, null, memory, {mask}, run), run);
+  yield;
   return call(module.feed_forward_residual, x, x => call(module.feed_forward, x), run);
 }
 
 function* decoder(module, x, memories, caches, mask, run) {
   for (const [i, layer] of module.layers.entries()) {
-    x = decoderLayer(layer, x, memories[i], caches[i], mask, run);
+    x = yield* decoderLayer(layer, x, memories[i], caches[i], mask, run);
     run.recorded?.set(layer.name, x);
     yield;
   }

@@ -1,6 +1,6 @@
 // Searches: greedy decoding, sampling and beam search, as in generation/ of the library.
 //
-// A search is a generator, as the model's stacks are. What it returns are {tokens, score, isFinished}, best first.
+// A search is a generator, as the model's layers are. What it returns are {tokens, score, isFinished}, best first.
 
 // The log-probabilities of logits, in float32 as torch has them.
 function logSoftmax(logits) {
