@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ class Observation:
         recorded: The weights (or the projections) of each attention, by name of the module.
         seen: Names of the modules in which attention was observed.
         failed: Names of modules and the errors that prevented their weights from being computed.
-        undivided: Names of the modules whose attention weights had no dimension of heads.
+        undivided: Names of the modules whose outputs had no dimension of heads.
         called: Names of modules whose class is named after attention and that were executed.
         has_run: Whether any part of the model was executed.
     """
@@ -66,26 +66,29 @@ class Observation:
         self.called: set[str] = set()
         self.has_run = False
 
-    def compute(self, name: str, find: Sequence[Callable[..., Any]], *args: Any) -> Any:
-        """Compute what is recorded of a module, or None; if an error is raised, note it.
+    def record(
+        self,
+        name: str,
+        weights: Callable[[], Tensor],
+        projections: Callable[[], Projections] | None = None,
+    ) -> None:
+        """Record one attention of a module; if that raises an error, note it.
 
         Args:
             name: Name of the module.
-            find: The functions that compute weights, and projections.
-            args: The arguments of either.
+            weights: Function that computes its weights.
+            projections: Function that computes its projections; None if they are not known.
         """
+        compute = projections if self.of_projections else weights
+        if compute is None or not self.is_recorded(name):
+            return
         try:
-            return find[self.of_projections](*args) if self.is_recorded(name) else None
+            new = compute()
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
-            return None
-
-    def record(self, name: str, recorded: Tensor | Projections | None) -> None:
-        """Record the weights or the projections of one attention of a module, if there are any."""
-        if recorded is not None:
-            store = self._convert
-            new = recorded.map(store) if isinstance(recorded, Projections) else store(recorded)
-            self.recorded.setdefault(name, []).append(new)
+            return
+        new = new.map(self._convert) if isinstance(new, Projections) else self._convert(new)
+        self.recorded.setdefault(name, []).append(new)
 
     def _convert(self, x: Tensor) -> Tensor:
         """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
@@ -93,9 +96,18 @@ class Observation:
         return (x[:, None] if x.dim() == 3 else x).to(device=self.device)
 
     def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
-        """Replace the outputs of heads by zeros; ``place`` is the dimension of the heads."""
-        heads, num_heads = self.heads.get(name, ()), output.shape[place]
-        check_heads(name, heads, num_heads)
+        """Replace the outputs of heads by zeros.
+
+        Args:
+            name: Name of the module.
+            output: The product of its weights and its values.
+            place: The dimension of the heads; -1 if it is not known.
+        """
+        if output.dim() != 4 or place < 0:
+            self.undivided.add(name)
+            return output
+        heads = self.heads.get(name, ())
+        check_heads(name, heads, output.shape[place])
         return mask_heads(output.movedim(place, 1), heads).movedim(1, place) if heads else output
 
     def find(self) -> tuple[str, nn.Module] | None:

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -35,9 +35,8 @@ from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.projections import (
     KernelCall,
-    Projections,
     torch_layer_weights,
-    unpack_heads,
+    unfold_heads,
 )
 
 
@@ -53,7 +52,7 @@ class AttentionMode(TorchFunctionMode):
         super().__init__()
         self.observations: list[Observation] = []
         self.is_in_fast_path = False
-        self.weights: Any = WeakTensorKeyDictionary()  # results of softmax: _Weights
+        self.softmaxes: Any = WeakTensorKeyDictionary()  # the _Softmax of each result
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -77,20 +76,19 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         for observation, name, module in self._find_observations():
             call = KernelCall(*args, **kwargs)
-            groups = call.count_folded_heads(module)
-            recorded = observation.compute(name, (KernelCall.weights, KernelCall.projections), call)
-            recorded, separate = (unpack_heads(each, groups) for each in (recorded, output))
-            observed = self._observe(observation, name, recorded, separate)
-            output = output if observed is separate else observed.view(output.shape)
+            heads = output
+            if call.has_folded_heads(module):
+                call, heads = call.unfolded(), unfold_heads(output)
+            observation.record(name, call.weights, call.projections)
+            ablated = observation.ablate(name, heads)
+            output = output if ablated is heads else ablated.view(output.shape)
         return output
 
     def observe_torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
         kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
         for observation, name, _ in self._find_observations():
-            if not observation.of_projections:
-                weights = observation.compute(name, [torch_layer_weights], func, kwargs)
-                observation.record(name, weights)
+            observation.record(name, partial(torch_layer_weights, func, kwargs))
             # The output projection reads the concatenated heads. If the columns of its weight that
             # multiply a head are zero, that head does not contribute.
             if name in observation.heads:
@@ -105,44 +103,32 @@ class AttentionMode(TorchFunctionMode):
         output = func(*args, **kwargs)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if output.dim() > 1 and dim in (-1, output.dim() - 1):
-            self.weights[output] = _Weights(output.detach())
+            self.softmaxes[output] = _Softmax()
         return output
 
     def follow_change(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a change of shape or dtype, or a mask, to the remembered weights as well."""
-        output = func(*args, **kwargs)
-        if not isinstance(output, Tensor) or output is args[0]:
-            return output
-        remembered = self._find_remembered(args[:1])
-        if remembered is None:
-            return output
-        weights = output.detach()
-        if remembered.is_dropped:
+        """Follow a softmax through a change of shape or dtype, a mask, or a dropout."""
+        softmax = self._find_softmax(*args[:1])
+        if softmax is None:
+            return func(*args, **kwargs)
+        weights = softmax.weights
+        if func in _DROPOUT:  # which may change its input
+            weights = args[0].detach().clone() if weights is None else weights
+        elif weights is not None:
             with torch.no_grad():
-                weights = func(remembered.weights, *args[1:], **kwargs)
-        self.weights[output] = replace(remembered, weights=weights)
-        return output
-
-    def follow_dropout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Remember the weights from before a dropout."""
-        remembered = self._find_remembered(args[:1])
-        if remembered is not None:  # in case the dropout changes its input
-            weights = remembered.weights.clone()
-            remembered = replace(remembered, weights=weights, is_dropped=True)
+                weights = func(weights, *args[1:], **kwargs)
         output = func(*args, **kwargs)
-        if remembered is not None:
-            self.weights[output] = remembered
+        if isinstance(output, Tensor):
+            self.softmaxes[output] = replace(softmax, weights=weights)
         return output
 
     def observe_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a matrix product whose left factor is the result of a softmax."""
         output = func(*args, **kwargs)
-        remembered = self._find_remembered(args[:1])
-        if remembered is None or any(
-            isinstance(factor, nn.Parameter) for factor in (*args[1:], *kwargs.values())
-        ):
+        factors = (*args[1:], *kwargs.values())
+        if any(isinstance(factor, nn.Parameter) for factor in factors):
             return output  # a product with parameters is, for example, a mean of embeddings
-        return self._observe_weights(remembered, output)
+        return self._observe_product(args[0], output)
 
     def observe_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a product in Einstein's notation that sums over the keys of a softmax."""
@@ -153,40 +139,25 @@ class AttentionMode(TorchFunctionMode):
             return output
         terms, result = equation.replace(" ", "").split("->")
         for term, operand in zip(terms.split(","), operands, strict=True):
-            remembered = self._find_remembered([operand])
-            if remembered is not None and term[-1] not in result:
+            if term[-1] not in result:
                 place = 1 if "." in term + result else result.find(term[1])
-                output = self._observe_weights(remembered, output, place)
+                output = self._observe_product(operand, output, place)
         return output
 
-    def _observe_weights(self, remembered: "_Weights", output: Tensor, place: int = 1) -> Tensor:
-        """Observe a product of the result of a softmax and values."""
-        for observation, name, _ in self._find_observations():
-            weights = None
-            is_recorded = observation.is_recorded(name) and not observation.of_projections
-            if is_recorded and (observation, name) not in remembered.recorded:
-                remembered.recorded.append((observation, name))
-                weights = remembered.weights
-            output = self._observe(observation, name, weights, output, place)
-        return output
+    def _observe_product(self, factor: Any, output: Tensor, place: int = 1) -> Tensor:
+        """Observe a product of a factor and values, if the factor is the result of a softmax.
 
-    def _observe(
-        self,
-        observation: Observation,
-        name: str,
-        recorded: Tensor | Projections | None,
-        output: Tensor,
-        place: int = 1,
-    ) -> Tensor:
-        """Record weights or projections (if not None), and replace heads of the output by zeros.
-
-        The output is the product of weights and values. ``place`` is its dimension of heads; -1 if
-        this is not known.
+        ``place`` is the output's dimension of heads; -1 if this is not known.
         """
-        observation.record(name, recorded)
-        if output.dim() == 4 and place >= 0:
-            return observation.ablate(name, output, place)
-        observation.undivided.add(name)
+        softmax = self._find_softmax(factor)
+        if softmax is None:
+            return output
+        weights = factor if softmax.weights is None else softmax.weights
+        for observation, name, _ in self._find_observations():
+            if (observation, name) not in softmax.recorded:
+                softmax.recorded.append((observation, name))
+                observation.record(name, weights.detach)
+            output = observation.ablate(name, output, place)
         return output
 
     def _find_observations(self) -> Iterator[tuple[Observation, str, nn.Module]]:
@@ -195,28 +166,24 @@ class AttentionMode(TorchFunctionMode):
             found = observation.find()
             if found is not None:
                 observation.seen.add(found[0])
-                observation.has_run = True
                 yield observation, *found
 
-    def _find_remembered(self, operands: Any) -> "_Weights | None":
-        if not operands or not isinstance(operands[0], Tensor):
-            return None
-        remembered: _Weights | None = self.weights.get(operands[0])
-        return remembered
+    def _find_softmax(self, x: object = None) -> "_Softmax | None":
+        """Return the softmax whose result a tensor is; None if there is none."""
+        softmax: _Softmax | None = self.softmaxes.get(x) if isinstance(x, Tensor) else None
+        return softmax
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """The result of a softmax, which may become a factor of an observed product.
+class _Softmax:
+    """A softmax whose result may become a factor of an observed product.
 
     Attributes:
-        weights: The weights, before dropout.
-        is_dropped: Whether the result has been changed by a dropout, and differs from the weights.
+        weights: The weights from before a dropout; None if the result is the weights.
         recorded: The observations that recorded the weights, with the name of the module.
     """
 
-    weights: Tensor
-    is_dropped: bool = False
+    weights: Tensor | None = None
     recorded: list[tuple[Observation, str]] = field(default_factory=list)
 
 
@@ -237,10 +204,8 @@ def observe(observation: Observation) -> Iterator[None]:
     mode: AttentionMode | None = getattr(_local, "mode", None)
     if mode is None:
         mode = _local.mode = AttentionMode()
+        mode.__enter__()  # type: ignore[no-untyped-call]
     with _lock:
-        if not mode.observations and not getattr(_local, "is_active", False):
-            mode.__enter__()  # type: ignore[no-untyped-call]
-            _local.is_active = True
         mode.observations.append(observation)
     with observed_fast_paths:
         try:
@@ -251,8 +216,7 @@ def observe(observation: Observation) -> Iterator[None]:
                 is_own = getattr(_local, "mode", None) is mode  # not if another thread ends it
                 if is_own and not mode.observations:
                     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-                    _local.is_active = False
-                    mode.weights.clear()
+                    _local.mode = None
 
 
 @contextmanager
@@ -338,7 +302,6 @@ _HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, An
     F.multi_head_attention_forward: AttentionMode.observe_torch_layer,
     torch.einsum: AttentionMode.observe_einsum,
     **dict.fromkeys(_SOFTMAX, AttentionMode.remember_softmax),
-    **dict.fromkeys(_DROPOUT, AttentionMode.follow_dropout),
     **dict.fromkeys(_PRODUCT, AttentionMode.observe_product),
-    **dict.fromkeys(_FOLLOWED, AttentionMode.follow_change),
+    **dict.fromkeys((*_FOLLOWED, *_DROPOUT), AttentionMode.follow_change),
 }

@@ -87,19 +87,26 @@ class KernelCall(NamedTuple):
         projections = Projections(*inputs, self._find_scale())
         return projections.map(lambda x: x.detach().expand(*batch, -1, -1).clone())
 
-    def count_folded_heads(self, module: Any) -> int:
-        """Return how many heads are folded into the length dimension of the queries; usually 1.
+    def has_folded_heads(self, module: Any) -> bool:
+        """Return whether heads of a module are folded into the length dimension of the queries.
 
         For a single new token, Hugging Face's grouped-query attention reshapes queries from
         (B, H, 1, d_k) to (B, H / groups, groups, d_k), so that keys need not be repeated.
         """
         groups, query = getattr(module, "num_key_value_groups", 1), self.query
         if groups == 1 or query.dim() != 4:
-            return 1
+            return False
         try:
-            return groups if query.shape[1] * groups == module.config.num_attention_heads else 1
+            return bool(query.shape[1] * groups == module.config.num_attention_heads)
         except Exception:  # no configuration, or one whose layers differ, which raises its own
-            return 1
+            return False
+
+    def unfolded(self) -> "KernelCall":
+        """Return the call with all heads in the dimension of heads."""
+        query, mask = self.query, self.attn_mask
+        if mask is not None:
+            mask = unfold_heads(mask.expand(*query.shape[:-1], -1))
+        return self._replace(query=unfold_heads(query), attn_mask=mask, enable_gqa=True)
 
     def _find_scale(self) -> float:
         return self.query.shape[-1] ** -0.5 if self.scale is None else self.scale
@@ -124,15 +131,6 @@ def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Ten
     return weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True) & is_finite, 0.0)
 
 
-def unpack_heads(recorded: Any, groups: int) -> Any:
-    """Reshape weights, outputs or projections of folded heads to (B, H, 1, size).
-
-    The keys and values of projections are repeated for each head.
-    """
-    if recorded is None or groups == 1:
-        return recorded
-    if isinstance(recorded, Projections):
-        query, key, value, scale = recorded
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-        return Projections(unpack_heads(query, groups), key, value, scale)
-    return recorded.flatten(1, 2)[:, :, None]
+def unfold_heads(x: Tensor) -> Tensor:
+    """Reshape queries, outputs or a mask of folded heads to (B, H, 1, size)."""
+    return x.flatten(1, 2)[:, :, None]

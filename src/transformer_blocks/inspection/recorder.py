@@ -174,8 +174,7 @@ def _recording(
 
     @without_gradients()
     def report(name: str, *call: Any) -> None:
-        recorded = observation.compute(name, (_find_weights, _find_projections), *call)
-        observation.record(name, recorded)
+        observation.record(name, partial(_find_weights, *call), partial(_find_projections, *call))
 
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
