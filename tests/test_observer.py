@@ -495,7 +495,7 @@ class Explicit(nn.Module):
             return self.dropout(torch.softmax(x @ x.mT, dim=2)) @ x
         if self.product == "view after dropout":
             weights = self.dropout(scores.softmax(-1)).view(8, 5, 5).contiguous()
-            return weights.unflatten(0, (2, 4)) @ q
+            return torch.bmm(weights, q.flatten(0, 1))
         weights = F.softmax(scores, dim=-1, dtype=torch.float64).to(x.dtype)
         weights = self.dropout(weights.masked_fill(scores.isnan(), 0.0))
         if self.product == "einsum":
@@ -507,13 +507,14 @@ class Explicit(nn.Module):
         return weights.matmul(q) if self.product == "method" else weights @ q
 
     def expected(self, x: Tensor) -> Tensor:
-        """Compute the weights, of shape (B, H, L, S)."""
+        """Compute the weights, of shape (B, H, L, S), or (B * H, 1, L, S) of a batch of heads."""
         if self.product == "no heads":
             return (x @ x.mT).softmax(-1)[:, None]
         if self.product == "one sequence, one head":
             return (x[:1] @ x[:1].mT).softmax(-1)[:, None]
         q = x.unflatten(-1, (4, 4)).transpose(1, 2)
-        return (q @ q.mT / 2).softmax(-1)
+        weights = (q @ q.mT / 2).softmax(-1)
+        return weights.view(8, 1, 5, 5) if self.product == "view after dropout" else weights
 
 
 PRODUCTS = [
@@ -571,17 +572,30 @@ def test_heads_that_cannot_be_told_apart_from_the_batch_are_named() -> None:
     assert maps[""][0].shape == (2, 1, 5, 5)
 
 
-def test_attention_within_blocks_is_recorded_with_its_dimensions_and_not_ablated() -> None:
-    def attend(x: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(x, x, x)
+def attend_in_blocks(x: Tensor) -> Tensor:
+    x = x.view(2, 1, 1, 5, 16)  # (B, H, blocks, L, d_k)
+    return F.scaled_dot_product_attention(x, x, x)
 
-    class Local(nn.Module):
+
+def sum_over_heads(x: Tensor) -> Tensor:
+    x = x.view(2, 5, 4, 4)
+    weights = torch.einsum("bihd,bjhd->bhij", x, x).softmax(-1)
+    return torch.einsum("bhij,bjde->bide", weights, x)
+
+
+@pytest.mark.parametrize(
+    ("attend", "shape"), [(attend_in_blocks, (2, 1, 1, 5, 5)), (sum_over_heads, (2, 4, 5, 5))]
+)
+def test_attention_whose_output_has_no_place_for_heads_is_recorded_and_not_ablated(
+    attend: Callable[[Tensor], Tensor], shape: tuple[int, ...]
+) -> None:
+    class Model(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return attend(x.view(2, 1, 1, 5, 16))  # (B, H, blocks, L, d_k)
+            return attend(x)
 
-    with record_attention(model := Local()) as maps:
+    with record_attention(model := Model()) as maps:
         model(X)
-    assert [weights.shape for weights in maps[""]] == [(2, 1, 1, 5, 5)]
+    assert [weights.shape for weights in maps[""]] == [shape]
     with (
         pytest.raises(ValueError, match=r"^heads of '' cannot be told apart"),
         ablate(model, heads={"": [0]}),
@@ -591,11 +605,18 @@ def test_attention_within_blocks_is_recorded_with_its_dimensions_and_not_ablated
 
 def test_a_softmax_that_is_no_attention_is_not_recorded() -> None:
     class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.ones(16, 3))
+
         def forward(self, x: Tensor) -> Tensor:
             gates = F.softmax(x @ x.mT, dim=-1)[:, :, :1]
             loss = F.softmax(x, dim=1) @ x.mT @ x  # not over the last dimension
             over_queries = torch.einsum("bls,blk->bsk", x.softmax(-1), x)
-            return (gates * x).sum() + loss.sum() + over_queries.sum() + (x.mT @ gates).sum()
+            mean = x.softmax(-1) @ self.table
+            return (gates * x).sum() + sum(
+                y.sum() for y in (loss, over_queries, x.mT @ gates, mean)
+            )
 
     model = Gate()
     with (

@@ -1,6 +1,7 @@
 """The recorded queries, keys and values are those from which attention is computed."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,6 +206,25 @@ def test_a_configuration_that_raises_its_own_error_does_not_stop_the_recording()
     with record_attention(model) as maps:
         assert model(x).equal(F.scaled_dot_product_attention(x, x, x))
     assert maps[""][0].shape == (1, 4, 3, 3)
+
+
+def test_heads_that_are_folded_into_the_length_are_recorded_as_heads_with_their_own_masks() -> None:
+    class Attention(nn.Module):
+        config, num_key_value_groups = SimpleNamespace(num_attention_heads=4), 2
+
+        def forward(self, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+            folded = query.view(2, 2, 2, 8), mask.view(2, 2, 2, 3)
+            return F.scaled_dot_product_attention(folded[0], key, key, attn_mask=folded[1])
+
+    query, key, mask = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 3, 8), torch.randn(2, 4, 1, 3)
+    model = Attention()
+    with record_attention(model) as maps, record_projections(model) as projections:
+        model(query, key, mask)
+    (recorded,) = projections[""]
+    assert recorded.query.equal(query)
+    assert recorded.key.equal(key.repeat_interleave(2, dim=1))
+    scores = query @ recorded.key.mT * recorded.scale + mask
+    torch.testing.assert_close(maps[""], [scores.softmax(-1)])
 
 
 def test_arguments_are_checked() -> None:
