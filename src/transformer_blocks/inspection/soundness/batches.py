@@ -1,7 +1,5 @@
 """Batches: equal calls are equal, and each row has the outputs that it has alone."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -12,18 +10,16 @@ from transformer_blocks.inspection.soundness.subject import Subject, call, compa
 
 def check_determinism(subject: Subject) -> list[str]:
     """Check that two equal calls give equal, finite outputs, and do not modify their inputs."""
-    example, layout = subject.example, subject.example.given()
-    args, kwargs = example.build(layout)
-    args_before, kwargs_before = example.build(layout)
-    before, after = (*args_before, *kwargs_before.values()), (*args, *kwargs.values())
+    example = subject.example
+    args, kwargs = example.build()
     # With other random numbers in the second call.
-    outputs = [call(subject.model, args, kwargs, len(layout.rows)) for _ in range(2)]
+    outputs = [call(subject.model, args, kwargs, example.batch_size) for _ in range(2)]
     problems = [
         f"a call modifies its input {argument.name}"
-        for argument, old, new in zip(example.arguments, before, after, strict=True)
-        if isinstance(new, Tensor) and not torch.equal(new, old)
+        for argument, value in zip(example.arguments, (*args, *kwargs.values()), strict=True)
+        if isinstance(value, Tensor) and not torch.equal(value, argument.value)
     ]
-    first, second = (subject.select(output, layout) for output in outputs)
+    first, second = (subject.select(output, example) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
     for row, (a, b) in enumerate(zip(first, second, strict=True)):
         wrong = (~a.isfinite().all(dim=1)).nonzero().flatten().tolist()
@@ -42,12 +38,12 @@ def check_determinism(subject: Subject) -> list[str]:
 
 def check_batch(subject: Subject) -> list[str]:
     """Check that the outputs of each row do not depend on the other rows."""
-    example, given = subject.example, subject.example.given()
-    expected = subject.outputs(given)
+    example = subject.example
+    expected = subject.outputs(example)
     alone = []
     for row in range(example.batch_size):
         try:
-            alone.append((expected[row], subject.outputs(example.given([row]))[0]))
+            alone.append((expected[row], subject.outputs(example.take([row], {}))[0]))
         except NotTriedError:
             raise
         except Exception as error:
@@ -71,10 +67,14 @@ def check_batch(subject: Subject) -> list[str]:
 
 def takes_sequence_first(subject: Subject) -> bool:
     """Return whether the last column of a batch has the outputs that it has alone."""
-    given = subject.example.given()
-    column = replace(given, index=tuple(each[:, -1:] for each in given.index))
+    example = subject.example
+    rows = range(example.batch_size)
+    last = {
+        number: torch.full((len(rows), 1), group.length - 1)
+        for number, group in enumerate(example.groups)
+    }
     try:
-        batch, alone = subject(given)[:, -1:], subject(column)
+        batch, alone = subject(example)[:, -1:], subject(example.take(rows, last))
         return batch.dim() > 1 and not bool(subject.measure(batch, alone).any())
     except Exception:  # whatever a model raises that takes no such batch
         return False

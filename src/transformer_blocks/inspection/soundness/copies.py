@@ -45,7 +45,7 @@ def copy_model(subject: Subject) -> nn.Module:
     try:
         for each in own:
             each.data = torch.full_like(each, torch.nan)
-        outputs = replace(subject, model=copied).outputs(subject.example.given())
+        outputs = replace(subject, model=copied).outputs(subject.example)
     finally:
         for each, value in zip(own, values, strict=True):
             each.data = value
@@ -68,8 +68,8 @@ def convert(value: Any, **target: Any) -> Any:
 
 def check_dtype(subject: Subject) -> list[str]:
     """Check that float64 gives the same outputs, and half precision close and finite ones."""
-    layout = subject.example.given()
-    expected = subject.outputs(layout)
+    example = subject.example
+    expected = subject.outputs(example)
     model = copy_model(subject)
     dtypes = {each.dtype for each in model.parameters() if each.is_floating_point()}
     if len(dtypes) > 1:
@@ -79,11 +79,11 @@ def check_dtype(subject: Subject) -> list[str]:
     for dtype in (torch.float64, *HALF):
         if dtype == before:
             continue
-        args, kwargs = convert(subject.example.build(layout), dtype=dtype)
+        args, kwargs = convert(example.build(), dtype=dtype)
         converted = copy.deepcopy(model).to(dtype).eval()
         name = str(dtype).removeprefix("torch.")
         try:
-            output = call(converted, args, kwargs, len(layout.rows))
+            output = call(converted, args, kwargs, example.batch_size)
         except NotTriedError:
             raise
         except Exception as error:
@@ -94,7 +94,7 @@ def check_dtype(subject: Subject) -> list[str]:
             continue
         tried += 1
         near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(before, 0.0)))
-        rows = zip(expected, subject.select(output, layout), strict=True)
+        rows = zip(expected, subject.select(output, example), strict=True)
         pairs = ((a.cpu().double(), b.cpu().double()) for a, b in rows)
         problems += [
             f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
@@ -146,14 +146,14 @@ class _Values(TorchFunctionMode):
 
 def check_device(subject: Subject) -> list[str]:
     """Check that every tensor moves with the model, to the meta device."""
-    model, layout, values = copy_model(subject), subject.example.given(), _Values()
+    model, example, values = copy_model(subject), subject.example, _Values()
     with values:
-        subject(layout)
+        subject(example)
     values.replays = True
-    args, kwargs = convert(subject.example.build(layout), device="meta")
+    args, kwargs = convert(example.build(), device="meta")
     try:
         with without_fast_path, values:
-            output = call(model.to("meta").eval(), args, kwargs, len(layout.rows))
+            output = call(model.to("meta").eval(), args, kwargs, example.batch_size)
     except NotTriedError:
         raise
     except Exception as error:
@@ -254,9 +254,8 @@ def check_loading(subject: Subject) -> list[str]:
         for name, buffer in original.named_buffers()
         if name not in state and buffer.is_floating_point() and is_noise(buffer)
     ]
-    layout = subject.example.given()
-    before = subject.outputs(layout)
-    loaded = replace(subject, model=model).outputs(layout)
+    before = subject.outputs(subject.example)
+    loaded = replace(subject, model=model).outputs(subject.example)
     return problems + [
         f"the outputs of row {row} change after loading, {describe(size)}"
         for row, _, size in subject.find_changes(zip(before, loaded, strict=True))

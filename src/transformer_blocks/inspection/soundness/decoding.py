@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import check_cache
-from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
+from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, find_output
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
@@ -42,13 +42,12 @@ def check_steps(
         raise NotTriedError("the model takes vectors, and step models decode ids")
     make_steps = find_steps(subject, new_step_model)
     filled = fill_padding(subject, subject.group)
-    layout = filled.example.given()
     value = next(iter(filled.example.contents(subject.group).values()))
     if has_vectors:  # number them
         value = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2]).to(value.device)
 
     def full_pass(tokens: Tensor) -> Tensor:
-        return filled(layout, values=dict.fromkeys(contents, take(filled, tokens)))
+        return filled(filled.example.replaced(dict.fromkeys(contents, take(filled, tokens))))
 
     new_steps = partial(make_steps, filled)
     report = check_cache(full_pass, new_steps, value, tolerance=subject.tolerance)
@@ -56,15 +55,17 @@ def check_steps(
 
 
 def fill_padding(subject: Subject, group: int) -> Subject:
-    """Replace the padding of a group by real tokens of the same row, so that nothing is padded."""
+    """Replace the padding of a group by real tokens of the same row, so that nothing is padded.
+
+    Masks of queries and keys, positions and other indices stay.
+    """
     example = subject.example
     index = torch.empty(example.groups[group].real.shape, dtype=torch.long)
     for line, real in zip(index, example.groups[group].real, strict=True):
         positions = real.nonzero().flatten()
         line[:] = positions[torch.arange(len(line)) % len(positions)]
-    given = example.given()
-    layout = replace(given, index=(*given.index[:group], index, *given.index[group + 1 :]))
-    return replace(subject, example=example.refilled(group, layout))
+    filled = example.take(range(example.batch_size), {group: index}, stay=("pairs", "indices"))
+    return replace(subject, example=filled)
 
 
 def find_steps(
@@ -130,24 +131,22 @@ class CachedSteps:
 
     def make_arguments(self, tokens: Tensor) -> dict[str, Any]:
         """Make the arguments of a step by name: the new tokens, and masks of all so far."""
-        example = self.subject.example
-        index = [torch.arange(group.length).repeat(len(self.rows), 1) for group in example.groups]
-        step = list(index)
-        step[self.group] = index[self.group][:, self.position : self.position + 1]
-        index[self.group] = index[self.group][:, : self.position + 1]
-        prefix, now = (Layout(tuple(self.rows), tuple(each)) for each in (index, step))
+        so_far = torch.arange(self.position + 1).repeat(len(self.rows), 1)
+        prefix, now = (
+            self.subject.example.take(self.rows, {self.group: index})
+            for index in (so_far, so_far[:, -1:])
+        )
         given = {}
-        for argument in example.arguments:
+        for argument, newest in zip(prefix.arguments, now.arguments, strict=True):
             if self.name != "past_key_values" and argument.kind == "mask":
                 continue  # of tokens that are all real; a state has no columns for a mask to hide
-            is_now = argument.kind in ("content", "indices")
             if argument.kind == "content" and self.group in argument.groups:
                 given[argument.name] = take(self.subject, tokens[:, None])
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
-                mask = example.build_argument(argument, prefix)
-                given[argument.name] = mask[..., -1:, :]
+                given[argument.name] = argument.value[..., -1:, :]
             else:
-                given[argument.name] = example.build_argument(argument, now if is_now else prefix)
+                is_now = argument.kind in ("content", "indices")
+                given[argument.name] = (newest if is_now else argument).value
         self.position += 1
         return given
 

@@ -4,7 +4,7 @@ A check of a property returns the violations as sentences, or raises :class:`Not
 reason why the property cannot be checked. This holds for the other files of this package too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from torch import Tensor
 from transformer_blocks.inspection.comparison import describe
 from transformer_blocks.inspection.soundness.example import (
     Argument,
+    Example,
     NotTriedError,
-    draw_others,
     is_toeplitz,
 )
 from transformer_blocks.inspection.soundness.subject import Subject
@@ -50,22 +50,21 @@ class Dependence:
 
 def find_dependence(subject: Subject) -> Dependence:
     """Change each position of the sequence to which the outputs belong, one at a time."""
-    example, layout, group = subject.example, subject.example.given(), subject.group
+    example, group = subject.example, subject.group
     if group is None:
         raise NotTriedError("there is one output for each row, not one for each position")
     real = example.groups[group].real
     rows, length = real.shape
-    expected = subject(layout)
+    expected = subject.outputs(example)
     sizes = torch.zeros(rows, length, length)
     probed = torch.tensor(choose_positions(length))
     for position in probed.tolist():
-        changed = real[:, position]
-        if not bool(changed.any()):
+        where = example.groups[group].at(position)
+        if not bool(where.any()):
             continue
-        output = subject(layout, values=change_tokens(subject, group, position))
-        own = [subject.select(each, layout) for each in (expected, output)]
-        for row, (a, b) in enumerate(zip(*own, strict=True)):
-            if bool(changed[row]):
+        outputs = subject.outputs(example.changed(group, where, seed=position))
+        for row, (a, b) in enumerate(zip(expected, outputs, strict=True)):
+            if bool(where[row].any()):
                 sizes[row, real[row], position] = subject.measure(a, b, exact=True).float()
     return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
 
@@ -76,22 +75,6 @@ def choose_positions(length: int) -> list[int]:
     borders = [BLOCK << doubled for doubled in range(length.bit_length())]
     beside = {border + side for border in borders for side in (-1, 0)}
     return sorted({*evenly, *(position for position in beside if position < length)})
-
-
-def change_tokens(
-    subject: Subject, group: int, position: int, rows: Tensor | None = None
-) -> dict[int, Tensor]:
-    """Change the real tokens at one position of a group, in some rows or in all."""
-    example = subject.example
-    real = example.groups[group].real
-    chosen = real[:, position] if rows is None else rows & real[:, position]
-    changed: dict[int, Tensor] = {}  # one tensor may be several arguments
-    for value in example.contents(group).values():
-        if id(value) not in changed:
-            where, known = chosen.to(value.device), value[real.to(value.device)]
-            changed[id(value)] = other = value.clone()
-            other[where, position] = draw_others(value[where, position], known, seed=position)
-    return {number: changed[id(value)] for number, value in example.contents(group).items()}
 
 
 def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
@@ -139,17 +122,18 @@ def check_longer(subject: Subject) -> list[str]:
     group, example = subject.group, subject.example
     if group is None or group in subject.fixed:
         return []
-    row, contents = example.groups[group].longest, example.contents(group)
-    if any(value.device.type != "cpu" for value in contents.values()):
+    if any(value.device.type != "cpu" for value in example.contents(group).values()):
         return []
+    if any(each.kind == "pairs" and not is_toeplitz(each.value) for each in example.arguments):
+        return []  # a mask that has the length of the example
+    row = example.groups[group].longest
     alone = example.alone(row)
-    tokens = alone.index[group][0]
-    block = BLOCK * (len(tokens) // BLOCK + 1)
+    tokens = alone.groups[group].length
+    block = BLOCK * (tokens // BLOCK + 1)
     for length in (block + BLOCK + 2, block + 2, BLOCK // 2 + 2, BLOCK // 4 + 2):
-        index = tokens[torch.arange(length) % len(tokens)][None]
-        layout = replace(alone, index=(*alone.index[:group], index, *alone.index[group + 1 :]))
         try:
-            return _check_suffixes(replace(subject, example=example.refilled(group, layout)), row)
+            repeated = alone.take([0], {group: torch.arange(length)[None] % tokens})
+            return _check_suffixes(subject, group, repeated, row)
         except NotTriedError:
             return []
         except Exception:
@@ -157,18 +141,13 @@ def check_longer(subject: Subject) -> list[str]:
     return []
 
 
-def _check_suffixes(subject: Subject, row: int) -> list[str]:
+def _check_suffixes(subject: Subject, group: int, example: Example, row: int) -> list[str]:
     """Change all tokens from a position on: no output before it changes."""
-    group, layout = subject.group or 0, subject.example.given()
-    contents, length = subject.example.contents(group), subject.example.groups[group].length
-    others = {number: draw_others(value, value, seed=1) for number, value in contents.items()}
-    expected, problems = subject.outputs(layout)[0], []
+    length = example.groups[group].length
+    expected, problems = subject.outputs(example)[0], []
     for position in choose_positions(length)[1:]:
-        values = {
-            number: torch.cat([value[:, :position], others[number][:, position:]], dim=1)
-            for number, value in contents.items()
-        }
-        outputs = subject.outputs(layout, values=values)[0]
+        suffix = torch.arange(length)[None] >= position
+        outputs = subject.outputs(example.changed(group, suffix, seed=1))[0]
         sizes = subject.measure(expected[:position], outputs[:position], exact=True)
         if bool(expected.isfinite().all() and sizes.any()):
             problems.append(
@@ -187,7 +166,7 @@ def check_order(subject: Subject) -> list[str]:
     """
     if subject.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
-    groups, expected = subject.example.groups, subject.outputs(subject.example.given())
+    groups, expected = subject.example.groups, subject.outputs(subject.example)
     answers = [_find_unordered(subject, number, expected) for number in range(len(groups))]
     if all(answer is None for answer in answers):
         raise NotTriedError(
@@ -211,7 +190,7 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
     def largest_change(places: Tensor, *, exact: bool = False) -> float:
         """Return how much outputs change if each position holds the token of another one."""
         values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
-        outputs = subject.outputs(example.given(), values=values)
+        outputs = subject.outputs(example.replaced(values))
         pairs = zip(expected, outputs, strict=True)
         changes = [subject.measure(a, b, exact=exact)[compared] for a, b in pairs]
         return max((float(change.max()) for change in changes if change.numel()), default=0.0)
@@ -263,7 +242,7 @@ def declares_causal(subject: Subject) -> bool:
 def _is_triangular(argument: Argument) -> bool:
     """Return whether a mask of queries and keys hides all later keys and no earlier ones."""
     mask: Tensor = argument.value
-    if mask.dim() != 2 or mask.shape[0] != mask.shape[1] or len(mask) < 2 or not is_toeplitz(mask):
+    if not is_toeplitz(mask) or mask.shape[0] != mask.shape[1] or len(mask) < 2:
         return False
     later, earlier = mask[0, 1:], mask[1:, 0]
     return bool((later == later[0]).all() and (earlier != later[0]).all())

@@ -2,9 +2,9 @@
 
 An example is what the model is called with in practice: a tensor, a tuple of arguments or a mapping
 of keyword arguments. :func:`read_example` finds out which of its tensors are sequences, which are
-masks of padding, and which value of a mask marks a real token. From then on, a batch is described
-by a :class:`Layout`, which lists for each row the positions of the example that it contains. So the
-same sequences can be built alone, in another order, or with more padding, and the masks follow.
+masks of padding, and which value of a mask marks a real token. From an :class:`Example`, others are
+made: the same sequences alone, in another order, or with more padding, and the masks follow; or
+other tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transformer_blocks.inspection.comparison import perturb
 
-PADDING = -1  # in a layout: a position that holds no token of the example
+PADDING = -1  # instead of a position: no token of the example
 
 
 class NotTriedError(Exception):
@@ -75,6 +75,10 @@ class Group:
         """The row of the longest sequence."""
         return int(self.real.sum(1).argmax())
 
+    def at(self, position: int) -> Tensor:
+        """Where the real tokens at one position are, of shape (B, L)."""
+        return self.real & (torch.arange(self.length) == position)
+
     @property
     def has_known_padding(self) -> bool:
         """Whether the model can know which positions are padded."""
@@ -92,19 +96,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which positions of the example each row of a batch contains.
-
-    Attributes:
-        rows: The row of the example from which each row is made.
-        index: For each group, the positions in that row, of shape (rows, L); -1 is padding.
-    """
-
-    rows: tuple[int, ...]
-    index: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
 class Example:
     """The arguments of a model, and what they mean."""
 
@@ -113,67 +104,57 @@ class Example:
     batch_size: int
     is_mapping: bool
 
-    def given(self, rows: Sequence[int] | None = None) -> Layout:
-        """The batch as it was given, or some of its rows."""
-        rows = tuple(range(self.batch_size) if rows is None else rows)
-        return Layout(
-            rows,
-            tuple(torch.arange(group.length).repeat(len(rows), 1) for group in self.groups),
+    def take(
+        self, rows: Sequence[int], index: Mapping[int, Tensor], stay: tuple[str, ...] = ()
+    ) -> "Example":
+        """Make a batch of some rows, in which groups may have other positions.
+
+        Args:
+            rows: The row from which each row is made.
+            index: Positions in these rows, of shape (rows, L), by group; -1 is padding. The other
+                groups keep all their positions.
+            stay: Kinds of arguments that stay as they are.
+        """
+        chosen = torch.tensor(rows)
+        places, groups = [], []
+        for number, group in enumerate(self.groups):
+            place = index.get(number, torch.arange(group.length).repeat(len(chosen), 1))
+            real = (place != PADDING) & group.real[chosen[:, None], place.clamp(min=0)]
+            places.append(place)
+            groups.append(replace(group, real=real))
+        arguments = []
+        for argument in self.arguments:
+            if argument.kind not in stay:
+                own = [(places[number], groups[number].real) for number in argument.groups]
+                argument = replace(argument, value=_take(argument, chosen, *own))
+            arguments.append(argument)
+        return replace(
+            self, arguments=tuple(arguments), groups=tuple(groups), batch_size=len(chosen)
         )
 
-    def alone(self, *rows: int, without: int | None = None) -> Layout:
+    def alone(self, *rows: int, without: int | None = None) -> "Example":
         """One row without its padding, once or repeated; one group may lose its last token."""
-        index = [
-            group.real[rows[0]].nonzero().flatten().repeat(len(rows), 1) for group in self.groups
-        ]
+        index = {
+            number: group.real[rows[0]].nonzero().flatten().repeat(len(rows), 1)
+            for number, group in enumerate(self.groups)
+        }
         if without is not None:
             index[without] = index[without][:, :-1]
-        return Layout(rows, tuple(index))
+        return self.take(rows, index)
 
     def padded(
         self, group: int, extra: int, side: str, rows: Sequence[int] | None = None
-    ) -> Layout:
+    ) -> "Example":
         """Some rows, with other padding in one of the groups."""
-        given = self.given(rows)
+        rows = range(self.batch_size) if rows is None else rows
         real = self.groups[group].real
         length = int(real.sum(1).max()) + extra
-        index = torch.full((len(given.rows), length), PADDING)
-        for line, row in zip(index, given.rows, strict=True):
+        index = torch.full((len(rows), length), PADDING)
+        for line, row in zip(index, rows, strict=True):
             positions = real[row].nonzero().flatten()
             start = 0 if side != "left" else length - len(positions)
             line[start : start + len(positions)] = positions
-        return Layout(given.rows, (*given.index[:group], index, *given.index[group + 1 :]))
-
-    def is_real(self, layout: Layout, group: int) -> Tensor:
-        """Which positions of a batch hold real tokens, of shape (rows, L)."""
-        index = layout.index[group]
-        rows = torch.tensor(layout.rows)[:, None]
-        return (index != PADDING) & self.groups[group].real[rows, index.clamp(min=0)]
-
-    def refilled(self, group: int, layout: Layout) -> "Example":
-        """The example of another batch, all of whose tokens in one group are real.
-
-        Masks of queries and keys, positions and other indices stay if the length does.
-        """
-        arguments, groups = [], []
-        for argument in self.arguments:
-            value = argument.value
-            if argument.kind not in ("pairs", "indices"):
-                value = self.build_argument(argument, layout)
-            elif layout.index[group].shape[1] != self.groups[group].length:
-                if argument.kind == "pairs" and not (value.dim() == 2 and is_toeplitz(value)):
-                    raise NotTriedError(f"the mask {argument.name} has the length of the example")
-                value = self.build_argument(argument, layout)
-            arguments.append(replace(argument, value=value))
-        for number, each in enumerate(self.groups):
-            real = self.is_real(layout, number) | (number == group)
-            groups.append(replace(each, real=real))
-        return replace(
-            self,
-            arguments=tuple(arguments),
-            groups=tuple(groups),
-            batch_size=len(layout.rows),
-        )
+        return self.take(rows, {group: index})
 
     def contents(self, group: int) -> dict[int, Tensor]:
         """The ids and vectors of a group, by the number of the argument."""
@@ -183,70 +164,64 @@ class Example:
             if argument.kind == "content" and argument.groups == (group,)
         }
 
-    def build(
-        self,
-        layout: Layout,
-        *,
-        values: Mapping[int, Tensor] | None = None,
-        noise: int | None = None,
-        flip: int | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Make the arguments of a batch.
+    def replaced(self, values: Mapping[int, Tensor]) -> "Example":
+        """The example with other values of some arguments, by number."""
+        arguments = (
+            replace(argument, value=values.get(number, argument.value))
+            for number, argument in enumerate(self.arguments)
+        )
+        return replace(self, arguments=tuple(arguments))
 
-        Args:
-            layout: The positions that each row contains.
-            values: Tensors that replace those of arguments, by number.
-            noise: A group whose padded positions hold other tokens or vectors.
-            flip: A group whose padding masks are inverted.
-            more: Keyword arguments that the example does not have.
-        """
-        built: list[Any] = []
-        for number, argument in enumerate(self.arguments):
-            argument = replace(argument, value=(values or {}).get(number, argument.value))
-            value = self.build_argument(argument, layout)
-            kind, group = argument.kind, next(iter(argument.groups), None)
-            if kind == "content" and group == noise:
-                value = self._add_noise(value, argument, layout)
-            if kind == "mask" and group == flip:
-                real, hidden = (torch.full_like(value, x) for x in (argument.real, argument.filler))
-                value = torch.where(value == hidden, real, hidden)
-            built.append(value)
+    def changed(self, group: int, where: Tensor, seed: int) -> "Example":
+        """The example with other tokens or vectors in a group, where a mask (B, L) is true."""
+        values = {}
+        for number, value in self.contents(group).items():
+            chosen, real = (each.to(value.device) for each in (where, self.groups[group].real))
+            values[number] = other = value.clone()
+            other[chosen] = draw_others(value[chosen], value[real], seed)
+        return self.replaced(values)
+
+    def inverted(self, group: int) -> "Example":
+        """The example with the opposite padding masks in a group."""
+        arguments = []
+        for each in self.arguments:
+            if each.kind == "mask" and each.groups == (group,):
+                real, hidden = (torch.full_like(each.value, x) for x in (each.real, each.filler))
+                value = torch.where(each.value == hidden, real, hidden)
+                each = replace(each, value=value, real=each.filler, filler=each.real)
+            arguments.append(each)
+        return replace(self, arguments=tuple(arguments))
+
+    def build(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Make positional and keyword arguments, which the model may modify."""
+        values = [each.value for each in self.arguments]
+        values = [value.clone() if isinstance(value, Tensor) else value for value in values]
         if not self.is_mapping:
-            return tuple(built), dict(more or {})
-        names = [argument.name for argument in self.arguments]
-        return (), dict(zip(names, built, strict=True)) | dict(more or {})
+            return tuple(values), {}
+        return (), dict(zip([each.name for each in self.arguments], values, strict=True))
 
-    def build_argument(self, argument: Argument, layout: Layout) -> Any:
-        """Make one argument of a batch."""
-        value = argument.value
-        if argument.kind == "fixed":
-            return value.clone() if isinstance(value, Tensor) else value
-        rows = torch.tensor(layout.rows, device=value.device)
-        if argument.kind == "rows":
-            return value[rows]
-        if argument.kind == "lengths":
-            real = self.is_real(layout, argument.groups[0])
-            return real.sum(1).to(value)
-        index = [layout.index[group].to(value.device) for group in argument.groups]
-        if argument.kind == "pairs":
-            return build_pairs(argument, rows, index[0], index[1])
-        shape = value.shape
-        if argument.kind == "mask":
-            value = value.reshape(shape[0], shape[-1])  # (B, 1, 1, L)
-        taken = value[rows[:, None], index[0].clamp(min=0)]
-        taken[index[0] == PADDING] = argument.filler
-        if argument.kind == "mask":
-            taken = taken.reshape(len(rows), *shape[1:-1], taken.shape[-1])
-        return taken
 
-    def _add_noise(self, value: Tensor, argument: Argument, layout: Layout) -> Tensor:
-        """Replace the content of padded positions by other tokens or vectors."""
-        padded = (~self.is_real(layout, argument.groups[0])).to(value.device)
-        real = argument.value[self.groups[argument.groups[0]].real.to(value.device)]
-        noisy = value.clone()
-        noisy[padded] = draw_others(value[padded], real, seed=1)
-        return noisy
+def _take(argument: Argument, rows: Tensor, *own: tuple[Tensor, Tensor]) -> Any:
+    """Make an argument of a batch from its rows, and its groups' positions and real tokens."""
+    value, kind = argument.value, argument.kind
+    if kind == "fixed":
+        return value
+    rows = rows.to(value.device)
+    if kind == "rows":
+        return value[rows]
+    if kind == "lengths":
+        return own[0][1].sum(1).to(value)
+    index = [place.to(value.device) for place, _ in own]
+    if kind == "pairs":
+        return build_pairs(argument, rows, *index)
+    shape = value.shape
+    if kind == "mask":
+        value = value.reshape(shape[0], shape[-1])  # (B, 1, 1, L)
+    taken = value[rows[:, None], index[0].clamp(min=0)]
+    taken[index[0] == PADDING] = argument.filler
+    if kind == "mask":
+        taken = taken.reshape(len(rows), *shape[1:-1], taken.shape[-1])
+    return taken
 
 
 def draw_others(original: Tensor, real: Tensor, seed: int) -> Tensor:
@@ -264,7 +239,7 @@ def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor)
         given = [torch.arange(size, device=value.device) for size in value.shape[-2:]]
         if bool((queries == given[0]).all() and (keys == given[1]).all()):
             return value.clone() if value.dim() == 2 else value[rows]
-    if value.dim() == 2 and is_toeplitz(value):
+    if is_toeplitz(value):
         steps = [torch.arange(each.shape[1], device=value.device) for each in (queries, keys)]
         distance = steps[1] - steps[0][:, None]
         ahead = value[0][distance.clamp(min=0, max=value.shape[1] - 1)]
@@ -286,4 +261,4 @@ def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor)
 
 def is_toeplitz(mask: Tensor) -> bool:
     """Return whether a mask depends only on the distance of query and key, as a causal one does."""
-    return bool((mask[1:, 1:] == mask[:-1, :-1]).all())
+    return mask.dim() == 2 and bool((mask[1:, 1:] == mask[:-1, :-1]).all())

@@ -4,7 +4,7 @@ import inspect
 
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
+from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, compare
 
 EXTRA = 3  # positions of padding that are added
@@ -33,11 +33,11 @@ def find_side(subject: Subject, group: int) -> str:
     return "left" if side == "left" else "right"
 
 
-def padded_layout(subject: Subject, group: int) -> Layout:
-    """The batch with padding in the sequences of a group: as given, or added if there is none."""
+def with_padding(subject: Subject, group: int) -> Example:
+    """The example with padding in the sequences of a group, which is added if there is none."""
     side = subject.example.groups[group].side
     if side != "none":
-        return subject.example.given()
+        return subject.example
     if group in subject.fixed:
         raise NotTriedError("the example has no padding, and the length cannot be changed")
     return subject.example.padded(group, EXTRA, "right")
@@ -49,9 +49,10 @@ def check_padding_content(subject: Subject) -> list[str]:
     for number in find_masked_groups(subject):
         group = subject.example.groups[number]
         if group.has_mask and not has_ids(subject, number):
-            layout = padded_layout(subject, number)
-            noisy = zip(subject.outputs(layout), subject.outputs(layout, noise=number), strict=True)
-            problems += compare(subject, noisy, f"with the content of its padding ({group.name})")
+            padded = with_padding(subject, number)
+            noisy = padded.changed(number, ~padded.groups[number].real, seed=1)
+            pairs = [*zip(subject.outputs(padded), subject.outputs(noisy), strict=True)]
+            problems += compare(subject, pairs, f"with the content of its padding ({group.name})")
         else:  # a model that finds padding by its id must find that id, so leave out the padding
             pairs = compare_without(subject, number)
             problems += compare(subject, pairs, f"with its padding ({group.name})")
@@ -112,10 +113,10 @@ def check_padding_side(subject: Subject) -> list[str]:
         other = "right" if side == "left" else "left"
         what = f"with padding at the {other} ({subject.example.groups[number].name})"
         given = subject.example.padded(number, 0, side)
-        layout = subject.example.padded(number, EXTRA, other)
+        padded = subject.example.padded(number, EXTRA, other)
         expected, outputs = (
-            subject.outputs(each, more=count_positions(subject, number, each))
-            for each in (given, layout)
+            subject.outputs(each, **count_positions(subject, number, each))
+            for each in (given, padded)
         )
         if not all(bool(each.isfinite().all()) for each in outputs):
             raise NotTriedError(
@@ -150,10 +151,10 @@ def takes_positions(subject: Subject) -> bool:
     return "position_ids" in inspect.signature(function).parameters
 
 
-def count_positions(subject: Subject, group: int, layout: Layout) -> dict[str, Tensor]:
+def count_positions(subject: Subject, group: int, example: Example) -> dict[str, Tensor]:
     """Count the positions of the real tokens, unless the model has no argument for them."""
     if group or has_positions(subject, group) or not takes_positions(subject):
         return {}
-    count = subject.example.is_real(layout, group).long().cumsum(1) - 1
-    content = next(iter(subject.example.contents(group).values()))
+    count = example.groups[group].real.long().cumsum(1) - 1
+    content = next(iter(example.contents(group).values()))
     return {"position_ids": count.clamp(min=0).to(content.device)}

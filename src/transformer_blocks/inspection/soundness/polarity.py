@@ -1,12 +1,10 @@
 """Polarity of masks: whether a mask hides padding, and not the real tokens."""
 
-from typing import Any
-
 from torch import Tensor
 
-from transformer_blocks.inspection.soundness.dependence import change_tokens, choose_positions
-from transformer_blocks.inspection.soundness.example import Layout, NotTriedError
-from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, padded_layout
+from transformer_blocks.inspection.soundness.dependence import choose_positions
+from transformer_blocks.inspection.soundness.example import Example, NotTriedError
+from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, with_padding
 from transformer_blocks.inspection.soundness.subject import Subject
 
 
@@ -21,7 +19,7 @@ def check_polarity(subject: Subject) -> list[str]:
     for number in groups:
         name = subject.example.groups[number].name
         try:
-            given, flipped = _compare_masks(subject, number, padded_layout(subject, number))
+            given, flipped = _compare_masks(subject, number, with_padding(subject, number))
             if given == flipped and number not in subject.fixed:
                 # In a causal model, padding at the right comes later, and no mask is needed.
                 left = subject.example.padded(number, EXTRA, "left")
@@ -48,34 +46,32 @@ def _has_mask(subject: Subject, group: int) -> bool:
 
 
 def _compare_masks(
-    subject: Subject, group: int, layout: Layout
+    subject: Subject, group: int, example: Example
 ) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
     """Return which tokens are visible with the given mask, and with the inverted mask."""
-    given, inverted = (_find_visible_tokens(subject, group, layout, flip) for flip in (None, group))
+    given, inverted = (
+        _find_visible_tokens(subject, group, each) for each in (example, example.inverted(group))
+    )
     return given, inverted
 
 
-def _find_visible_tokens(
-    subject: Subject, group: int, layout: Layout, flip: int | None = None
-) -> tuple[bool, bool]:
+def _find_visible_tokens(subject: Subject, group: int, example: Example) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
-    example = subject.example
-    expected = subject.outputs(layout, flip=flip)
+    expected, real = subject.outputs(example), example.groups[group].real
     finite = [bool(each.isfinite().all()) for each in expected]
-    is_full = example.is_real(layout, group).all(dim=1).tolist()
+    is_full = real.all(dim=1).tolist()
     rows = [row for row in range(len(expected)) if finite[row] and not is_full[row]]
 
-    def find_changes(**change: Any) -> list[tuple[int, Tensor]]:
+    def find_changes(where: Tensor, seed: int) -> list[tuple[int, Tensor]]:
         """List the rows, and the changes of the outputs of their real tokens."""
-        outputs = subject.outputs(layout, flip=flip, **change)
+        outputs = subject.outputs(example.changed(group, where, seed))
         return [(row, subject.measure(expected[row], outputs[row], exact=True)) for row in rows]
 
-    sees_padding = any(bool(sizes.any()) for _, sizes in find_changes(noise=group))
-    real = example.groups[group].real
-    for position in choose_positions(example.groups[group].length):
-        for row, sizes in find_changes(values=change_tokens(subject, group, position)):
+    sees_padding = any(bool(sizes.any()) for _, sizes in find_changes(~real, 1))
+    for position in choose_positions(real.shape[1]):
+        for row, sizes in find_changes(example.groups[group].at(position), position):
             if group == subject.group:
-                sizes = sizes[real[layout.rows[row]].nonzero().flatten() != position]
+                sizes = sizes[real[row].nonzero().flatten() != position]
             if bool(sizes.any()):
                 return sees_padding, True
     return sees_padding, False

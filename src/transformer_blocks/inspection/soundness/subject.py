@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection.comparison import describe, epsilon, measure_changes
-from transformer_blocks.inspection.soundness.example import Example, Layout, NotTriedError
+from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 
 SEED = 0
 
@@ -41,25 +41,30 @@ class Subject:
     resampled: bool = False
     deviation: float | None = None
 
-    def __call__(self, layout: Layout, **options: Any) -> Tensor:
-        """Call the model with a batch; return its main output, of shape (rows, ...)."""
-        args, kwargs = self.example.build(layout, **options)
+    def __call__(self, example: Example, **more: Any) -> Tensor:
+        """Call the model with a batch; return its main output, of shape (rows, ...).
+
+        Args:
+            example: The batch: the example, or one that was made of it.
+            more: Keyword arguments that the example does not have.
+        """
+        args, kwargs = example.build()
         torch.manual_seed(SEED)
-        return call(self.model, args, kwargs, len(layout.rows))
+        return call(self.model, args, kwargs | more, example.batch_size)
 
     def at(self, position: int) -> str:
         """Name a position of the real tokens, if outputs have positions."""
         return "" if self.group is None else f" at token {position}"
 
-    def outputs(self, layout: Layout, **options: Any) -> list[Tensor]:
+    def outputs(self, example: Example, **more: Any) -> list[Tensor]:
         """Call the model, and return for each row the outputs of its real tokens, (S, size)."""
-        return self.select(self(layout, **options), layout)
+        return self.select(self(example, **more), example)
 
-    def select(self, output: Tensor, layout: Layout) -> list[Tensor]:
+    def select(self, output: Tensor, example: Example) -> list[Tensor]:
         """Select the outputs of the real tokens of each row."""
         if self.group is None:
             return [row.reshape(1, -1) for row in output]
-        real = self.example.is_real(layout, self.group).to(output.device)
+        real = example.groups[self.group].real.to(output.device)
         length = output.shape[1]
         if length != real.shape[1]:
             if length > real.shape[1] or bool(real[:, length:].any()):

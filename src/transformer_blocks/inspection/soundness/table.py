@@ -204,7 +204,7 @@ def check_soundness(
     subject = Subject(model, read_example(model, example, padding_id), tolerance)
     with evaluation(model):
         try:  # an example that the model refuses raises its error
-            subject(subject.example.given())
+            subject(subject.example)
         except NotTriedError as reason:
             raise ValueError(f"{reason}; nothing can be compared") from None
         find_positions(subject)
@@ -250,16 +250,16 @@ def find_positions(subject: Subject) -> None:
         tokens = int(group.real[row].sum())
         if tokens < 2:
             continue
-        layouts = [example.alone(row, row, without=without) for without in (None, number)]
+        examples = [example.alone(row, row, without=without) for without in (None, number)]
         try:
-            shapes = [subject(layout).shape for layout in layouts]
+            shapes = [subject(each).shape for each in examples]
         except Exception:
             fixed.add(number)
             continue
         if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
     subject.fixed = frozenset(fixed)
-    output = subject(example.given())
+    output = subject(example)
     if found is None and output.dim() > 2:
         fitting = [n for n in fixed if example.groups[n].length == output.shape[1]]
         found = fitting[0] if fitting else None
