@@ -1,6 +1,5 @@
 """Cached decoding of a model under examination: find its cache, and drive it step by step."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import check_cache
 from transformer_blocks.inspection.soundness.example import NotTriedError
+from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.subject import Subject, find_output
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
@@ -75,7 +75,7 @@ def find_steps(
     if new_step_model is not None:
         return lambda _: new_step_model()
     model = subject.model
-    known = inspect.signature(model.forward).parameters if isinstance(model, nn.Module) else {}
+    known = find_parameters(model) if isinstance(model, nn.Module) else {}
     for name, flags in CACHES:
         if {name, *flags} <= known.keys():
             return partial(CachedSteps, name=name, flags=flags)

@@ -1,10 +1,9 @@
 """Padding: its content, amount and side must not change the outputs of real tokens."""
 
-import inspect
-
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks.inspection.soundness.example import Example, NotTriedError
+from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.subject import Subject, compare
 
 EXTRA = 3  # positions of padding that are added
@@ -146,9 +145,7 @@ def has_positions(subject: Subject, group: int) -> bool:
 
 def takes_positions(subject: Subject) -> bool:
     """Return whether the model has an argument for the positions of the tokens."""
-    model = subject.model
-    function = model.forward if isinstance(model, nn.Module) else model
-    return "position_ids" in inspect.signature(function).parameters
+    return "position_ids" in find_parameters(subject.model)
 
 
 def count_positions(subject: Subject, group: int, example: Example) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ fills the row of the longest sequence marks real tokens.
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,23 +19,7 @@ from transformer_blocks.inspection.soundness.example import Argument, Example, G
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
-INDICES = {"position", "positions", "segment", "segments", "token_type", "type"}
-
-
-@dataclass
-class _Sequence:
-    """A sequence among the arguments: its parts, such as ids and token types, and their roles."""
-
-    parts: list[Argument]
-    roles: set[str]
-
-    @property
-    def name(self) -> str:
-        return self.parts[0].name
-
-    @property
-    def length(self) -> int:
-        return self.parts[0].value.shape[1]
+INDICES = {"position", "positions", "segment", "segments", "type"}
 
 
 def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:
@@ -52,34 +36,42 @@ def read_example(model: Callable[..., Any], example: Any, padding_id: int | None
     """
     named, is_mapping = _name_arguments(model, example)
     batch_size = _find_batch_size([value for _, value in named])
-    sequences: list[_Sequence] = []
-    arguments: list[Argument] = []
-    for name, value in named:
-        argument = Argument(name, value, _classify(name, value, batch_size))
+    arguments = [Argument(name, value, _classify(name, value, batch_size)) for name, value in named]
+    groups: list[Group] = []
+    for place, argument in enumerate(arguments):
         if argument.kind == "content":
-            number = _find_group(argument, sequences)
-            if number == len(sequences):
-                sequences.append(_Sequence([], set()))
-            sequences[number].parts.append(argument)
-            sequences[number].roles |= find_roles(name)
-            argument = replace(argument, groups=(number,))
-        arguments.append(argument)
-    assigned: list[Argument] = []
-    for argument in arguments:
-        taken = {each.groups for each in assigned if each.kind == argument.kind.split()[0]}
-        find = partial(_find_sequence, argument.name, sequences, taken)
-        assigned.append(_assign_sequences(argument, sequences, batch_size, find))
-    groups = []
-    for number, sequence in enumerate(sequences):
-        found = _find_padding(number, assigned, batch_size, padding_id)
-        groups.append(Group(sequence.name, frozenset(sequence.roles), *found))
-    arguments = [_add_filler(argument, groups, padding_id, model) for argument in assigned]
+            number = _find_group_of_content(argument, arguments[:place], groups)
+            if number == len(groups):
+                real = torch.ones(argument.value.shape[:2], dtype=torch.bool)
+                groups.append(Group(argument.name, frozenset(), real))
+            group = groups[number]
+            groups[number] = replace(group, roles=group.roles | find_roles(argument.name))
+            arguments[place] = replace(argument, groups=(number,))
+    for place, argument in enumerate(arguments):
+        arguments[place] = _assign_groups(argument, arguments[:place], groups, batch_size)
+    groups = [_find_padding(n, group, arguments, padding_id) for n, group in enumerate(groups)]
+    arguments = [_add_filler(argument, groups, padding_id, model) for argument in arguments]
     return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
+
+
+def find_parameters(model: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters in the signature of a model; none if it has no signature."""
+    try:
+        return inspect.signature(
+            model.forward if isinstance(model, nn.Module) else model
+        ).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def split_name(name: str) -> set[str]:
+    """Split the name of an argument into words and numbers."""
+    return set(re.findall(r"[^\W\d_]+|\d+", name.lower()))
 
 
 def find_roles(name: str) -> set[str]:
     """Return the role of the sequence to which a name belongs: source, target, or none."""
-    words = set(re.split(r"[\W_\d]+", name.lower()))
+    words = split_name(name)
     for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
         if bool(words & source) != bool(words & target):
             return {"source"} if words & source else {"target"}
@@ -96,15 +88,11 @@ def _name_arguments(model: Callable[..., Any], example: Any) -> tuple[list[tuple
             "example must be a tensor, a tuple of arguments or a mapping of keyword arguments, "
             f"got {type(example).__name__}"
         )
-    try:
-        function = model.forward if isinstance(model, nn.Module) else model
-        known = [
-            parameter.name
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        ]
-    except (TypeError, ValueError):
-        known = []
+    known = [
+        name
+        for name, parameter in find_parameters(model).items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
     known += [f"argument {number}" for number in range(len(known), len(values))]
     return list(zip(known, values, strict=False)), False
 
@@ -122,11 +110,9 @@ def _classify(name: str, value: Any, batch_size: int) -> str:
     """Classify an argument by its shape and dtype, and by its name where these are ambiguous."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return "fixed"
-    is_mask = value.dtype == torch.bool or "mask" in name.lower()
-    words = set(re.split(r"[\W_\d]+", name.lower())) | {name.lower().removesuffix("_ids")}
-    if is_mask:
+    if value.dtype == torch.bool or "mask" in name.lower():
         return "mask or pairs"
-    if words & INDICES and value.dim() == 2 and value.shape[0] in (1, batch_size):
+    if split_name(name) & INDICES and value.dim() == 2 and value.shape[0] in (1, batch_size):
         return "indices"
     if value.shape[0] != batch_size:
         return "fixed"
@@ -137,37 +123,36 @@ def _classify(name: str, value: Any, batch_size: int) -> str:
     return "rows"
 
 
-def _find_group(argument: Argument, sequences: list[_Sequence]) -> int:
-    """Find the sequence of an argument: of the same tensor, or of the same role; or a new one."""
-    for number, sequence in enumerate(sequences):
-        if any(argument.value is part.value for part in sequence.parts):
+def _find_group_of_content(argument: Argument, others: list[Argument], groups: list[Group]) -> int:
+    """Find the group of ids or vectors: of the same tensor, or of the same role; or a new one."""
+    for other in others:
+        if other.kind == "content" and other.value is argument.value:
+            return other.groups[0]
+    roles = find_roles(argument.name)
+    for number, group in enumerate(groups):
+        if roles and roles == group.roles and argument.value.shape[1] == group.length:
             return number
-        has_role = bool(sequence.roles) and find_roles(argument.name) == sequence.roles
-        if has_role and argument.value.shape[1] == sequence.length:
-            return number
-    return len(sequences)
+    return len(groups)
 
 
-def _assign_sequences(
-    argument: Argument,
-    sequences: list[_Sequence],
-    batch_size: int,
-    find: Callable[[int | None], int | None],
+def _assign_groups(
+    argument: Argument, others: list[Argument], groups: list[Group], batch_size: int
 ) -> Argument:
-    """Find the sequences to which a mask, positions or lengths belong."""
+    """Find the groups to which a mask, positions or lengths belong."""
     name, value, kind = argument.name, argument.value, argument.kind
+    taken = {each.groups for each in others if each.kind == kind.split()[0]}
+    find = partial(_find_group, name, groups, taken)
+    fixed = replace(argument, kind="fixed")
     if kind == "lengths":
         number = find(None)
-        if number is None or not 0 < int(value.min()) <= int(value.max()) <= (
-            sequences[number].length
-        ):
-            return Argument(name, value, "rows")
-        return Argument(name, value, kind, (number,))
+        if number is None or value.min() <= 0 or value.max() > groups[number].length:
+            return replace(argument, kind="rows")
+        return replace(argument, groups=(number,))
     if kind == "indices":
         number = find(value.shape[1])
         if number is None:
-            return Argument(name, value)
-        return Argument(name, value.expand(batch_size, -1), kind, (number,))
+            return fixed
+        return replace(argument, value=value.expand(batch_size, -1), groups=(number,))
     if kind != "mask or pairs":
         return argument
     key = find(value.shape[-1])
@@ -175,23 +160,20 @@ def _assign_sequences(
     if is_padding and value.shape[0] == batch_size and key is not None:
         could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
         if not (could_be_pairs and _is_mask_of_pairs(name, value)):
-            return Argument(name, value, "mask", (key,))
-    queries = [n for n, sequence in enumerate(sequences) if sequence.length == value.shape[-2]]
+            return replace(argument, kind="mask", groups=(key,))
+    queries = [n for n, group in enumerate(groups) if group.length == value.shape[-2]]
     if key is None or not queries or value.dim() < 2:
-        return Argument(name, value)
+        return fixed
     query = key if key in queries else queries[0]
     if "memory" in name.lower() or "cross" in name.lower():
         query = next((each for each in queries if each != key), query)
-    if (
-        value.dim() > 2
-        and value.shape[0] == batch_size
-        and query == key
-        and (len(values := value.unique()) == 2)
-    ):
+    argument = replace(argument, kind="pairs", groups=(query, key))
+    values = value.unique()
+    if value.dim() > 2 and value.shape[0] == batch_size and query == key and len(values) == 2:
         mark = value.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values.to(value.dtype)
         hidden = values[values != mark][0]
-        return Argument(name, value, "pairs", (query, key), hidden.item(), mark.item())
-    return Argument(name, value, "pairs", (query, key))
+        return replace(argument, filler=hidden.item(), real=mark.item())
+    return argument
 
 
 def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
@@ -199,52 +181,51 @@ def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
     return not re.search("padding|attention_mask", name.lower()) and is_toeplitz(mask)
 
 
-def _find_sequence(
-    name: str, sequences: list[_Sequence], taken: set[tuple[int, ...]], length: int | None
+def _find_group(
+    name: str, groups: list[Group], taken: set[tuple[int, ...]], length: int | None
 ) -> int | None:
-    """Find the sequence of a length to which a name belongs.
+    """Find the group of a length to which a name belongs.
 
     It is one of its role, or else of no role; of these, the one with which the name has most words
     in common that are in the name of no other; of these, one that no argument of its kind has.
     """
-    own = find_roles(name)
-    names = [name, *(sequence.name for sequence in sequences)]
-    words, *others = (set(re.split(r"[\W_]+", each.lower())) for each in names)
+    own, words = find_roles(name), split_name(name)
+    others = [split_name(group.name) for group in groups]
     shared = set[str]().union(*(a & b for i, a in enumerate(others) for b in others[:i]))
 
     def rank(number: int) -> tuple[int, int, bool]:
-        roles = sequences[number].roles
+        roles = groups[number].roles
         role = 0 if own & roles else 1 if not roles else 2
         return role, -len(words & others[number] - shared), (number,) in taken
 
-    fitting = [n for n, each in enumerate(sequences) if length in (None, each.length)]
+    fitting = [n for n, each in enumerate(groups) if length in (None, each.length)]
     return min(fitting, key=rank, default=None)
 
 
 def _find_padding(
-    number: int, arguments: list[Argument], batch_size: int, padding_id: int | None
-) -> tuple[Tensor, bool, bool]:
+    number: int, group: Group, arguments: list[Argument], padding_id: int | None
+) -> Group:
     """Find which positions hold real tokens, and whether masks or ids show them to the model."""
     own = [each for each in arguments if each.groups and set(each.groups) == {number}]
     content = next(each.value for each in own if each.kind == "content")
-    shape = (batch_size, content.shape[1])
-    masks = [each.value.reshape(shape) for each in own if each.kind == "mask"]
+    real = group.real
+    masks = [each.value.reshape(real.shape) for each in own if each.kind == "mask"]
     lengths = [each.value for each in own if each.kind == "lengths"]
+    pairs = [each for each in own if each.kind == "pairs" and each.real is not None]
     has_ids = padding_id is not None and not content.is_floating_point() and content.dim() == 2
-    real = torch.ones(shape, dtype=torch.bool)
     if has_ids:
         real = (content != padding_id).cpu()
     if bool(real.all()) and lengths:
-        real = torch.arange(shape[1]) < lengths[0].cpu()[:, None]
+        real = torch.arange(group.length) < lengths[0].cpu()[:, None]
     if bool(real.all()) and masks:
         real = find_real(masks[0].cpu(), content.cpu())
-    pairs = [each for each in own if each.kind == "pairs" and each.real is not None]
     if bool(real.all()) and pairs:  # a real token is visible to a query, at least to itself
         visible = (pairs[0].value == pairs[0].real).any(-2).cpu()
-        real = visible.flatten(1, -2).reshape(batch_size, -1, shape[1]).any(1)
+        real = visible.flatten(1, -2).reshape(len(real), -1, group.length).any(1)
     if not bool(real.any(dim=1).all()):
         raise ValueError("each sequence of example must hold a real token, one is all padding")
-    return real, bool(masks or lengths or pairs), has_ids
+    has_mask = bool(masks or lengths or pairs)
+    return replace(group, real=real, has_mask=has_mask, has_padding_id=has_ids)
 
 
 def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
@@ -294,7 +275,7 @@ def _add_filler(
             hidden = torch.full_like(mark, -torch.inf)
         else:
             hidden = (mark == 0).to(value.dtype)
-        return Argument(name, value, kind, argument.groups, hidden.item(), mark.item())
+        return replace(argument, filler=hidden.item(), real=mark.item())
     padded = value[~real]
     if len(padded):
         filler: Any = padded[0]
@@ -304,4 +285,4 @@ def _add_filler(
         known = getattr(getattr(model, "config", None), "pad_token_id", None)
         known = padding_id if padding_id is not None else known
         filler = int(value.min()) if known is None or known < 0 else known
-    return Argument(name, value, kind, argument.groups, filler)
+    return replace(argument, filler=filler)
