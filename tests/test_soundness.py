@@ -712,7 +712,7 @@ class Tied(nn.Module):
         return self.output(self.lstm(self.embedding(tokens))[0])
 
 
-@broken("loading", "of row 0 change after loading")
+@broken("loading", "of row 0 changes after loading")
 def a_parameter_is_missing_in_the_state_dict() -> Sound:
     class Model(Tied):
         def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]

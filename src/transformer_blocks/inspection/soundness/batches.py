@@ -5,7 +5,7 @@ from torch import Tensor
 
 from transformer_blocks.inspection.comparison import describe, measure_deviation
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, call, compare, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
 
 
 def check_determinism(subject: Subject) -> list[str]:
@@ -21,47 +21,43 @@ def check_determinism(subject: Subject) -> list[str]:
     ]
     first, second = (subject.select(output, example) for output in outputs)
     subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
-    for row, (a, b) in enumerate(zip(first, second, strict=True)):
-        wrong = (~a.isfinite().all(dim=1)).nonzero().flatten().tolist()
-        if wrong:
-            problems.append(f"the output{subject.at(wrong[0])} of row {row} is not finite")
-            continue
-        sizes = subject.measure(a, b)
-        if bool(sizes.any()):
-            problems.append(
-                f"two equal calls differ{subject.at(int(sizes.argmax()))} of row {row}, "
-                f"{describe(float(sizes.max()))}; the model draws random numbers, as dropout does "
-                "in training mode, or keeps something of earlier calls"
-            )
-    return problems
+    is_finite = [output.isfinite().all(dim=1) for output in first]
+    problems += [
+        f"the output{subject.at(int(finite.long().argmin()))} of row {row} is not finite"
+        for row, finite in enumerate(is_finite)
+        if not bool(finite.all())
+    ]
+    return problems + [
+        f"two equal calls differ{subject.at(position)} of row {row}, {describe(size)}; the model "
+        "draws random numbers, as dropout does in training mode, or keeps something of earlier "
+        "calls"
+        for row, position, size in subject.find_changes(first, second)
+        if bool(is_finite[row].all())
+    ]
 
 
 def check_batch(subject: Subject) -> list[str]:
     """Check that the outputs of each row do not depend on the other rows."""
     example = subject.example
     expected = subject.outputs(example)
-    alone = []
+    alone: list[Tensor] = []
     for row in range(example.batch_size):
         try:
-            alone.append((expected[row], subject.outputs(example.take([row], {}))[0]))
+            alone += subject.outputs(example.take([row], {}))
         except NotTriedError:
             raise
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
-    problems = compare(subject, alone, "if its row is processed alone")
+    problems = subject.compare(expected, alone, "if its row is processed alone")
     if problems and takes_sequence_first(subject):
         problems.append(
             "the model seems to take the sequence as its first dimension: pass (L, B), or set "
             "batch_first=True"
         )
-    is_mapped = subject.group is not None or not subject.resampled
     is_padded = any(group.has_known_padding and group.side != "none" for group in example.groups)
-    if is_padded and is_mapped and not subject.fixed and not problems:
-        trimmed = [
-            (expected[row], subject.outputs(example.alone(row))[0])
-            for row in range(example.batch_size)
-        ]
-        problems += compare(subject, trimmed, "if its row is processed alone without padding")
+    if is_padded and not subject.resampled and not subject.fixed and not problems:
+        trimmed = [subject.outputs(example.alone(row))[0] for row in range(example.batch_size)]
+        return subject.compare(expected, trimmed, "if its row is processed alone without padding")
     return problems
 
 

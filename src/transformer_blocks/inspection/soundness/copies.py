@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer_blocks.inspection.changes import without_fast_path
-from transformer_blocks.inspection.comparison import describe, find_tensors
+from transformer_blocks.inspection.comparison import describe, find_tensors, to_float64
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
 
@@ -33,9 +33,7 @@ MISPLACED = re.compile(
 
 def copy_model(subject: Subject) -> nn.Module:
     """Copy the module; raise if the copy still uses the parameters of the original."""
-    model = subject.model
-    if not isinstance(model, nn.Module):
-        raise NotTriedError("the model is a function; pass the module itself")
+    model = subject.module
     try:
         copied = copy.deepcopy(model)
     except Exception as error:
@@ -69,7 +67,7 @@ def convert(value: Any, **target: Any) -> Any:
 def check_dtype(subject: Subject) -> list[str]:
     """Check that float64 gives the same outputs, and half precision close and finite ones."""
     example = subject.example
-    expected = subject.outputs(example)
+    expected = [to_float64(each) for each in subject.outputs(example)]
     model = copy_model(subject)
     dtypes = {each.dtype for each in model.parameters() if each.is_floating_point()}
     if len(dtypes) > 1:
@@ -94,11 +92,10 @@ def check_dtype(subject: Subject) -> list[str]:
             continue
         tried += 1
         near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(before, 0.0)))
-        rows = zip(expected, subject.select(output, example), strict=True)
-        pairs = ((a.cpu().double(), b.cpu().double()) for a, b in rows)
+        outputs = [to_float64(each) for each in subject.select(output, example)]
         problems += [
             f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
-            for row, position, size in near.find_changes(pairs)
+            for row, position, size in near.find_changes(expected, outputs)
         ]
     if not tried:
         raise NotTriedError("this device computes the model in no other dtype")
@@ -179,17 +176,15 @@ def _name_plain_tensors(model: nn.Module) -> str:
 
 def check_initialisation(subject: Subject) -> list[str]:
     """Check that no two matrices with random values are equal, as those of copied layers are."""
-    if not isinstance(subject.model, nn.Module):
-        raise NotTriedError("the model is a function; pass the module itself")
     first_names: dict[object, str] = {}
     problems = []
-    for name, parameter in subject.model.named_parameters():
+    for name, parameter in subject.module.named_parameters():
         if parameter.requires_grad and is_random(parameter):
             data = parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
             first = first_names.setdefault((parameter.shape, hash(data)), name)
             if first != name:
                 problems.append(f"{name} holds the same random values as {first}")
-    problems += find_repeated_layers(subject.model)
+    problems += find_repeated_layers(subject.module)
     if not first_names:
         raise NotTriedError("the model has no trainable matrix with random values")
     return problems
@@ -234,8 +229,8 @@ def is_noise(table: Tensor) -> bool:
 def check_loading(subject: Subject) -> list[str]:
     """Check that a changed copy that loads the state dict has the same outputs and tied weights."""
     model = copy_model(subject)
-    original = subject.model
-    if not isinstance(original, nn.Module) or not len(original.state_dict()):
+    original = subject.module
+    if not original.state_dict():
         raise NotTriedError("the model has no parameters")
     state = {name: value.clone() for name, value in original.state_dict().items()}
     for value in (*model.parameters(), *model.state_dict().values()):
@@ -256,10 +251,7 @@ def check_loading(subject: Subject) -> list[str]:
     ]
     before = subject.outputs(subject.example)
     loaded = replace(subject, model=model).outputs(subject.example)
-    return problems + [
-        f"the outputs of row {row} change after loading, {describe(size)}"
-        for row, _, size in subject.find_changes(zip(before, loaded, strict=True))
-    ]
+    return problems + subject.compare(before, loaded, "after loading")
 
 
 def find_ties(model: nn.Module) -> list[set[str]]:

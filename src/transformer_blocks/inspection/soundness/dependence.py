@@ -48,11 +48,9 @@ class Dependence:
         return self.sizes.gt(0).tril(-1)
 
 
-def find_dependence(subject: Subject) -> Dependence:
+def find_dependence(subject: Subject, group: int) -> Dependence:
     """Change each position of the sequence to which the outputs belong, one at a time."""
-    example, group = subject.example, subject.group
-    if group is None:
-        raise NotTriedError("there is one output for each row, not one for each position")
+    example = subject.example
     real = example.groups[group].real
     rows, length = real.shape
     expected = subject.outputs(example)
@@ -77,13 +75,15 @@ def choose_positions(length: int) -> list[int]:
     return sorted({*evenly, *(position for position in beside if position < length)})
 
 
-def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
+def check_causality(subject: Subject, group: int, dependence: Dependence) -> list[str]:
     """Check that no output depends on a later position, and that outputs depend on earlier ones."""
     problems = [
         f"position {output} of row {row} changes with position {position}, which comes later, "
         f"{describe(float(dependence.sizes[row, output, position]))}"
         for row, output, position in dependence.later.nonzero().tolist()
-    ] or [*check_prefix(subject), *check_longer(subject)]
+    ]
+    if not problems and group not in subject.fixed:
+        problems = [*check_prefix(subject, group), *check_longer(subject, group)]
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
@@ -96,32 +96,22 @@ def check_causality(subject: Subject, dependence: Dependence) -> list[str]:
     ]
 
 
-def check_prefix(subject: Subject) -> list[str]:
+def check_prefix(subject: Subject, group: int) -> list[str]:
     """Check that the outputs of a prefix are the same without the last token."""
-    group = subject.group
-    if group is None or group in subject.fixed:
-        return []
     example = subject.example
     row = example.groups[group].longest
-    whole, prefix = (
-        subject.outputs(example.alone(row, without=without))[0] for without in (None, group)
-    )
-    return [
-        f"the output{subject.at(position)} of row {row} changes if its last token is left out, "
-        f"{describe(size)}"
-        for _, position, size in subject.find_changes([(whole[:-1], prefix)])
-    ]
+    whole = [output[:-1] for output in subject.outputs(example.alone(row))]
+    prefix = subject.outputs(example.alone(row, without=group))
+    return subject.compare(whole, prefix, "if its last token is left out", first_row=row)
 
 
-def check_longer(subject: Subject) -> list[str]:
+def check_longer(subject: Subject, group: int) -> list[str]:
     """Check sequences beyond the length of the example, whose last tokens are all changed.
 
     The tokens of one row are repeated to fill two more blocks, or fewer if the model allows fewer.
     Positions that a table does not have raise an error on a CPU, and end the program on a GPU.
     """
-    group, example = subject.group, subject.example
-    if group is None or group in subject.fixed:
-        return []
+    example = subject.example
     if any(value.device.type != "cpu" for value in example.contents(group).values()):
         return []
     if any(each.kind == "pairs" and not is_toeplitz(each.value) for each in example.arguments):
@@ -212,7 +202,7 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
     return "last tokens" if of_swap < ROUNDING * of_copy else ""
 
 
-def is_causal(subject: Subject, dependence: Dependence) -> bool:
+def is_causal(subject: Subject, group: int, dependence: Dependence) -> bool:
     """Decide whether outputs must not depend on later positions.
 
     They must not if the arguments of the model say so, if it has a source and a target, or if they
@@ -221,10 +211,9 @@ def is_causal(subject: Subject, dependence: Dependence) -> bool:
     later, earlier = int(dependence.later.sum()), int(dependence.earlier.sum())
     if not later:
         return earlier > 0
-    own = subject.example.groups[subject.group or 0]
-    others = [group for group in subject.example.groups if group is not own]
-    is_decoder = "target" in own.roles and "query" not in own.name.lower()
-    if (is_decoder and others) or declares_causal(subject):
+    own = subject.example.groups[group]
+    is_target = "target" in own.roles and "query" not in own.name.lower()
+    if (is_target and len(subject.example.groups) > 1) or declares_causal(subject):
         return True
     pairs = dependence.real[:, :, None] & (dependence.real & dependence.probed)[:, None]
     return earlier == int(pairs.tril(-1).sum()) and later < 0.7 * int(pairs.triu(1).sum())

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
-from transformer_blocks.inspection.soundness.subject import Subject, compare
+from transformer_blocks.inspection.soundness.subject import Subject
 
 EXTRA = 3  # positions of padding that are added
 RESAMPLED = "the outputs have positions that are not those of the inputs"
@@ -12,7 +12,7 @@ RESAMPLED = "the outputs have positions that are not those of the inputs"
 
 def find_masked_groups(subject: Subject) -> list[int]:
     """Return the groups whose padding the model can know, from a mask, lengths or an id."""
-    if subject.group is None and subject.resampled:
+    if subject.resampled:
         raise NotTriedError(RESAMPLED)
     found = [n for n, group in enumerate(subject.example.groups) if group.has_known_padding]
     if not found:
@@ -50,11 +50,12 @@ def check_padding_content(subject: Subject) -> list[str]:
         if group.has_mask and not has_ids(subject, number):
             padded = with_padding(subject, number)
             noisy = padded.changed(number, ~padded.groups[number].real, seed=1)
-            pairs = [*zip(subject.outputs(padded), subject.outputs(noisy), strict=True)]
-            problems += compare(subject, pairs, f"with the content of its padding ({group.name})")
+            before, after = subject.outputs(padded), subject.outputs(noisy)
+            what = f"with the content of its padding ({group.name})"
         else:  # a model that finds padding by its id must find that id, so leave out the padding
-            pairs = compare_without(subject, number)
-            problems += compare(subject, pairs, f"with its padding ({group.name})")
+            before, after = outputs_without(subject, number)
+            what = f"with its padding ({group.name})"
+        problems += subject.compare(before, after, what)
     return problems
 
 
@@ -67,7 +68,7 @@ def has_ids(subject: Subject, number: int) -> bool:
     return has_id and not any(value.is_floating_point() for value in values)
 
 
-def compare_without(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]]:
+def outputs_without(subject: Subject, number: int) -> tuple[list[Tensor], list[Tensor]]:
     """Return the outputs of each row, alone, without and with padding in one group."""
     if number in subject.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
@@ -75,14 +76,13 @@ def compare_without(subject: Subject, number: int) -> list[tuple[Tensor, Tensor]
     group = example.groups[number]
     side = "left" if group.side == "left" else "right"
     counts = group.real.sum(1)
-    pairs = []
+    before: list[Tensor] = []
+    after: list[Tensor] = []
     for row in range(example.batch_size):
         extra = int(counts.max() - counts[row]) or EXTRA
-        without, padded = (
-            subject.outputs(example.padded(number, size, side, [row]))[0] for size in (0, extra)
-        )
-        pairs.append((without, padded))
-    return pairs
+        before += subject.outputs(example.padded(number, 0, side, [row]))
+        after += subject.outputs(example.padded(number, extra, side, [row]))
+    return before, after
 
 
 def check_padding_amount(subject: Subject) -> list[str]:
@@ -92,11 +92,8 @@ def check_padding_amount(subject: Subject) -> list[str]:
         name, side = subject.example.groups[number].name, find_side(subject, number)
         less = subject.outputs(subject.example.padded(number, 0, side))
         more = subject.outputs(subject.example.padded(number, EXTRA, side))
-        problems += compare(
-            subject,
-            zip(less, more, strict=True),
-            f"with {EXTRA} more positions of padding at the {side} ({name})",
-        )
+        what = f"with {EXTRA} more positions of padding at the {side} ({name})"
+        problems += subject.compare(less, more, what)
     return problems
 
 
@@ -122,7 +119,7 @@ def check_padding_side(subject: Subject) -> list[str]:
                 f"with padding at the {other}, outputs are not finite: a row whose keys are all "
                 "masked may give NaN"
             )
-        found = compare(subject, zip(expected, outputs, strict=True), what)
+        found = subject.compare(expected, outputs, what)
         if found and subject.group is None:
             raise NotTriedError("outputs differ; the model may read the output of one column")
         can_be_told = takes_positions(subject) and not number  # position_ids are of the first

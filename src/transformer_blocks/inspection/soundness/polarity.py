@@ -13,7 +13,7 @@ def check_polarity(subject: Subject) -> list[str]:
     groups = [n for n in range(len(subject.example.groups)) if _has_mask(subject, n)]
     if not groups:
         raise NotTriedError("no argument of the example is a padding mask")
-    if subject.group is None and subject.resampled:
+    if subject.resampled:
         raise NotTriedError(RESAMPLED)
     problems, reasons = [], []
     for number in groups:

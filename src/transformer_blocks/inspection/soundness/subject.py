@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class Subject:
             each row.
         fixed: Groups whose length cannot be changed.
         resampled: Whether outputs have positions that are not those of a sequence, as those of a
-            model that subsamples.
+            model that subsamples; ``group`` is None then.
         deviation: Standard deviation of the outputs of the example.
     """
 
@@ -40,6 +40,13 @@ class Subject:
     fixed: frozenset[int] = frozenset()
     resampled: bool = False
     deviation: float | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, if it is a module."""
+        if not isinstance(self.model, nn.Module):
+            raise NotTriedError("the model is a function; pass the module itself")
+        return self.model
 
     def __call__(self, example: Example, **more: Any) -> Tensor:
         """Call the model with a batch; return its main output, of shape (rows, ...).
@@ -91,14 +98,24 @@ class Subject:
         return sizes.amax(dim=1).cpu() if sizes.shape[1] else torch.zeros(len(sizes))
 
     def find_changes(
-        self, pairs: Iterable[tuple[Tensor, Tensor]]
+        self, before: Sequence[Tensor], after: Sequence[Tensor]
     ) -> Iterator[tuple[int, int, float]]:
         """Yield the row, position and size of the largest change of each row that has one."""
-        for row, (before, after) in enumerate(pairs):
-            sizes = self.measure(before, after)
+        for row, outputs in enumerate(zip(before, after, strict=True)):
+            sizes = self.measure(*outputs)
             if bool(sizes.any()):
                 position = int(sizes.argmax())
                 yield row, position, float(sizes[position])
+
+    def compare(
+        self, before: Sequence[Tensor], after: Sequence[Tensor], what: str, first_row: int = 0
+    ) -> list[str]:
+        """Describe the largest change of each row, given the outputs of its real tokens."""
+        return [
+            f"the output{self.at(position)} of row {first_row + row} changes {what}, "
+            f"{describe(size)}"
+            for row, position, size in self.find_changes(before, after)
+        ]
 
 
 def call(
@@ -133,14 +150,6 @@ def find_output(result: Any) -> Tensor | None:
         return None
     found = (find_output(value) for value in values)
     return next((each for each in found if each is not None), None)
-
-
-def compare(subject: Subject, pairs: Iterable[tuple[Tensor, Tensor]], what: str) -> list[str]:
-    """Describe the largest change in each row, given pairs of outputs of real tokens."""
-    return [
-        f"the output{subject.at(position)} of row {row} changes {what}, {describe(size)}"
-        for row, position, size in subject.find_changes(pairs)
-    ]
 
 
 def first_line(error: Exception) -> str:

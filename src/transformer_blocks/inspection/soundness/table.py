@@ -270,14 +270,15 @@ def find_positions(subject: Subject) -> None:
 def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     """Find out what kind of model it is, and check causality."""
     title = "causality"
-    if subject.group is None and subject.resampled:
+    group = subject.group
+    if subject.resampled:
         return "sequence to sequence of another length", Report(title, (), RESAMPLED)
-    if subject.group is None:
+    if group is None:
         reason = "there is one output for each row, not one for each position"
         kind = "sequence to vector" if subject.example.groups else "rows of a fixed size"
         return kind, Report(title, (), reason)
     try:
-        dependence = find_dependence(subject)
+        dependence = find_dependence(subject, group)
     except NotTriedError as reason:
         return "unknown", Report(title, (), str(reason))
     has_source = len(subject.example.groups) > 1
@@ -285,11 +286,13 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
         kind = "encoder-decoder" if has_source else "position-wise"
         return kind, Report(title, (), "no output depends on another position")
     if causal is None:
-        causal = is_causal(subject, dependence)
+        causal = is_causal(subject, group, dependence)
     kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
     if not causal:
         return kind, Report(title, (), "the model is an encoder")
-    return kind, run_check(title, lambda subject: check_causality(subject, dependence), subject)
+    return kind, run_check(
+        title, lambda subject: check_causality(subject, group, dependence), subject
+    )
 
 
 def run_check(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
