@@ -85,9 +85,9 @@ def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) ->
     for side in ("source", "target"):
         path = folder / f"{corpus}.{side}.model"
         if not path.is_file():
-            texts = [getattr(pair, side) for pair in pairs]
+            texts = (getattr(pair, side) for pair in pairs)
             Tokenizer.train(texts, vocab_size=VOCABULARY, path=path)
-        tokenizers.append(Tokenizer.load(path))
+        tokenizers.append(Tokenizer(path.read_bytes()))
     examples = encode_pairs(pairs, *tokenizers, max_length=256)
     ours = Batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0)[:UPDATES]
     sentences = [example for batch in ours for example in batch]
@@ -166,10 +166,8 @@ def build_torch(dropout: float) -> Any:
             positions = torch.arange(256)[:, None]
             frequencies = torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(10000.0) / WIDTH))
             table = torch.zeros(256, WIDTH)
-            table[:, 0::2], table[:, 1::2] = (
-                torch.sin(positions * frequencies),
-                torch.cos(positions * frequencies),
-            )
+            angles = positions * frequencies
+            table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
             self.register_buffer("positions", table)
 
         def embed(self, table: nn.Embedding, tokens: torch.Tensor) -> torch.Tensor:

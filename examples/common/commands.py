@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from common.text_files import decode_line, read_lines
@@ -19,23 +20,17 @@ def input_lines(sentences: Sequence[str], file: Path | None) -> Iterator[list[st
         UserError: If a line is not UTF-8 text.
     """
     if sentences:
-        yield [  # bytes first: in a locale without UTF-8, Python cannot read them as text
-            decode_line(line, where=f"sentence {number}")
-            for number, sentence in enumerate(sentences, start=1)
-            for line in os.fsencode(sentence).split(b"\n")
-        ]
+        numbered = enumerate(sentences, start=1)
+        yield [line for n, text in numbered for line in _read_argument(text, f"sentence {n}")]
     elif file:
         yield read_lines(file)
     else:
-        chunk: list[str] = []
         size = 1 if sys.stdin.isatty() else 1000
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            chunk.append(decode_line(line, where=f"standard input:{number}"))
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
+        lines = (
+            decode_line(line, where=f"standard input:{n}")
+            for n, line in enumerate(sys.stdin.buffer, start=1)
+        )
+        yield from iter(lambda: list(islice(lines, size)), [])
 
 
 def read_prompts(prompts: Sequence[str]) -> list[str]:
@@ -44,9 +39,9 @@ def read_prompts(prompts: Sequence[str]) -> list[str]:
     Raises:
         UserError: If a prompt is not UTF-8 text.
     """
-    return [  # bytes first: in a locale without UTF-8, Python cannot read them as text
-        "\n".join(
-            decode_line(line, where="the prompt") for line in os.fsencode(prompt).split(b"\n")
-        )
-        for prompt in prompts or [""]
-    ]
+    return ["\n".join(_read_argument(prompt, "the prompt")) for prompt in prompts or [""]]
+
+
+def _read_argument(text: str, where: str) -> list[str]:
+    """Read the lines of an argument: from bytes, since the locale may not be UTF-8."""
+    return [decode_line(line, where=where) for line in os.fsencode(text).split(b"\n")]

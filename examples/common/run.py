@@ -290,14 +290,13 @@ class Run(Generic[AnyConfig]):
         for name in config.tokenizer_names:
             path = self.tokenizer_file(name)
             with disk_errors(f"cannot read the tokenizer {path}"):
-                expected = config.tokenizers.get(name)
-                is_ours = expected is not None and file_hash(path) == expected
+                is_ours = config.tokenizers.get(name) == file_hash(path)
             if not is_ours:
                 raise UserError(
                     f"{path} is not the tokenizer that this run was trained with, or it is "
                     "damaged; restore the file that the training wrote"
                 )
-            tokenizers.append(Tokenizer.load(path))
+            tokenizers.append(Tokenizer(path.read_bytes()))
         return tokenizers
 
     # Results

@@ -119,11 +119,6 @@ class Tokenizer:
         _log.info(f"{path}: {tokenizer.vocab_size:,} tokens, at most {vocab_size:,}")
         return tokenizer
 
-    @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
-        """Load a tokenizer that :meth:`train` has saved; the run holds the SHA-256 of its file."""
-        return cls(path.read_bytes())
-
     @property
     def model(self) -> bytes:
         """The serialised sentencepiece model."""

@@ -363,12 +363,11 @@ class Training(Generic[Model, Batch]):
 
     def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
         """Save the averaged weights and their metrics."""
-        progress = self.progress
         save_checkpoint(
             folder,
-            step=progress.step,
+            step=self.progress.step,
             tensors={"model": self.learner.average_state()},
-            state={"config": self.config.definition, "epoch": progress.epoch, **figures},
+            state={"config": self.config.definition, "epoch": self.progress.epoch, **figures},
             keep=keep,
             processes=self.processes,
         )

@@ -107,8 +107,8 @@ class ProofRun:
     printed: str
 
     def __post_init__(self) -> None:
-        self.source = Tokenizer.load(self.folder / "source.model")
-        self.target = Tokenizer.load(self.folder / "target.model")
+        self.source = Tokenizer((self.folder / "source.model").read_bytes())
+        self.target = Tokenizer((self.folder / "target.model").read_bytes())
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self.averages = moving_average([x.after for x in self.updates], self.settings.average)

@@ -282,7 +282,7 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
         train = ["train", "--run", str(folder), *files, *sizes, *plan, *options]
         run_program(classify.main, *train)
     config = Run(folder, ClassifierConfig).read_config()
-    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    tokenizer = Tokenizer((folder / "tokenizer.model").read_bytes())
     data = load_data(root / "train", root / "test")
     task = Classification(data, tokenizer, config)
     bag, encoder = recorded
@@ -458,7 +458,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
         printed = run_program(generate_text.main, *train, *sizes, *plan, *options)
     (updates,) = recorded
     config = Run(folder, TextConfig).read_config()
-    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    tokenizer = Tokenizer((folder / "tokenizer.model").read_bytes())
     size = len(lines) // 20
     parts = {
         "train": lines[: -2 * size],
