@@ -290,7 +290,7 @@ class Run(Generic[AnyConfig]):
         for name in config.tokenizer_names:
             path = self.tokenizer_file(name)
             with disk_errors(f"cannot read the tokenizer {path}"):
-                is_ours = config.tokenizers.get(name) == file_hash(path)
+                is_ours = name in config.tokenizers and config.tokenizers[name] == file_hash(path)
             if not is_ours:
                 raise UserError(
                     f"{path} is not the tokenizer that this run was trained with, or it is "
