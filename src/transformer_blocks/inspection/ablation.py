@@ -9,6 +9,7 @@ Better than One?" (Michel et al. 2019, https://arxiv.org/abs/1905.10650).
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from types import MethodType
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import Rule, checked, instance_of
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
+from transformer_blocks.inspection.changes import AttentionWrapper, changed, hooked
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
 from transformer_blocks.inspection.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
@@ -95,7 +96,6 @@ def ablate(
     parts: dict[str, list[nn.Module]] = {}  # what is removed, and modules of which one is called
     called: set[nn.Module] = set()
     with ExitStack() as stack:
-        stack.enter_context(run_eagerly())
         others: dict[str, list[int]] = {}  # attention layers that are not made of these blocks
         for name, numbers in (heads or {}).items():
             layer = _find(model, name, nn.Module)
@@ -129,9 +129,8 @@ def ablate(
                     )
                 unscaled = partial(AttentionWrapper, scale=1.0)
                 stack.enter_context(changed(layer, "attention_function", unscaled))
-        for module in {model, *(module for modules in parts.values() for module in modules)}:
-            note = module.register_forward_pre_hook(lambda module, _: called.add(module))
-            stack.callback(note.remove)
+        watched = {part: part for part in (model, *chain.from_iterable(parts.values()))}
+        stack.enter_context(hooked(watched, lambda part, *_: called.add(part)))
         if others:
             observation = Observation(model, heads=others)
             stack.enter_context(observe(observation))
