@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.projections import Projections
 
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
@@ -72,7 +73,7 @@ class Observation:
         weights: Callable[[], Tensor],
         projections: Callable[[], Projections] | None = None,
     ) -> None:
-        """Record one attention of a module; if that raises an error, note it.
+        """Record one attention of a module, without gradients; if that raises an error, note it.
 
         Args:
             name: Name of the module.
@@ -83,7 +84,8 @@ class Observation:
         if compute is None or not self.is_recorded(name):
             return
         try:
-            new = compute()
+            with without_gradients():
+                new = compute()
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.attention import masked_softmax, to_full_precision, without_autocast
-from transformer_blocks.inspection.changes import without_gradients
 
 
 class Projections(NamedTuple):
@@ -57,7 +56,6 @@ class KernelCall(NamedTuple):
     scale: float | None = None
     enable_gqa: bool = False
 
-    @torch.no_grad()
     def weights(self) -> Tensor:
         """Compute the weights, which torch does not return, before dropout, (..., H, L, S).
 
@@ -85,7 +83,7 @@ class KernelCall(NamedTuple):
         inputs = self.query, self._repeat(self.key), self._repeat(self.value)
         batch = torch.broadcast_shapes(*(x.shape[:-2] for x in inputs))
         projections = Projections(*inputs, self._find_scale())
-        return projections.map(lambda x: x.detach().expand(*batch, -1, -1).clone())
+        return projections.map(lambda x: x.expand(*batch, -1, -1).clone())
 
     def has_folded_heads(self, module: Any) -> bool:
         """Return whether heads of a module are folded into the length dimension of the queries.
@@ -118,7 +116,6 @@ class KernelCall(NamedTuple):
         return x.repeat_interleave(self.query.shape[-3] // x.shape[-3], dim=-3)
 
 
-@without_gradients()
 def torch_layer_weights(func: Callable[..., Any], kwargs: dict[str, Any]) -> Tensor:
     """Let torch compute the weights of all heads, before dropout, of shape (B, H, L, S)."""
     query, key = kwargs["query"], kwargs["key"]

@@ -15,7 +15,6 @@ from transformer_blocks.inspection.changes import (
     changed,
     offered_weights,
     run_eagerly,
-    without_gradients,
 )
 from transformer_blocks.inspection.observation import Observation
 from transformer_blocks.inspection.observer import observe
@@ -171,31 +170,29 @@ def _recording(
     own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
     observation = Observation(model, ignored=own.values(), only=only, **options)
     observation.seen.update(own)
-
-    @without_gradients()
-    def report(name: str, *call: Any) -> None:
-        observation.record(name, partial(_find_weights, *call), partial(_find_projections, *call))
-
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
         for name, module in own.items():
             if only(name):
-                watch = partial(_Watched, report=partial(report, name))
+                watch = partial(_Watched, record=partial(observation.record, name))
                 stack.enter_context(changed(module, "attention_function", watch))
         stack.enter_context(observe(observation))
         yield observation
 
 
 class _Watched(AttentionWrapper):
-    """An attention function whose calls are reported: itself, its result, inputs and options."""
+    """An attention function whose weights, or projections, are recorded in each call."""
 
-    def __init__(self, attention_function: Callable[..., Any], report: Callable[..., None]) -> None:
+    def __init__(self, attention_function: Callable[..., Any], record: Callable[..., None]) -> None:
         super().__init__(attention_function)
-        self.report = report
+        self.record = record
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Any:
         result = super().__call__(*inputs, **options)
-        self.report(self.attention_function, result, inputs, options)
+        weights = partial(_find_weights, self.attention_function, result, inputs, options)
+        query, key, value = inputs
+        call = KernelCall(query, key, value, scale=options.get("scale"), enable_gqa=True)
+        self.record(weights, call.projections)
         return result
 
 
@@ -214,15 +211,6 @@ def _find_weights(
     if offered is None:
         raise ValueError("its attention function returns none and has no method attention_weights")
     return offered(*inputs[:2], **{name: options[name] for name in options if name != "dropout"})
-
-
-def _find_projections(
-    function: object, result: object, inputs: tuple[Tensor, ...], options: dict[str, Any]
-) -> Projections:
-    """Copy the projections with which an attention function was called."""
-    query, key, value = inputs
-    call = KernelCall(query, key, value, scale=options.get("scale"), enable_gqa=True)
-    return call.projections()
 
 
 def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[str]:
