@@ -614,9 +614,10 @@ def test_a_softmax_that_is_no_attention_is_not_recorded() -> None:
             loss = F.softmax(x, dim=1) @ x.mT @ x  # not over the last dimension
             over_queries = torch.einsum("bls,blk->bsk", x.softmax(-1), x)
             mean = x.softmax(-1) @ self.table
-            return (gates * x).sum() + sum(
-                y.sum() for y in (loss, over_queries, x.mT @ gates, mean)
-            )
+            vectors = torch.einsum("i,i->", torch.matmul(x=x[0, 0], other=x[0].T), x[0, :, 0])
+            numbers = torch.einsum(",->", x[0, 0, 0], x[0, 0, 1])
+            results = gates * x, loss, over_queries, x.mT @ gates, mean, vectors, numbers
+            return torch.stack([result.sum() for result in results])
 
     model = Gate()
     with (

@@ -125,10 +125,10 @@ class AttentionMode(TorchFunctionMode):
     def observe_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a matrix product whose left factor is the result of a softmax."""
         output = func(*args, **kwargs)
-        factors = (*args[1:], *kwargs.values())
-        if any(isinstance(factor, nn.Parameter) for factor in factors):
+        factors = (*args, *kwargs.values())
+        if any(isinstance(factor, nn.Parameter) for factor in factors[1:]):
             return output  # a product with parameters is, for example, a mean of embeddings
-        return self._observe_product(args[0], output)
+        return self._observe_product(factors[0], output)
 
     def observe_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Observe a product in Einstein's notation that sums over the keys of a softmax."""
@@ -139,7 +139,7 @@ class AttentionMode(TorchFunctionMode):
             return output
         terms, result = equation.replace(" ", "").split("->")
         for term, operand in zip(terms.split(","), operands, strict=True):
-            if term[-1] not in result:
+            if self._find_softmax(operand) is not None and term[-1] not in result:
                 place = 1 if "." in term + result else result.find(term[1])
                 output = self._observe_product(operand, output, place)
         return output
