@@ -18,9 +18,8 @@ from torch.overrides import TorchFunctionMode
 from transformer_blocks.inspection.changes import without_fast_path
 from transformer_blocks.inspection.comparison import describe, find_tensors, to_float64
 from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, first_line
 
-HALF = (torch.float16, torch.bfloat16)
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations
 UNSUPPORTED = re.compile(
     "not implemented for|not supported|unsupported|to be float32, bfloat16|strides should be",
@@ -64,24 +63,30 @@ def convert(value: Any, **target: Any) -> Any:
     return value
 
 
+def convert_subject(subject: Subject, model: nn.Module, **target: Any) -> Subject:
+    """Convert a copy of the model, and the example."""
+    values = (convert(argument.value, **target) for argument in subject.example.arguments)
+    example = subject.example.replaced(dict(enumerate(values)))
+    return replace(subject, model=model.to(**target).eval(), example=example)
+
+
 def check_dtype(subject: Subject) -> list[str]:
     """Check that float64 gives the same outputs, and half precision close and finite ones."""
-    example = subject.example
-    expected = [to_float64(each) for each in subject.outputs(example)]
+    expected = [to_float64(each) for each in subject.outputs(subject.example)]
     model = copy_model(subject)
     dtypes = {each.dtype for each in model.parameters() if each.is_floating_point()}
     if len(dtypes) > 1:
         raise NotTriedError("the parameters of the model have several dtypes")
     before = next(iter(dtypes), torch.float32)
     problems, tried = [], 0
-    for dtype in (torch.float64, *HALF):
+    for dtype, near in NEAR.items():
         if dtype == before:
             continue
-        args, kwargs = convert(example.build(), dtype=dtype)
-        converted = copy.deepcopy(model).to(dtype).eval()
+        converted = convert_subject(subject, copy.deepcopy(model), dtype=dtype)
+        converted.tolerance = max(near, NEAR.get(before, 0.0))
         name = str(dtype).removeprefix("torch.")
         try:
-            output = call(converted, args, kwargs, example.batch_size)
+            outputs = converted.outputs(converted.example)
         except NotTriedError:
             raise
         except Exception as error:
@@ -91,11 +96,10 @@ def check_dtype(subject: Subject) -> list[str]:
                 tried += 1
             continue
         tried += 1
-        near = replace(subject, tolerance=max(NEAR[dtype], NEAR.get(before, 0.0)))
-        outputs = [to_float64(each) for each in subject.select(output, example)]
+        after = [to_float64(each) for each in outputs]
         problems += [
             f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
-            for row, position, size in near.find_changes(expected, outputs)
+            for row, position, size in converted.find_changes(expected, after)
         ]
     if not tried:
         raise NotTriedError("this device computes the model in no other dtype")
@@ -143,14 +147,14 @@ class _Values(TorchFunctionMode):
 
 def check_device(subject: Subject) -> list[str]:
     """Check that every tensor moves with the model, to the meta device."""
-    model, example, values = copy_model(subject), subject.example, _Values()
+    model, values = copy_model(subject), _Values()
     with values:
-        subject(example)
+        subject(subject.example)
     values.replays = True
-    args, kwargs = convert(example.build(), device="meta")
+    converted = convert_subject(subject, model, device="meta")
     try:
         with without_fast_path, values:
-            output = call(model.to("meta").eval(), args, kwargs, example.batch_size)
+            output = converted(converted.example)
     except NotTriedError:
         raise
     except Exception as error:

@@ -16,14 +16,14 @@ from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.subject import Subject, find_output
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
-# state spaces, and recurrence; x-transformers.
+# state spaces, and recurrence; x-transformers; recurrent networks, whose state is None by default.
 CACHES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("past_key_values", ("use_cache",)),
     ("cache_params", ("use_cache",)),
     ("state", ("use_cache",)),
     ("cache", ("return_intermediates", "input_not_include_cache")),
+    *((name, ()) for name in ("hx", "hidden", "state", "states")),
 )
-STATES = "hx", "hidden", "state", "states"  # arguments of recurrent networks, None by default
 
 
 def check_steps(
@@ -75,16 +75,13 @@ def find_steps(
     if new_step_model is not None:
         return lambda _: new_step_model()
     model = subject.model
-    known = find_parameters(model) if isinstance(model, nn.Module) else {}
+    parts = [*model.modules()] if isinstance(model, nn.Module) else []
+    known = find_parameters(model) if parts else {}
     for name, flags in CACHES:
-        if {name, *flags} <= known.keys():
-            return partial(CachedSteps, name=name, flags=flags)
-    for name in STATES:
-        if name in known and known[name].default is None:
-            # That of torch's layers has the shape (layers, B, H).
-            parts = model.modules() if isinstance(model, nn.Module) else ()
-            has_layers = any(isinstance(part, nn.RNNBase) for part in parts)
-            return partial(CachedSteps, name=name, dimension=int(has_layers))
+        if {name, *flags} <= known.keys() and (flags or known[name].default is None):
+            # The state of torch's layers has the shape (layers, B, H).
+            has_layers = not flags and any(isinstance(part, nn.RNNBase) for part in parts)
+            return partial(CachedSteps, name=name, flags=flags, dimension=int(has_layers))
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
@@ -119,9 +116,7 @@ def select_rows(value: Any, rows: Tensor, dimension: int, batch_size: int) -> An
 class CachedSteps:
     """Decoding steps of a model that receives its cache or state as an argument, and returns it."""
 
-    def __init__(
-        self, subject: Subject, name: str, flags: Sequence[str] = (), dimension: int = 0
-    ) -> None:
+    def __init__(self, subject: Subject, name: str, flags: Sequence[str], dimension: int) -> None:
         self.subject = subject
         self.name, self.flags, self.dimension = name, dict.fromkeys(flags, True), dimension
         self.group = subject.group or 0

@@ -110,10 +110,9 @@ def check_padding_side(subject: Subject) -> list[str]:
         what = f"with padding at the {other} ({subject.example.groups[number].name})"
         given = subject.example.padded(number, 0, side)
         padded = subject.example.padded(number, EXTRA, other)
-        expected, outputs = (
-            subject.outputs(each, **count_positions(subject, number, each))
-            for each in (given, padded)
-        )
+        positions = [count_positions(subject, number, each) for each in (given, padded)]
+        expected = subject.outputs(given, **positions[0])
+        outputs = subject.outputs(padded, **positions[1])
         if not all(bool(each.isfinite().all()) for each in outputs):
             raise NotTriedError(
                 f"with padding at the {other}, outputs are not finite: a row whose keys are all "
@@ -122,8 +121,7 @@ def check_padding_side(subject: Subject) -> list[str]:
         found = subject.compare(expected, outputs, what)
         if found and subject.group is None:
             raise NotTriedError("outputs differ; the model may read the output of one column")
-        can_be_told = takes_positions(subject) and not number  # position_ids are of the first
-        if found and not can_be_told and not has_positions(subject, number):
+        if found and not positions[0] and not has_positions(subject, number):
             raise NotTriedError(
                 "outputs differ, and the model has no argument position_ids, by which it could be "
                 "told"
@@ -140,14 +138,13 @@ def has_positions(subject: Subject, group: int) -> bool:
     )
 
 
-def takes_positions(subject: Subject) -> bool:
-    """Return whether the model has an argument for the positions of the tokens."""
-    return "position_ids" in find_parameters(subject.model)
-
-
 def count_positions(subject: Subject, group: int, example: Example) -> dict[str, Tensor]:
-    """Count the positions of the real tokens, unless the model has no argument for them."""
-    if group or has_positions(subject, group) or not takes_positions(subject):
+    """Count the positions of the real tokens, if the model has an argument that is not passed.
+
+    It is of the first group.
+    """
+    takes_positions = "position_ids" in find_parameters(subject.model)
+    if group or has_positions(subject, group) or not takes_positions:
         return {}
     count = example.groups[group].real.long().cumsum(1) - 1
     content = next(iter(example.contents(group).values()))

@@ -10,7 +10,8 @@ from transformer_blocks.inspection.soundness.subject import Subject
 
 def check_polarity(subject: Subject) -> list[str]:
     """Check that masks hide padding and not the real tokens; find inverted ones."""
-    groups = [n for n in range(len(subject.example.groups)) if _has_mask(subject, n)]
+    masks = [each for each in subject.example.arguments if each.kind == "mask"]
+    groups = sorted({each.groups[0] for each in masks})
     if not groups:
         raise NotTriedError("no argument of the example is a padding mask")
     if subject.resampled:
@@ -39,20 +40,10 @@ def check_polarity(subject: Subject) -> list[str]:
     return problems
 
 
-def _has_mask(subject: Subject, group: int) -> bool:
-    return any(
-        each.kind == "mask" and each.groups == (group,) for each in subject.example.arguments
-    )
-
-
-def _compare_masks(
-    subject: Subject, group: int, example: Example
-) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
+def _compare_masks(subject: Subject, group: int, example: Example) -> list[tuple[bool, bool]]:
     """Return which tokens are visible with the given mask, and with the inverted mask."""
-    given, inverted = (
-        _find_visible_tokens(subject, group, each) for each in (example, example.inverted(group))
-    )
-    return given, inverted
+    examples = example, example.inverted(group)
+    return [_find_visible_tokens(subject, group, each) for each in examples]
 
 
 def _find_visible_tokens(subject: Subject, group: int, example: Example) -> tuple[bool, bool]:
