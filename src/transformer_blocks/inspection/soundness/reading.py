@@ -157,10 +157,9 @@ def _assign_groups(
         return argument
     key = find(value.shape[-1])
     is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
-    if is_padding and value.shape[0] == batch_size and key is not None:
-        could_be_pairs = value.dim() == 2 and value.shape[0] == value.shape[1]
-        if not (could_be_pairs and _is_mask_of_pairs(name, value)):
-            return replace(argument, kind="mask", groups=(key,))
+    is_padding = is_padding and value.shape[0] == batch_size and not _is_mask_of_pairs(name, value)
+    if is_padding and key is not None:
+        return replace(argument, kind="mask", groups=(key,))
     queries = [n for n, group in enumerate(groups) if group.length == value.shape[-2]]
     if key is None or not queries or value.dim() < 2:
         return fixed
@@ -177,8 +176,9 @@ def _assign_groups(
 
 
 def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
-    """Return whether a mask of shape (B, B) is one of queries and keys, and not of padding."""
-    return not re.search("padding|attention_mask", name.lower()) and is_toeplitz(mask)
+    """Return whether a mask, if it has the shape (B, B), is one of queries and keys."""
+    is_square = mask.shape[-2] == mask.shape[-1]
+    return is_square and is_toeplitz(mask) and not re.search("padding|attention_mask", name.lower())
 
 
 def _find_group(
