@@ -4,7 +4,9 @@ import copy
 import io
 import itertools
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -280,27 +282,19 @@ def outcome(model: nn.Module, run: Callable[[], Any], *, record: bool) -> list[A
     return [output.detach(), torch.rand(3), *gradients]
 
 
-@each_family
-@pytest.mark.parametrize("mode", ["training", "evaluation", "no gradients"])
-def test_recording_a_model_of_hugging_face_changes_no_bit(family: Family, mode: str) -> None:
-    model, inputs = family.build(dropout=True), family.inputs(padded=True)
-
-    def run() -> bool:
-        before, during = (
-            outcome(model, lambda: model(**inputs, return_dict=False), record=record)
-            for record in (False, True)
-        )
-        return same_bits(before, during)
-
-    state = state_of(model.train(mode == "training"))
-    assert run_with_mode(mode, model, run)
-    assert state_of(model) == state
-    assert mode_count() == 0
+def run_family(family: Family, model: nn.Module) -> Any:
+    return model(**family.inputs(padded=True), return_dict=False)
 
 
-@each_of_torch
+MODELS = TORCH | {
+    name: (partial(family.build, dropout=True), partial(run_family, family))
+    for name, family in FAMILIES.items()
+}
+
+
+@pytest.mark.parametrize(("build", "run"), MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("mode", MODES)
-def test_recording_a_model_of_torch_changes_no_bit_also_where_it_takes_its_fast_path(
+def test_recording_changes_no_bit_also_where_torch_takes_its_fast_path(
     build: Callable[[], nn.Module], run: Callable[[nn.Module], Any], mode: str
 ) -> None:
     model = build().requires_grad_(mode != "no parameter has gradients")
@@ -474,9 +468,9 @@ def test_weights_in_half_precision_are_computed_in_float32(dtype: torch.dtype) -
 class Explicit(nn.Module):
     """Attention as it stands in many repositories, with the product written in several ways."""
 
-    def __init__(self, product: str) -> None:
+    def __init__(self, product: str, num_heads: int = 1) -> None:
         super().__init__()
-        self.product = product
+        self.product, self.num_heads = product, num_heads
         self.dropout = nn.Dropout(0.5, inplace=product == "in place")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -561,17 +555,6 @@ def test_heads_of_an_explicit_softmax_are_ablated(product: str) -> None:
     assert torch.equal(output, expected)
 
 
-def test_heads_that_cannot_be_told_apart_from_the_batch_are_named() -> None:
-    model = Explicit("no heads")
-    model.num_heads = 2  # type: ignore[assignment]
-    with (
-        pytest.warns(UserWarning, match=r"^heads could not be told apart .* in '' \(Explicit\), "),
-        record_attention(model) as maps,
-    ):
-        model(X)
-    assert maps[""][0].shape == (2, 1, 5, 5)
-
-
 def attend_in_blocks(x: Tensor) -> Tensor:
     x = x.view(2, 1, 1, 5, 16)  # (B, H, blocks, L, d_k)
     return F.scaled_dot_product_attention(x, x, x)
@@ -584,7 +567,12 @@ def sum_over_heads(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("attend", "shape"), [(attend_in_blocks, (2, 1, 1, 5, 5)), (sum_over_heads, (2, 4, 5, 5))]
+    ("attend", "shape"),
+    [
+        (attend_in_blocks, (2, 1, 1, 5, 5)),
+        (sum_over_heads, (2, 4, 5, 5)),
+        (Explicit("no heads"), (2, 1, 5, 5)),
+    ],
 )
 def test_attention_whose_output_has_no_place_for_heads_is_recorded_and_not_ablated(
     attend: Callable[[Tensor], Tensor], shape: tuple[int, ...]
@@ -603,31 +591,6 @@ def test_attention_whose_output_has_no_place_for_heads_is_recorded_and_not_ablat
         model(X)
 
 
-def test_a_softmax_that_is_no_attention_is_not_recorded() -> None:
-    class Gate(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.ones(16, 3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            gates = F.softmax(x @ x.mT, dim=-1)[:, :, :1]
-            loss = F.softmax(x, dim=1) @ x.mT @ x  # not over the last dimension
-            over_queries = torch.einsum("bls,blk->bsk", x.softmax(-1), x)
-            mean = x.softmax(-1) @ self.table
-            vectors = torch.einsum("i,i->", torch.matmul(x=x[0, 0], other=x[0].T), x[0, :, 0])
-            numbers = torch.einsum(",->", x[0, 0, 0], x[0, 0, 1])
-            results = gates * x, loss, over_queries, x.mT @ gates, mean, vectors, numbers
-            return torch.stack([result.sum() for result in results])
-
-    model = Gate()
-    with (
-        pytest.warns(UserWarning, match="no attention weights were recorded in Gate"),
-        record_attention(model) as maps,
-    ):
-        model(X)
-    assert maps == {}
-
-
 # --- what cannot be observed is named
 
 
@@ -643,14 +606,58 @@ class LinearAttention(nn.Module):
         return q @ (q.mT @ x)
 
 
-def test_an_attention_that_cannot_be_observed_is_named() -> None:
-    model = nn.Sequential(LinearAttention(), nn.TransformerEncoderLayer(**LAYER, batch_first=True))
+class Gate(nn.Module):
+    """Softmaxes and products that are no attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(16, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gates = F.softmax(x @ x.mT, dim=-1)[:, :, :1]
+        loss = F.softmax(x, dim=1) @ x.mT @ x  # not over the last dimension
+        over_queries = torch.einsum("bls,blk->bsk", x.softmax(-1), x)
+        mean = x.softmax(-1) @ self.table
+        names: dict[str, Any] = {"x": x[0, 0], "other": x[0].T}  # which torch accepts too
+        vectors = torch.einsum("i,i->", torch.matmul(**names), x[0, :, 0])
+        numbers = torch.einsum(",->", x[0, 0, 0], x[0, 0, 1])
+        results = gates * x, loss, over_queries, x.mT @ gates, mean, vectors, numbers
+        return torch.stack([result.sum() for result in results])
+
+
+NOTHING = "^no attention weights were recorded in "
+UNSEEN: dict[str, tuple[nn.Module, str, list[str]]] = {
+    "without a softmax": (
+        nn.Sequential(LinearAttention(), nn.TransformerEncoderLayer(**LAYER)),
+        r"could be recorded in '0' \(LinearAttention\): what can",
+        ["1.self_attn"],
+    ),
+    "no heads": (
+        Explicit("no heads", num_heads=2),
+        r"^heads could not be told apart .* in '' \(Explicit\), ",
+        [""],
+    ),
+    "not selected": (
+        nn.Sequential(OrderedDict(skipped=torch_encoder())),
+        NOTHING + r"Sequential: only selects none of \['skipped\.layers\.0\.self_attn', ",
+        [],
+    ),
+    "softmax elsewhere": (Gate(), NOTHING + "Gate: what can", []),
+    "linear": (nn.Linear(16, 16), NOTHING + "Linear: what can", []),
+    "recurrent": (nn.LSTM(16, 16), NOTHING + "LSTM: what can", []),
+}
+
+
+@pytest.mark.parametrize(("model", "message", "names"), UNSEEN.values(), ids=UNSEEN)
+def test_attention_that_cannot_be_observed_is_named(
+    model: nn.Module, message: str, names: list[str]
+) -> None:
     with (
-        pytest.warns(UserWarning, match=r"could be recorded in '0' \(LinearAttention\): what can"),
-        record_attention(model) as maps,
+        pytest.warns(UserWarning, match=message),
+        record_attention(model, only=lambda name: not name.startswith("skipped")) as maps,
     ):
         model(X)
-    assert list(maps) == ["1.self_attn"]
+    assert list(maps) == names
 
 
 def test_a_kernel_that_is_no_function_of_torch_is_named_with_its_implementation() -> None:
@@ -708,28 +715,6 @@ def test_shapes_of_weights_are_recorded_without_numbers_too() -> None:
     with record_attention(model := Fused()) as maps:
         model(X.to("meta"))
     assert maps[""][0].shape == (2, 1, 5, 5)
-
-
-@pytest.mark.parametrize("model", [nn.Linear(16, 16), nn.LSTM(16, 16)])
-def test_a_model_without_attention_is_named(model: nn.Module) -> None:
-    with (
-        pytest.warns(
-            UserWarning, match=f"no attention weights were recorded in {type(model).__name__}: "
-        ),
-        record_attention(model) as maps,
-    ):
-        model(X)
-    assert maps == {}
-
-
-def test_a_selection_of_nothing_is_named() -> None:
-    model = torch_encoder()
-    with (
-        pytest.warns(UserWarning, match=r"only selects none of \['layers\.0\.self_attn', "),
-        record_attention(model, only=lambda name: "decoder" in name) as maps,
-    ):
-        model(X)
-    assert maps == {}
 
 
 def test_blocks_inside_other_modules_are_recorded_once_and_not_missed() -> None:
@@ -807,27 +792,23 @@ def test_a_head_of_torch_is_ablated_in_every_mode(
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_head_that_does_not_exist_or_is_not_seen_is_refused() -> None:
-    model = FAMILIES["Llama"].build().eval()
-    inputs = FAMILIES["Llama"].inputs(padded=False)
-    with (
-        pytest.raises(
-            ValueError, match=r"^heads of 'model\.layers\.0\.self_attn' must be in 0\.\.3"
+@pytest.mark.parametrize(
+    ("name", "heads", "message"),
+    [
+        (
+            "model.layers.0.self_attn",
+            [4],
+            r"^heads of 'model\.layers\.0\.self_attn' must be in 0\.\.3",
         ),
-        ablate(model, heads={"model.layers.0.self_attn": [4]}),
-    ):
-        model(**inputs)
-    with (
-        pytest.raises(ValueError, match=r"no attention was observed in it, but in \['model\.lay"),
-        ablate(model, heads={"model.layers.0.mlp": [0]}),
-    ):
-        model(**inputs)
-    explicit = Explicit("no heads").eval()
-    with (
-        pytest.raises(ValueError, match=r"^heads of '' cannot be told apart: "),
-        ablate(explicit, heads={"": [0]}),
-    ):
-        explicit(X)
+        ("model.layers.0.mlp", [0], r"no attention was observed in it, but in \['model\.lay"),
+    ],
+)
+def test_a_head_that_does_not_exist_or_is_not_seen_is_refused(
+    name: str, heads: list[int], message: str
+) -> None:
+    model = FAMILIES["Llama"].build().eval()
+    with pytest.raises(ValueError, match=message), ablate(model, heads={name: heads}):
+        model(**FAMILIES["Llama"].inputs(padded=False))
     assert mode_count() == 0
 
 
