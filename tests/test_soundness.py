@@ -476,6 +476,16 @@ def test_the_caches_of_x_transformers_and_of_a_language_model_with_a_state_are_d
         assert not report.not_tried
 
 
+def test_a_cached_step_receives_the_newest_positions_and_the_last_row_of_a_mask() -> None:
+    mask = torch.zeros(3, 1, 6, 6).masked_fill(causal_mask(6), torch.finfo(torch.float32).min)
+    positions = torch.arange(6).expand(3, -1)
+    example = {"input_ids": TOKENS, "attention_mask": mask, "position_ids": positions}
+    model = MODELS["hf_GPT2LMHeadModel"]().model
+    report = check_soundness(model, example, padding_id=0)["cache"]
+    assert report, report
+    assert not report.not_tried
+
+
 @pytest.mark.slow
 def test_the_state_of_a_state_space_model_is_driven() -> None:
     report = examine(hugging_face("MambaForCausalLM", "MambaConfig", "causal", state_size=4))

@@ -188,7 +188,7 @@ class Example:
             if each.kind == "mask" and each.groups == (group,):
                 real, hidden = (torch.full_like(each.value, x) for x in (each.real, each.filler))
                 value = torch.where(each.value == hidden, real, hidden)
-                each = replace(each, value=value, real=each.filler, filler=each.real)
+                each = replace(each, value=value)
             arguments.append(each)
         return replace(self, arguments=tuple(arguments))
 
