@@ -71,10 +71,11 @@ def agrees(found: Any, stored: Any) -> bool:
         return list(found) == list(stored) and agrees([*found.values()], [*stored.values()])
     if not isinstance(stored, list):
         return bool(found == (stored if isinstance(stored, str) else approximately(stored)))
-    is_curve = all(isinstance(row, list) and isinstance(row[0], int | float) for row in stored)
+    times: list[Any] = [row[0] if isinstance(row, list) and row else None for row in stored]
+    is_curve = all(isinstance(time, int) for time in times) and times == sorted({*times})
     if not is_curve:
         return len(found) == len(stored) and all(map(agrees, found, stored))
-    if [row[0] for row in found] != [row[0] for row in stored]:
+    if [row[0] for row in found] != times:
         return False
     for i, row in enumerate(found):
         for column in range(1, len(row)):
