@@ -245,6 +245,16 @@ def write(name: str, data: bytes) -> Change:
     return lambda folder: (folder / name).write_bytes(data)
 
 
+def truncate(name: str, size: int) -> Change:
+    """Return a function that keeps the first bytes of a file, or all but the last if negative."""
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def enlarge_weights(folder: Path) -> None:
+    """Make the weights so large that what a model computes overflows."""
+    change_tensors(folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()])
+
+
 def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     assert captured.out == ""

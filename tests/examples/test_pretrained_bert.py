@@ -14,12 +14,13 @@ import torch.nn.functional as F
 import transformers
 from tests.examples.published import (
     Change,
-    change_tensors,
     edit_json,
+    enlarge_weights,
     lose,
     one_error_line,
     save,
     setting,
+    truncate,
     update,
     write,
 )
@@ -136,19 +137,9 @@ DAMAGES: list[tuple[Change, str]] = [
         only_pickle,
         "the folder's pytorch_model.bin is a pickle, which could run code when it is opened;",
     ),
-    (
-        lambda folder: change_tensors(
-            folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()]
-        ),
-        "sentence vectors must be finite: the model's weights are too large",
-    ),
+    (enlarge_weights, "sentence vectors must be finite: the model's weights are too large"),
     (break_link, "tokenizer_config.json is not a file"),
-    (
-        lambda folder: write("model.safetensors", (folder / "model.safetensors").read_bytes()[:-1])(
-            folder
-        ),
-        "model.safetensors cannot be read as safetensors",
-    ),
+    (truncate("model.safetensors", -1), "model.safetensors cannot be read as safetensors"),
     (
         write("model.safetensors", b"\n<!DOCTYPE html><html>"),
         "model.safetensors is a web page, not the file: download it again",

@@ -97,13 +97,8 @@ def test_no_code_in_a_pickle_is_run(
     assert created.is_dir()
 
 
-def truncated(path: Path) -> None:
-    torch.save({"weight": torch.zeros(10**4)}, path)
-    path.write_bytes(path.read_bytes()[:-500])
-
-
-def truncated_legacy(path: Path) -> None:
-    torch.save({"weight": torch.zeros(10**4)}, path, _use_new_zipfile_serialization=False)
+def truncated(path: Path, *, zipped: bool = True) -> None:
+    torch.save({"weight": torch.zeros(10**4)}, path, _use_new_zipfile_serialization=zipped)
     path.write_bytes(path.read_bytes()[:-500])
 
 
@@ -112,7 +107,7 @@ BAD: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: path.touch(), "pytorch_model.bin cannot be read as a file of"),
     (lambda path: path.write_bytes(bytes(range(255, 0, -1))), "pytorch_model.bin"),
     (truncated, "cannot read"),
-    (truncated_legacy, "cannot be read as a file of tensors"),
+    (lambda path: truncated(path, zipped=False), "cannot be read as a file of tensors"),
     (lambda path: torch.save([1], path), "must hold named tensors, got a list"),
     (
         lambda path: torch.save({"state_dict": {"a": torch.ones(1)}}, path),

@@ -20,6 +20,7 @@ from tests.examples.published import (
     one_error_line,
     save_model,
     setting,
+    truncate,
     update,
 )
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -234,12 +235,7 @@ SHARD_DAMAGES: list[tuple[Change, str]] = [
         edit_json(INDEX, lambda index: index["weight_map"].update({WEIGHT: "pytorch_model.bin"})),
         "must name safetensors files beside it, got 'pytorch_model.bin'",
     ),
-    (
-        lambda folder: (path := (folder / "model.safetensors.index.json")).write_bytes(
-            path.read_bytes()[:-1]
-        ),
-        "model.safetensors.index.json is not JSON",
-    ),
+    (truncate(INDEX, -1), "model.safetensors.index.json is not JSON"),
 ]
 
 

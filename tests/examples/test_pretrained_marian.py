@@ -19,6 +19,7 @@ from tests.examples.published import (
     lose,
     one_error_line,
     save_model,
+    truncate,
     update,
 )
 from torch import Tensor, nn
@@ -262,15 +263,11 @@ def test_the_program_translates_line_by_line(
     assert capsys.readouterr().out == out
 
 
-def cut(name: str, size: int) -> Change:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
 DAMAGES: list[tuple[Change, str]] = [
     (lose("vocab.json"), "vocab.json: No such file"),
     (lose("source.spm"), "source.spm: No such file"),
-    (cut("source.spm", 0), "source.spm must be a sentencepiece model"),
-    (cut("source.spm", 300), "source.spm must be a sentencepiece model"),
+    (truncate("source.spm", 0), "source.spm must be a sentencepiece model"),
+    (truncate("source.spm", 300), "source.spm must be a sentencepiece model"),
     (update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
     (update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
     (

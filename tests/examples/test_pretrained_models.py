@@ -13,6 +13,7 @@ from tests.examples.published import (
     DECODERS,
     ENCODERS,
     LENGTH,
+    THEIRS,
     TOLERANCE,
     VOCABULARY,
     assert_same_weights,
@@ -205,14 +206,10 @@ PLACES: dict[str, dict[str, Any]] = {
 
 def assert_read_as_by_transformers(family: str, folder: Path) -> None:
     """Compare the outputs of a model whose files were changed."""
-    theirs = getattr(transformers, type_of(family)).from_pretrained(folder).eval()
+    theirs = getattr(transformers, THEIRS[family]).from_pretrained(folder).eval()
     with torch.no_grad():
         found, expected = compute(family, theirs, load(family, folder), torch.float32)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-
-
-def type_of(family: str) -> str:
-    return f"{family.removesuffix('_text').capitalize()}ForCausalLM"
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,10 @@ def test_the_program_prints_a_line_for_each_text(
 
 BAD: dict[str, tuple[Change, str]] = {
     "a small vocabulary": (
-        lambda folder: edit_json(
+        edit_json(
             "tokenizer.json",
             lambda content: content["model"]["vocab"].extend([f"x{i}", -9.0] for i in range(20)),
-        )(folder),
+        ),
         "the ids of the vocabulary must be below the vocab_size of config.json, got",
     ),
     "no probabilities": (
