@@ -195,6 +195,8 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
         numbers = [float(number) for number in re.findall(r"[\d.]+", shape["d"])]
         assert abs(numbers[0] - layout["keyEnd"]) <= 2
         assert abs(numbers[-2] - layout["queryStart"]) <= 5
+    page("select({attention: 0}), 0")  # of the same tokens: there is no room for their name
+    assert [page.text(f"story-{side}-axis") for side in ("keys", "queries")] == ["Keys", "Queries"]
 
 
 @pytest.mark.parametrize("width", [560, 700, 1200])

@@ -144,7 +144,8 @@ function buildTokens() {
       return button;
     }));
     group.children[side === "keys" ? state.column : state.row].tabIndex = 0;
-    $(`story-${side}-axis`).textContent = axisLabel(attention, side);
+    const isShort = story.layout.isColumns && attention.isSelf;  // both axes are of the same tokens, and there is little room
+    $(`story-${side}-axis`).textContent = isShort ? {keys: "Keys", queries: "Queries"}[side] : axisLabel(attention, side);
   }
   if (focused) $(`story-${focused.side}`).children[focused.index]?.focus({preventScroll: true});
   $("story-figure").style.height = `${story.layout.height}px`;
