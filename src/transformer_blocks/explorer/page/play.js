@@ -1,6 +1,6 @@
 // Play: the decoding steps of the output, one after the other.
 
-// The decoding step that is shown, also that of a token that is kept; null: the whole output.
+// The shown decoding step, or that of the locked query; null: the whole output.
 const currentStep = () => state.isLocked && state.side === "queries" ? state.row : story.step;
 const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
 
