@@ -79,13 +79,8 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
         )
 
         def translate_text(batch: list[list[int]], beams: int) -> object:
-            return search(
-                engine,
-                [source.subwords(ids) for ids in batch],
-                beam_size=beams,
-                length_penalty=LENGTH_PENALTY,
-                max_length=limit,
-            )
+            subwords = [source.subwords(ids) for ids in batch]
+            return search(engine, subwords, Beam(beams, LENGTH_PENALTY), max_length=limit)
 
         translate = translate_text
     elif name == "onnx":

@@ -12,7 +12,7 @@ from classification.data import Data
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
-from common.configuration import build_model
+from common.configuration import model_errors
 from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
 from common.terminal import counted
@@ -49,6 +49,7 @@ class Config(TrainingConfig):
     warmup_steps: int = 100
     average: float = 0.99
 
+    @model_errors()
     def build_encoder(self, vocabulary: int) -> EncoderClassifier:
         """Build the encoder with fresh weights.
 
@@ -56,12 +57,12 @@ class Config(TrainingConfig):
             UserError: If its sizes do not go together.
         """
         classes, sizes = len(self.labels), {"max_length": self.max_length, **self.sizes}
-        return build_model(lambda: EncoderClassifier(vocabulary, classes, **sizes))
+        return EncoderClassifier(vocabulary, classes, **sizes)
 
+    @model_errors()
     def build_bag(self, vocabulary: int) -> BagClassifier:
         """Build the baseline with fresh weights."""
-        classes, d_model = len(self.labels), self.d_model
-        return build_model(lambda: BagClassifier(vocabulary, classes, d_model=d_model))
+        return BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
 
 
 class Classification(LowestLoss):

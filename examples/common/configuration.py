@@ -7,15 +7,12 @@ detected even if all their sizes are equal.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, NoReturn, TypeVar
-
-from torch import nn
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from common.errors import UserError
-
-Model = TypeVar("Model", bound=nn.Module)
 
 
 def load_json(text: str) -> Any:
@@ -56,14 +53,15 @@ def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     return ""
 
 
-def build_model(build: Callable[[], Model]) -> Model:
-    """Build the model that a configuration describes, with fresh weights.
+@contextmanager
+def model_errors() -> Iterator[None]:
+    """Turn the errors of building a model into one that names its settings as the reason.
 
     Raises:
-        UserError: If its sizes do not go together, or the weights do not fit into the memory.
+        UserError: If the sizes do not go together, or the weights do not fit into the memory.
     """
     try:
-        return build()
+        yield
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"these settings do not make a valid model: {error}") from error
 

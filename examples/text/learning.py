@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from common.configuration import build_model
+from common.configuration import model_errors
 from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
 from text.models import TextModel, build_text_model
@@ -39,6 +39,7 @@ class Config(TrainingConfig):
     warmup_steps: int = 200
     average: float = 0.99
 
+    @model_errors()
     def build(self, vocabulary: int) -> TextModel:
         """Build the model with fresh weights.
 
@@ -46,7 +47,7 @@ class Config(TrainingConfig):
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
         options = {"style": self.style, "context": self.context, **self.sizes}
-        return build_model(lambda: build_text_model(vocabulary, **options))
+        return build_text_model(vocabulary, **options)
 
 
 class NextToken(LowestLoss):

@@ -4,6 +4,6 @@
 ``translator`` (the interface of a model), ``rnn_attention`` and ``transformer`` (figure 1 of the
 paper), ``pairs``, ``corpus`` (``toy_words``, ``toy``, ``download``), ``examples``, ``batches``,
 ``presets``, ``run``, ``training``, ``decoding``, ``scoring``, ``comparison``, ``exploring``,
-``summary``, ``pictures``, ``arguments``, ``commands``, ``ablation``. Code that all programs share
+``pictures``, ``arguments``, ``commands``, ``ablation``. Code that all programs share
 is in ``common``: ``tokenizer``, ``training``, ``learner``, ``checkpoint`` and others.
 """

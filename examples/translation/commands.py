@@ -40,7 +40,6 @@ from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import score
-from translation.summary import example_sentences
 from translation.training import train_command
 
 
@@ -187,7 +186,7 @@ def explore_command(options: argparse.Namespace) -> None:
 def explored_sentences(options: argparse.Namespace, run: Run[Config], config: Config) -> list[str]:
     """Return the sentence of ``--sentence``, or test sentences of the run."""
     if options.sentence is None:
-        return example_sentences(corpus_of(run, config))
+        return corpus_of(run, config).example_sentences
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:

@@ -102,6 +102,16 @@ class Corpus:
         return self.train.sample(most) if isinstance(self.train, FilePairs) else [*self.train]
 
     @property
+    def shown_pairs(self) -> list[Pair]:
+        """The test pairs that are shown after a training: five, spread over the test split."""
+        return self.test[:: max(1, len(self.test) // 5)][:5]
+
+    @property
+    def example_sentences(self) -> list[str]:
+        """The test sentences that a page offers; the first is also the example of commands."""
+        return [pair.source for pair in reversed(self.shown_pairs[-4:])]
+
+    @property
     def sizes(self) -> str:
         """The number of pairs in each split, and which splits were held out, in words."""
         splits = {"training": self.train, "validation": self.validation, "test": self.test}

@@ -111,13 +111,8 @@ def load_ctranslate2(trained: TrainedTranslator, folder: Path, beam: Beam) -> De
     )
 
     def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
-        found = search(
-            translator,
-            [source.subwords(each) for each in sources],
-            beam_size=beam.size,
-            length_penalty=beam.length_penalty,
-            max_length=model.max_length,
-        )
+        subwords = [source.subwords(each) for each in sources]
+        found = search(translator, subwords, beam, max_length=model.max_length)
         limits = [length_limit(model.max_length, len(each)) for each in sources]
         return [  # the model obeys the limit of each sentence
             [Generation([ids[name] for name in tokens[:limit]], math.nan, finished=True)]
@@ -130,34 +125,34 @@ def load_ctranslate2(trained: TrainedTranslator, folder: Path, beam: Beam) -> De
 def search(
     translator: ctranslate2.Translator,
     sources: Sequence[Sequence[str]],
+    beam: Beam,
     *,
-    beam_size: int,
-    length_penalty: float,
     max_length: int,
 ) -> list[list[str]]:
     """Translate with the search of CTranslate2, and rank its hypotheses as ``beam_search`` does.
 
-    Both searches extend the same hypotheses, and stop once ``beam_size`` of them are finished. They
+    Both searches extend the same hypotheses, and stop once ``beam.size`` of them are finished. They
     differ in the length penalty: CTranslate2 divides the log-probability of n tokens by a power of
     n, ours by a power of (5 + n) / 6. The hypotheses are therefore requested with about half the
     exponent, which is closest to ours for short sentences, and ranked again. CTranslate2 returns
-    at most ``beam_size`` of them; where more are finished at the last step, the result may differ.
+    at most ``beam.size`` of them; where more are finished at the last step, the result may differ.
 
     Args:
         translator: The translator.
         sources: The subwords of each sentence.
-        beam_size: Number of hypotheses of each sentence; 1 is greedy decoding.
-        length_penalty: The exponent of :func:`~transformer_blocks.beam_search`.
+        beam: The beam search, of which one hypothesis for each sentence is returned.
         max_length: Maximum number of tokens of every translation.
 
     Returns:
         The subwords of each translation.
     """
-    exponent = max(length_penalty / 2, 1e-3)  # without a penalty, CTranslate2 stops differently
+    exponent = max(
+        beam.length_penalty / 2, 1e-3
+    )  # without a penalty, CTranslate2 stops differently
     results = translator.translate_batch(
         sources,
-        beam_size=beam_size,
-        num_hypotheses=beam_size,
+        beam_size=beam.size,
+        num_hypotheses=beam.size,
         length_penalty=exponent,
         min_decoding_length=0,  # by default, a translation has one token at least
         max_decoding_length=max_length,
@@ -167,7 +162,7 @@ def search(
     def rank(hypothesis: tuple[list[str], float]) -> float:
         tokens, score = hypothesis
         length = len(tokens) + 1  # and the end token
-        return score * length**exponent / ((5 + length) / 6) ** length_penalty
+        return score * length**exponent / ((5 + length) / 6) ** beam.length_penalty
 
     return [
         max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from common.configuration import build_model
+from common.configuration import model_errors
 from common.errors import UserError
 from common.options import check_together, flag
 from common.run import Config as TrainingConfig
@@ -94,8 +94,9 @@ class Config(TrainingConfig):
         """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
         return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
 
+    @model_errors()
     def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
-        """Build the model with fresh weights.
+        """Build the Transformer, or the recurrent model, with fresh weights.
 
         Args:
             source_vocabulary: Number of source token ids.
@@ -104,7 +105,16 @@ class Config(TrainingConfig):
         Raises:
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
-        return build_model(lambda: build(self, source_vocabulary, target_vocabulary))
+        vocabularies, sizes = (source_vocabulary, target_vocabulary), self.sizes
+        sizes |= {"max_length": self.max_length, "tie_embeddings": self.tie_embeddings}
+        sizes["share_embeddings"] = self.shared_vocabulary
+        if self.model == "transformer":
+            residual = PreNorm if self.pre_norm else PostNorm
+            return Transformer(*vocabularies, residual=residual, **sizes)
+        del sizes["num_heads"]  # an LSTM has none, and its attention has one
+        d_state = sizes.pop("d_ff") // 2
+        attention = ATTENTIONS[self.model](d_state)
+        return RecurrentTranslator(*vocabularies, d_state=d_state, attention=attention, **sizes)
 
 
 ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
@@ -115,20 +125,6 @@ ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
     "rnn-fixed": lambda size: None,
 }
 """The attention of each recurrent model, given the size of its states."""
-
-
-def build(config: Config, *vocabularies: int) -> Translator:
-    """Build the model of a configuration: the Transformer, or a recurrent one."""
-    names = "num_layers", "d_model", "dropout", "max_length", "tie_embeddings"
-    sizes: dict[str, Any] = {name: getattr(config, name) for name in names}
-    sizes["share_embeddings"] = config.shared_vocabulary
-    if config.model == "transformer":
-        residual = PreNorm if config.pre_norm else PostNorm
-        heads, d_ff = config.num_heads, config.d_ff
-        return Transformer(*vocabularies, num_heads=heads, d_ff=d_ff, residual=residual, **sizes)
-    d_state = config.d_ff // 2
-    attention = ATTENTIONS[config.model](d_state)
-    return RecurrentTranslator(*vocabularies, d_state=d_state, attention=attention, **sizes)
 
 
 SMALL = Config(

@@ -12,8 +12,9 @@ kept. In a terminal, the translation of one validation sentence is shown, too.
 
 import argparse
 import math
+import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,11 @@ from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
 from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
 from translation.scoring import score
-from translation.summary import example_sentences, shown_pairs, translating_command
 from translation.translator import Translator
 
 TOKENIZER_PAIRS = 500_000
 """Number of training pairs of which tokenizers are trained, if there are more."""
+PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
 SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
@@ -228,9 +229,14 @@ def train_command(options: argparse.Namespace) -> None:
                 "--shard requires several processes (torchrun), and cannot be combined with "
                 "--compile"
             )
-        config, corpus = processes.broadcast(
-            lambda: prepare_run(run, begun, chosen, lock, resume=options.resume)
-        )
+
+        def prepare() -> tuple[Config, Corpus]:
+            config = run.begin_or_resume(
+                chosen, lambda: begin(run, begun, chosen, lock), resume=options.resume, lock=lock
+            )
+            return config, corpus_of(run, config, write=write_folder)
+
+        config, corpus = processes.broadcast(prepare)
         training = TranslationTraining(
             run,
             config,
@@ -257,26 +263,18 @@ def train_command(options: argparse.Namespace) -> None:
             show_results(run, corpus, device)
 
 
-def prepare_run(
-    run: Run[Config], config: Config, chosen: Mapping[str, Any], lock: FolderLock, *, resume: bool
-) -> tuple[Config, Corpus]:
-    """Begin a run, or find the one to resume; return its configuration and its corpus.
+def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
+    """Load the corpus, train the tokenizers and encode the corpus of a new run.
 
     Args:
         run: The run.
-        config: The configuration of a new run.
+        config: Its configuration, as far as the command line decides.
         chosen: The fields that the command line sets.
         lock: The lock of the run's folder.
-        resume: Whether a run that exists is to be resumed.
+
+    Returns:
+        The configuration that fits the corpus, with the hashes of the tokenizers and of the corpus.
     """
-    trained = run.begin_or_resume(
-        chosen, lambda: begin(run, config, chosen, lock), resume=resume, lock=lock
-    )
-    return trained, corpus_of(run, trained, write=write_folder)
-
-
-def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
-    """Load the corpus, train the tokenizers and encode the corpus of a new run."""
     corpus = corpus_of(run, config)
     pairs = corpus.sample(TOKENIZER_PAIRS)
     sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
@@ -299,13 +297,13 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     """
     trained = load_translator(run, device)
     _, model, source, target = trained
-    pairs = shown_pairs(corpus)
+    pairs = corpus.shown_pairs
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
     print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
-    written, sentences = [run.folder / "loss.png"], example_sentences(corpus)
+    written, sentences = [run.folder / "loss.png"], corpus.example_sentences
     if model.cross_attentions:
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
@@ -317,3 +315,11 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     if written[-1].exists():
         print(written[-1].resolve().as_uri())
     print(translating_command(run.folder, sentences[0]))
+
+
+def translating_command(run: Path, sentence: str) -> str:
+    """Return the command that translates a sentence, quoted for a POSIX shell."""
+    options = ["translate", "--run", str(run)]
+    if sentence.startswith("-"):
+        options.append("--")  # the end of the options
+    return shlex.join([sys.executable, str(PROGRAM), *options, sentence])

@@ -207,8 +207,7 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
     found = search(
         load(tmp_path),
         [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]],
-        beam_size=4,
-        length_penalty=length_penalty,
+        Beam(4, length_penalty),
         max_length=model.max_length,
     )
     assert found[-2] == []  # an empty sentence
@@ -241,8 +240,7 @@ def test_ctranslate2_may_end_at_once_as_the_model(
     found = search(
         load(tmp_path),
         [source.subwords([5, 6])],
-        beam_size=1,
-        length_penalty=length_penalty,
+        Beam(1, length_penalty),
         max_length=model.max_length,
     )
     assert found == [[]]

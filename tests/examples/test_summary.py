@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import translate
-from translation import summary
+from translation.training import translating_command
 
 ROOT = Path(translate.__file__).parents[1]
 
@@ -75,7 +75,7 @@ def test_a_training_ends_with_an_address_and_a_command_that_works_when_pasted(
 
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
-    command = summary.translating_command(Path("runs/demo"), "-1 度です。")
+    command = translating_command(Path("runs/demo"), "-1 度です。")
     assert command.endswith("translate.py translate --run runs/demo -- '-1 度です。'")
 
 
