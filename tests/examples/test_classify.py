@@ -119,6 +119,12 @@ def test_a_prediction_depends_neither_on_padding_nor_on_the_batch() -> None:
         assert together.sum(1).sub(1.0).abs().max() < 1e-9
 
 
+def test_sizes_that_make_no_model_are_named_as_the_reason() -> None:
+    for build in (config_of(num_heads=3).build_encoder, config_of(d_model=-1).build_bag):
+        with pytest.raises(UserError, match="do not make a valid model: "):
+            build(20)
+
+
 def test_every_text_is_read_once_an_epoch(tmp_path: Path) -> None:
     reviews = order_matters(30)
     config = config_of(labels=["after", "before"], batch_size=7)

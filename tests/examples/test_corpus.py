@@ -391,3 +391,13 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         load_corpus(Languages(), data_dir=tmp_path)
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
         load_corpus(Languages(target="de"))
+
+
+def test_shown_pairs_are_spread_over_the_test_split_and_examples_are_the_last_of_them() -> None:
+    pairs = [Pair(f"source {i}", f"target {i}", f"target {i}") for i in range(23)]
+    corpus = Corpus(Languages(), [], [], pairs)
+    assert corpus.shown_pairs == [pairs[i] for i in (0, 4, 8, 12, 16)]
+    assert corpus.example_sentences == [f"source {i}" for i in (16, 12, 8, 4)]
+    few = Corpus(Languages(), [], [], pairs[:3])
+    assert few.shown_pairs == pairs[:3]
+    assert few.example_sentences == ["source 2", "source 1", "source 0"]

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,33 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
             max_length=[length_limit(model.max_length, len(ids))],
         )
         assert target.subwords(best.tokens) == names
+
+
+def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> None:
+    from translation.ctranslate2_export import search
+
+    beam, length = Beam(3, 1.4), {"short": 2, "middle": 6, "long": 19}  # ends included
+
+    class Engine:
+        """Returns as many hypotheses as asked for, the most probable of their length each."""
+
+        def translate_batch(self, _: object, **options: Any) -> list[Any]:
+            exponent, count = options["length_penalty"], options["num_hypotheses"]
+            assert options["beam_size"] == beam.size
+            names = [*length][:count]
+            scores = [probability[name] / length[name] ** exponent for name in names]
+            return [
+                SimpleNamespace(hypotheses=[[n] * (length[n] - 1) for n in names], scores=scores)
+            ]
+
+    for best in length:
+        # log-probabilities whose quotient by ((5 + n) / 6) ** penalty is -1, and less of the best
+        probability = {
+            name: -(((5 + n) / 6) ** beam.length_penalty) * (0.95 if name == best else 1.0)
+            for name, n in length.items()
+        }
+        ((first, *_),) = search(Engine(), [["a"]], beam, max_length=20)
+        assert first == best
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -154,3 +155,19 @@ def test_every_preset_builds_every_model(preset: str, name: str) -> None:
     with torch.device("meta"):
         model = preset_config(preset, name).build(100, 100)
     assert isinstance(model, Translator)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_the_sizes_and_the_shared_weights_of_its_configuration(
+    name: str, is_tied: bool
+) -> None:
+    config = replace(SETTINGS, model=name, num_layers=2, tie_embeddings=is_tied)
+    model: Any = config.build(20, 30)
+    assert (model.output.weight is model.target_embedding.weight) == is_tied
+    assert model.target_embedding.weight.shape == (30, config.d_model)
+    if isinstance(model, RecurrentTranslator):
+        assert (model.decoder.num_layers, model.decoder.hidden_size) == (2, config.d_ff // 2)
+    else:
+        assert len(model.decoder.layers) == len(model.encoder.layers) == 2
+        assert model.encoder.layers[0].feed_forward.up_projection.out_features == config.d_ff
