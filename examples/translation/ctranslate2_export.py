@@ -146,9 +146,8 @@ def search(
     Returns:
         The subwords of each translation.
     """
-    exponent = max(
-        beam.length_penalty / 2, 1e-3
-    )  # without a penalty, CTranslate2 stops differently
+    penalty = beam.length_penalty
+    exponent = max(penalty / 2, 1e-3)  # without a penalty, CTranslate2 stops differently
     results = translator.translate_batch(
         sources,
         beam_size=beam.size,
@@ -162,7 +161,7 @@ def search(
     def rank(hypothesis: tuple[list[str], float]) -> float:
         tokens, score = hypothesis
         length = len(tokens) + 1  # and the end token
-        return score * length**exponent / ((5 + length) / 6) ** beam.length_penalty
+        return score * length**exponent / ((5 + length) / 6) ** penalty
 
     return [
         max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results
