@@ -128,12 +128,13 @@ def test_hostile_texts_stay_text(live: Live) -> None:
     for text in (*HOSTILE, "\x00\u202e😀" * 50, "a" * 3000):
         live.type(text)
     live.type("the 😀")
-    assert "no token for a part of this text: <unk>" in live.text("#live-status")
+    assert "no token for a part of this text: it reads <unk>" in live.text("#live-status b")
     live.type("the cat")
     assert "<unk>" not in live.text("#live-status")
     assert live.page.evaluate("window.hacked") is None
     live.page.fill("#live-text", "  ")
-    live.page.wait_for_selector("#live-tokens button >> nth=0")
+    live.page.wait_for_selector("#live-status >> text=There is no text")
+    assert live.text("#live-whole") == ""
 
 
 @in_browser

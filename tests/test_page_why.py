@@ -107,6 +107,24 @@ def test_the_panel_is_accessible_and_nothing_overflows(shared: Opened) -> None:
 
 
 @in_browser
+def test_a_kept_token_stays_where_it_is_and_play_shows_the_whole_figure(shared: Opened) -> None:
+    shared.page.set_viewport_size({"width": 390, "height": 600})
+    shared.page.emulate_media(reduced_motion="reduce")
+    shared.go("#v=story&a=2&l=0&h=0")
+    shared.page.click("#story-queries button >> nth=0")
+    place = shared.page.evaluate("scrollY")
+    shared.page.wait_for_selector("#why-weight")
+    assert shared.page.evaluate("scrollY") == place
+    shared.page.evaluate("scrollTo(0, 0)")
+    figure = "document.getElementById('story-figure').getBoundingClientRect().bottom - innerHeight"
+    assert shared.page.evaluate(figure) > 1
+    shared.page.evaluate("document.getElementById('play').click()")
+    assert shared.page.evaluate(figure) < 1
+    top = "document.getElementById('play').getBoundingClientRect().top"
+    assert shared.page.evaluate(top) >= 0
+
+
+@in_browser
 def test_opening_the_panel_shows_it_in_the_window(shared: Opened) -> None:
     shared.page.set_viewport_size({"width": 390, "height": 700})
     shared.page.emulate_media(reduced_motion="reduce")

@@ -186,7 +186,8 @@ function showResults() {
     make("ol", {}, ...labels.map((label, i) => make("li", {className: after[i] < before[i] / 2 ? "fell" : ""}, make("b", {textContent: label}), make("span", {textContent: `${wholePercent(before[i])} → ${wholePercent(after[i])}`})))));
   const what = names.length ? (without === whole ? "The same text without it. " : "The figure shows the model without it. ") : "";
   $("live").dataset.shown = live.run;
-  $("live-status").textContent = `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.${live.isUnknown ? " The model has no token for a part of this text: <unk>." : ""}`;
+  $("live-status").replaceChildren(...(live.isUnknown ? [make("b", {textContent: "The model has no token for a part of this text: it reads <unk> instead. "})] : []),
+    `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.`);
 }
 
 // The words of a text, those that another text lacks as marks.
@@ -251,8 +252,10 @@ async function readText() {
 
 async function runText(selection = NOTHING) {
   await readText();
-  if (live.ids.length > 1) translateAgain(selection);
-  else live.run++;  // there is no text
+  if (live.ids.length > 1) { translateAgain(selection); return; }
+  live.run++;
+  for (const id of ["live-whole", "live-without", "live-change"]) $(id).replaceChildren();
+  $("live-status").textContent = "There is no text: the figure shows the last one.";
 }
 
 // Run the model with the text of the address, by default the page's own, and select what the address selects.

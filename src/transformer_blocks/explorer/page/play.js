@@ -40,8 +40,15 @@ const lastStep = () => data.decoding.tokens.length - 1;
 function showPreviousStep() { stopPlaying(); showStep(currentStep() === null ? lastStep() : Math.max(0, currentStep() - 1)); }
 function showNextStep() { stopPlaying(); showStep(currentStep() === null ? 0 : currentStep() === lastStep() ? null : currentStep() + 1, {isAnimated: true}); }
 
+// Scroll until the whole figure is visible, below the buttons, where a window is too low for what is above it.
+function revealFigure() {
+  const missing = $("story-figure").getBoundingClientRect().bottom - innerHeight, most = $("transport").getBoundingClientRect().top;
+  if (missing > 0 && most > 0) window.scrollBy({top: Math.min(missing, most), behavior: isMotionReduced() ? "auto" : "smooth"});
+}
+
 // Each step remains long enough to read its candidates.
 function startPlaying() {
+  revealFigure();
   const pause = isMotionReduced() ? 2600 : 1700;
   story.isPlaying = true;
   showStep(currentStep() === null || currentStep() === lastStep() ? 0 : currentStep() + 1, {isAnimated: true});

@@ -67,7 +67,7 @@ const sequenceRow = make("div", {id: "sequences", hidden: sequences.length === 1
 const isInLive = Boolean(data.live);
 function buildTimes() {
   const slider = make("input", {id: "time", type: "range", min: "0", ariaLabel: "time of the training"});
-  const play = make("button", {id: "times-play", type: "button"}), note = make("p", {textContent: "The model reads the same tokens each time.", hidden: !data.earlier.length});
+  const play = make("button", {id: "times-play", type: "button"}), note = make("p", {textContent: "The translation above is what the model writes by itself at this time. The figure shows how it attends while it reads the translation of the last time, always the same tokens.", hidden: !data.earlier.length});
   slider.addEventListener("input", () => {
     stopTimes();
     showTime(state.sequence, Number(slider.value));

@@ -238,7 +238,7 @@ function drawPanel() {
   if ($("why").hidden) opener = document.activeElement;
   $("why").hidden = false;
   showWhy({attention, layer, head, row, column, isHead, theme: theme()});
-  if (isRevealing && isHead) revealWhy();
+  if (isRevealing && isHead && state.view !== "story") revealWhy();  // a button of the story leads there, and its lines stay visible
   isRevealing = false;
 }
 
