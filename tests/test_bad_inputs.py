@@ -143,7 +143,7 @@ def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_he
     model = prepare(model) if prepared else model
     rule = (
         r"^attention_function must return an output of shape "
-        r"\(B, H, L, d_k\) = \(3, 2, 5, 4\), got \("
+        r"\(B, H, L, d_v\) = \(3, 2, 5, 4\), got \("
     )
     with pytest.raises(ValueError, match=rule), torch.no_grad():
         model(torch.randn(3, 5, 8))

@@ -321,7 +321,7 @@ def test_a_cache_as_keys_and_values_is_the_only_one() -> None:
         (x, memory, None),
     ]
     for key, value, cache in wrong:
-        with pytest.raises(ValueError, match=r"^key and value must be tensors, or both one cache"):
+        with pytest.raises(ValueError, match=r"^key and value must be tensors, or one cache"):
             attention(x, key, value, cache=cache)
     with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 1 and 2"):
         attention(x[:1], memory, memory)

@@ -368,24 +368,6 @@ def test_a_prepared_layer_computes_what_a_changed_layer_computes(
 
 
 @torch.no_grad()
-def test_a_step_gives_the_queries_of_cross_attention_their_positions() -> None:
-    decoder = build_decoder(
-        num_layers=2,
-        d_model=16,
-        num_heads=4,
-        d_ff=24,
-        cross_attention=lambda: MultiHeadAttention(16, 4, transforms=[RotaryPositionalEncoding(4)]),
-    ).eval()
-    memory, x = torch.randn(2, 5, 16), torch.randn(4, 2, 16)
-    outputs = []
-    for stack in (decoder, prepare(decoder)):
-        cache = stack.new_cache(memory)
-        cache.reorder(torch.tensor([0, 0, 1, 1]))  # two queries of each memory
-        outputs.append(torch.cat([stack(token, cache=cache) for token in x.split(1, 1)], dim=1))
-    torch.testing.assert_close(*outputs, **TOLERANCE)
-
-
-@torch.no_grad()
 def test_large_products_are_computed_in_the_precision_of_autocast() -> None:
     linear, x = nn.Linear(512, 512), torch.randn(8, 512)  # two million multiplications
     prepacked = PrepackedLinear(linear)

@@ -283,7 +283,7 @@ def call_attention(
         ValueError: If the shape of an argument or of the result does not fit.
     """
     is_ours = is_checked(function)
-    if not is_ours:  # a protocol's method has a contract, and does nothing else
+    if not is_ours:  # the method of the protocol only checks its arguments
         AttentionFunction.__call__(function, query, key, value, **options)
     elif not isinstance(function, nn.Module) and query.shape[0] == key.shape[0]:
         if options["mask"] is not None:
@@ -297,6 +297,6 @@ def call_attention(
         rule = "a function that returns an output, or an output and its attention weights"
         raise_type_error("attention_function", rule, output)
     if output.shape != (shape := (*query.shape[:3], value.shape[3])):
-        rule = f"an output of shape (B, H, L, d_k) = {shape}"
+        rule = f"an output of shape (B, H, L, d_v) = {shape}"
         raise ValueError(f"attention_function must return {rule}, got {tuple(output.shape)}")
     return output

@@ -78,7 +78,7 @@ class KeyValueCache:
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
 
-        The length does not change: until :meth:`advance` is called, another call overwrites them.
+        They do not count until :meth:`advance` is called: before, another call overwrites them.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
@@ -239,7 +239,7 @@ class StackCache:
             raise ValueError(
                 f"x must have the cache's batch size {self.rows}, got {tuple(x.shape)}"
             )
-        self.crop(self.length)
+        self.crop(self.length)  # of layers that an interrupted step left longer
         if any(cache.length < self.length for cache in self.layers):
             raise ValueError("the layers of a cache must have one length; call its own crop")
         return self.layers
@@ -317,9 +317,9 @@ class DecoderCache(StackCache):
     """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` creates one.
 
     At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
-    rows decode the same source, as the hypotheses of a beam search do. They share one copy of the
-    source's keys and values if all sources have equally many rows, which are adjacent; otherwise,
-    each row has a copy.
+    rows decode the same source, as the hypotheses of a beam search do. If every source has the same
+    number of adjacent rows, these share one copy of its keys and values; otherwise, each row has a
+    copy.
 
     Args:
         memory: For each layer, a cache with the keys and values of the memory, the encoder's
@@ -335,6 +335,7 @@ class DecoderCache(StackCache):
 
     Raises:
         TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
+        ValueError: If the caches of ``memory`` differ in length.
 
     Example:
         >>> import torch
@@ -385,7 +386,7 @@ class DecoderCache(StackCache):
         mask = self.memory_mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[sources.to(mask.device)]
-        # An error, for example for lack of memory, changed nothing so far.
+        # At the end, so that an error above, such as a lack of memory, changes nothing.
         self.layers, self.memory, self.memory_mask = layers, memory, mask
         self._rows_per_memory = rows_per_memory
 

@@ -38,7 +38,9 @@ class DecoderLayer(nn.Module):
 
     Args:
         self_attention: Attention layer of the self-attention of the target.
-        cross_attention: Attention layer of the cross-attention from the target to the memory.
+        cross_attention: Attention layer of the cross-attention from the target to the memory. It
+            has no rotary positional encoding, ALiBi or relative position bias: between positions
+            of two sequences, distance is not defined.
         feed_forward: Network that is applied to each position; its input and output have the shape
             (B, L, d_model).
         residual: Function without arguments that returns a new residual connection, for example
@@ -46,6 +48,7 @@ class DecoderLayer(nn.Module):
 
     Raises:
         TypeError: If a part is not a module, or ``residual`` does not return a :class:`Residual`.
+        ValueError: If the cross-attention uses positions.
 
     Example:
         >>> import torch
@@ -72,6 +75,9 @@ class DecoderLayer(nn.Module):
         *,
         residual: Factory[Callable[[], Residual]],
     ) -> None:
+        for part in cross_attention.modules():
+            if getattr(part, "uses_positions", False):
+                raise ValueError(f"cross_attention must use no positions, got {part}")
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = new_residual(residual)
@@ -94,11 +100,12 @@ class DecoderLayer(nn.Module):
         """Apply the three sublayers, each with its residual connection.
 
         Args:
-            x: Target sequence, of shape (B, L, d_model).
+            x: Target sequence, of shape (N, L, d_model). N is B; with a cached memory, it may be a
+                multiple of B, as in beam search (:class:`~transformer_blocks.DecoderCache`).
             memory: The encoder's output, of shape (B, S, ``key_width`` of the cross-attention); or
                 a cache that holds its keys and values, projected by this layer's cross-attention.
             mask: Boolean mask of the self-attention; **True hides** a key from a query.
-                Shape (L, L') or (B|1, H|1, L|1, L'), where L' counts the positions in the cache and
+                Shape (L, L') or (N|1, H|1, L|1, L'), where L' counts the positions in the cache and
                 those of ``x``.
             memory_mask: Boolean mask of the cross-attention, usually of the source's padding.
                 Shape (L, S) or (B|1, H|1, L|1, S).
@@ -107,7 +114,7 @@ class DecoderLayer(nn.Module):
                 appended.
 
         Returns:
-            The transformed target sequence, of shape (B, L, d_model).
+            The transformed target sequence, of shape (N, L, d_model).
 
         Raises:
             RuntimeError: If there is a cache and gradients are recorded.
@@ -127,8 +134,8 @@ class DecoderLayer(nn.Module):
         """Attend from the target to the memory, or to its cached keys and values."""
         if isinstance(memory, Tensor):
             return self.cross_attention(x, memory, memory, mask=memory_mask)
-        # In beam search, the N / B hypotheses of a source share its keys and values. As no query
-        # affects another, their queries form one sequence: (N, L, d) to (B, N / B * L, d).
+        # In beam search, the N / B hypotheses of a source share its keys and values. No query
+        # affects another, so theirs are laid end to end: (N, L, d) to (B, N / B * L, d).
         rows = memory.read()[0].shape[0]
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
         return self.cross_attention(queries, memory, memory, mask=memory_mask).view_as(x)

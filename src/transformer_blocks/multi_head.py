@@ -141,8 +141,9 @@ class QueryKeyTransform(nn.Module):
     :class:`~transformer_blocks.RotaryPositionalEncoding` and
     :class:`~transformer_blocks.QueryKeyNorm`.
 
-    In a batch of prompts that are padded at the left, positions are those in the padded sequence.
-    The scores should therefore depend on the difference of two positions alone, or on no position.
+    Padding at the left of a prompt increases all its positions by the same number. Scores should
+    therefore depend on no position, or on the difference of two positions alone. A transform that
+    uses positions has an attribute ``uses_positions`` that is True, and suits no cross-attention.
 
     Example:
         >>> import torch
@@ -297,23 +298,21 @@ class MultiHeadAttention(nn.Module):
                 not boolean, or ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit, or only one of ``key`` and ``value`` is a cache.
         """
-        if isinstance(key, KeyValueCache) or isinstance(value, KeyValueCache):
-            if not isinstance(key, KeyValueCache) or key is not value or cache is not None:
-                raise ValueError(
-                    "key and value must be tensors, or both one cache, and cache then be left out"
-                )
-            queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
-            keys, values = key.read()
-        else:
+        if isinstance(key, Tensor) and isinstance(value, Tensor):
             queries, keys, values = self.project_heads(query, key, value)
             keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
             if cache is not None:
                 keys, values = cache.write(keys, values)
+        elif isinstance(key, KeyValueCache) and key is value and cache is None:
+            queries = self.split_heads(self.query_projection(query))
+            keys, values = key.read()
+        else:
+            raise ValueError("key and value must be tensors, or one cache, with cache left out")
         queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
         output = self.output_projection(self.merge_heads(heads))  # (B, L, d_model)
         if cache is not None:
-            cache.advance(keys.shape[2] - cache.length)  # at the end: an error changes no length
+            cache.advance(keys.shape[2] - cache.length)  # at the end: a failed step can be repeated
         return output
 
     @checked
@@ -340,8 +339,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
 
-        Of a function of this package, it checks only ``mask``: a layer projects the others from
-        checked inputs.
+        The arguments of a function of this package are not checked again, but for ``mask``: a layer
+        projects queries, keys and values from checked inputs.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
@@ -364,10 +363,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, before dropout.
 
-        The arguments are those of :meth:`forward`. An attention function without a method
-        ``attention_weights`` is taken to compute equation 1. To record the weights of a whole
-        model, or with a cache, use :func:`~transformer_blocks.record_attention`, which compares
-        them with the output.
+        The arguments are those of :meth:`forward`. If the attention function has no method
+        ``attention_weights``, the weights are those of equation 1. To record the weights of a whole
+        model, or with a cache, use :func:`~transformer_blocks.record_attention`.
 
         Returns:
             Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero

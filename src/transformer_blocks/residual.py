@@ -3,8 +3,8 @@ r"""Residual connections: each sublayer's output is added to its input.
 A deep stack can be trained only if gradients reach its lower layers. Every sublayer :math:`f`
 (attention or feed-forward network) is therefore wrapped in a residual connection, :math:`x + f(x)`
 ("Deep Residual Learning for Image Recognition", He et al. 2015, https://arxiv.org/abs/1512.03385):
-the gradient flows through the sum undiminished, whatever the sublayer does. The vectors that all
-sublayers of a stack read from and add to are called the *residual stream*.
+the gradient of the sum reaches :math:`x` undiminished, whatever the sublayer does. The vectors that
+each sublayer of a stack reads and adds to are called the *residual stream*.
 
 *Layer normalisation* keeps the scale of the activations constant ("Layer Normalization", Ba et al.
 2016, https://arxiv.org/abs/1607.06450). It subtracts from each vector the mean of its components
@@ -23,8 +23,9 @@ Each position is normalised by itself, so that neither padding nor other sequenc
 The two classes differ in where they normalise:
 
 - :class:`PostNorm`, the paper's order: :math:`\mathrm{LayerNorm}(x + f(x))` (section 3.1), with
-  dropout applied to :math:`f(x)` before the addition (section 5.4). It needs a warm-up of the
-  learning rate (:mod:`transformer_blocks.schedule`).
+  dropout applied to :math:`f(x)` before the addition (section 5.4). Each normalisation also scales
+  the gradient of :math:`x`, so that at first the gradients of the upper layers are large; training
+  needs a warm-up of the learning rate (:mod:`transformer_blocks.schedule`).
 - :class:`PreNorm`: :math:`x + f(\mathrm{LayerNorm}(x))`, with the same dropout. The residual stream
   passes from the first layer to the last without normalisation, which makes training easier ("On
   Layer Normalization in the Transformer Architecture", Xiong et al. 2020,
@@ -105,7 +106,7 @@ class Residual(nn.Module):
 
         Raises:
             TypeError: If ``sublayer`` does not return a tensor.
-            ValueError: If its output does not have the shape of ``x``: the sum could broadcast it.
+            ValueError: If its output has another shape than ``x``, which the sum might broadcast.
         """
         y = sublayer(x)
         check_tensor("the output of sublayer", y)

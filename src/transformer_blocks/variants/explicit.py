@@ -123,6 +123,8 @@ class DistanceBias(ExplicitAttention):
     sequences is not defined.
     """
 
+    uses_positions = True
+
     def biases(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
         """Compute the bias of each distance; a subclass defines how.
 

@@ -82,6 +82,8 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         False
     """
 
+    uses_positions = True
+
     @checked
     def __init__(
         self,
