@@ -44,10 +44,7 @@ from typing import NamedTuple
 
 from translation.toy_words import (
     ADJECTIVES,
-    HABITUAL,
     NOUNS,
-    OF_THE_HOUSE,
-    ONLY_BARE,
     PEOPLE,
     PLACES,
     VERBS,
@@ -98,6 +95,9 @@ DO = Verb("する", "サ変", "do", "did", "doing", "を", objects="sport")  # o
 REASONS = {(reason, because): words for reason, because, words in rows("reasons")}
 TIMES, PARTS_OF_DAY = rows("times"), rows("parts of day")
 FOUND = dict(rows("found"))  # where things are
+ONLY_BARE = "meal broadcast sound transport instrument sport language study news city"
+OF_THE_HOUSE = "opening room transport news"  # there is only one, so always "the"
+HABITUAL = "fruit grocery reading letter movie song image"  # plural where a habit is told
 
 # ------------------------------------------------------------------ phrases
 

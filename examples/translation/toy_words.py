@@ -3,8 +3,8 @@
 Japanese puts the verb or adjective last, so a Japanese sentence inflects at its end only:
 politeness, negation and tense follow by rule, with two or three exceptions. English inflects at
 the beginning of its predicate: one auxiliary carries tense, question and negation. Both sets of
-rules stand here. The dictionary has tables of nouns, people, places, verbs, adjectives and times,
-each entry in both languages, with what may sensibly be said of it.
+rules stand here; their endings and forms are tables of the dictionary, as are the nouns, people,
+places, verbs, adjectives and times, each in both languages, with what may sensibly be said of it.
 
 Next: ``toy.py`` makes sentences of them.
 """
@@ -21,6 +21,20 @@ def fields_of(text: str) -> list[list[str]]:
     """Read the fields of each row of a table, whose form the dictionary describes."""
     lines = text.strip().replace("|", "\n").split("\n")
     return [[field.strip("_").replace("+", " ") for field in line.split()] for line in lines]
+
+
+WORDS = ConfigParser(delimiters=("=",), interpolation=ExtendedInterpolation())
+WORDS.read(Path(__file__).with_suffix(".ini"), encoding="utf-8")
+
+
+def rows(name: str) -> list[list[str]]:
+    """Read a table of the dictionary."""
+    return fields_of(WORDS["tables"][name])
+
+
+def forms(name: str) -> dict[str, list[str]]:
+    """Read a table of inflected forms, by the word or the ending that is inflected."""
+    return {word: inflected for word, *inflected in rows(name)}
 
 
 # ------------------------------------------------------------------ the kinds of words
@@ -56,7 +70,7 @@ class Person(NamedTuple):
 
     def form(self, case: int) -> str:
         """Return the object form (0: him, Tom) or the possessive (1: his, Tom's)."""
-        return PRONOUNS.get(self.english, (self.english, self.english + "'s"))[case]
+        return PRONOUNS.get(self.english, [self.english, self.english + "'s"])[case]
 
 
 class Verb(NamedTuple):
@@ -92,18 +106,7 @@ class Adjective(NamedTuple):
 
 # ------------------------------------------------------------------ inflection: Japanese
 
-# 五段 (five-row) verbs move their last kana along its row: 書く, 書か-ない, 書き-ます, 書い-て.
-GODAN = {
-    "う": "わ い って", "つ": "た ち って", "る": "ら り って",
-    "む": "ま み んで", "ぶ": "ば び んで", "ぬ": "な に んで",
-    "く": "か き いて", "ぐ": "が ぎ いで", "す": "さ し して",
-}  # fmt: skip
-ENDINGS = {  # affirmative, negative; past affirmative, past negative
-    "ます": ("ます", "ません", "ました", "ませんでした"),
-    "です": ("です", "ではありません", "でした", "ではありませんでした"),
-    "いです": ("いです", "くありません", "かったです", "くありませんでした"),
-    "いいです": ("いいです", "よくありません", "よかったです", "よくありませんでした"),
-}
+GODAN, ENDINGS = forms("godan"), forms("endings")
 
 
 @cache
@@ -119,7 +122,7 @@ def stems(verb: Verb) -> tuple[str, str, str]:
     """
     root, last = verb.japanese[:-1], verb.japanese[-1]
     if verb.group == "五段":
-        nai, masu, te = GODAN[last].split()
+        nai, masu, te = GODAN[last]
         return root + nai, root + masu, root + ("って" if verb.japanese == "行く" else te)
     if verb.group == "サ変":
         root = verb.japanese[:-2] + "し"
@@ -152,19 +155,8 @@ def inflect(predicate: str, tense: str, negative: bool = False) -> str:
 
 # ------------------------------------------------------------------ inflection: English
 
-# One auxiliary carries tense, question and negation, and "do" steps in where there is none.
-# The columns agree with I; he, she, it; you, we, they.
-AUXILIARY = {
-    "be present": ("am", "is", "are"), "be past": ("was", "was", "were"),
-    "do present": ("do", "does", "do"), "do past": ("did",) * 3, "do future": ("will",) * 3,
-    "can present": ("can",) * 3, "can past": ("could",) * 3, "must present": ("must",) * 3,
-}  # fmt: skip
-IRREGULAR_S = {"child": "children", "tomato": "tomatoes", "go": "goes", "do": "does", "have": "has"}
-PRONOUNS = {
-    "I": ("me", "my"), "we": ("us", "our"), "you": ("you", "your"),
-    "he": ("him", "his"), "she": ("her", "her"), "they": ("them", "their"),
-}  # fmt: skip
-NUMBERS = dict(fields_of("一 one | 二 two | 三 three | 四 four | 五 five | 六 six | 何 how+many"))
+AUXILIARIES, PRONOUNS = forms("auxiliaries"), forms("pronouns")
+IRREGULAR_S, NUMBERS = dict(rows("irregular s")), dict(rows("numbers"))
 
 
 def with_s(word: str) -> str:
@@ -225,7 +217,7 @@ def sentence(
     """
     japanese = inflect(japanese, tense, negative) + "か" * asks
     auxiliary, _, rest = english.partition(" ")
-    word = AUXILIARY[f"{auxiliary} {tense}"][AUXILIARY["be present"].index(who.be)]
+    word = AUXILIARIES[f"{auxiliary} {tense}"][AUXILIARIES["be present"].index(who.be)]
     if asks and who not in (WHO, WHAT):
         return finish(japanese, join(asked, word, who.english, rest))
     if negative:
@@ -238,19 +230,7 @@ def sentence(
 
 # ------------------------------------------------------------------ the dictionary
 
-WORDS = ConfigParser(delimiters=("=",), interpolation=ExtendedInterpolation())
-WORDS.read(Path(__file__).with_suffix(".ini"), encoding="utf-8")
-
-
-def rows(name: str) -> list[list[str]]:
-    """Read a table of the dictionary."""
-    return fields_of(WORDS["tables"][name])
-
-
 NOUNS = [Noun(kind, *row) for kind, text in WORDS["nouns"].items() for row in fields_of(text)]
-ONLY_BARE = "meal broadcast sound transport instrument sport language study news city"
-OF_THE_HOUSE = "opening room transport news"  # there is only one, so always "the"
-HABITUAL = "fruit grocery reading letter movie song image"  # plural where a habit is told
 PEOPLE = [Person(*row) for row in rows("people")]
 WHO, WHAT = Person("誰", "who"), Person("何", "what")
 PLACES = dict(rows("places"))
