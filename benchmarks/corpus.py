@@ -176,13 +176,14 @@ def make_training(folder: Path, *, from_memory: bool = False) -> Any:
     from common.files import write_folder
     from translation.examples import Examples
     from translation.run import corpus_of
-    from translation.training import TranslationTraining
+    from translation.training import TranslationTask, TranslationTraining
 
     run, _ = settings(folder)
     config = run.read_config()
     corpus = corpus_of(run, config, write=write_folder)
     torch.set_num_threads(1)
-    training = TranslationTraining(run, config, corpus, device=torch.device("cpu"))
+    task = TranslationTask(run, config, corpus)
+    training = TranslationTraining(task, device=torch.device("cpu"))
     if from_memory:
         mapped = training.task.train_set
         training.task.train_set = Examples(mapped.tokens.copy(), mapped.bounds.copy())

@@ -79,7 +79,7 @@ class Batches(Sequence[Examples]):
             random.Random(f"{self._name} chunks").shuffle(chunks)
         self._blocks = [chunks[i : i + BLOCK_CHUNKS] for i in range(0, len(chunks), BLOCK_CHUNKS)]
         self._current, self._batches = -1, list[Offsets]()  # the block whose batches are known
-        counts = (len(self._starts(block)) for block in self._blocks)
+        counts = (len(self._sorted(block)[1]) for block in self._blocks)
         self._ends = [0, *accumulate(counts)]
 
     def __len__(self) -> int:
@@ -102,32 +102,30 @@ class Batches(Sequence[Examples]):
 
     def _make(self, number: int) -> list[Offsets]:
         """Divide the examples of a block into batches, in random order."""
-        block = self._blocks[number]
-        self.examples.verify(block)
         several = len(self._blocks) > 1
         rng = random.Random(f"{self._name} {number}" if several else self._name)
-        indices = self._indices(block)
-        source, target = self.examples.select(indices).lengths.T
-        # Equal lengths are shuffled.
-        noise = np.fromiter((rng.random() for _ in indices), np.float64, len(indices))
-        order = _sort(source + noise, target)
-        starts = _divide(source[order], target[order], self.batch_tokens)
-        batches = np.split(indices[order], starts[1:])
+        indices, starts = self._sorted(self._blocks[number], rng)
+        batches = np.split(indices, starts[1:])
         rng.shuffle(batches)
         return batches
 
-    def _starts(self, block: Sequence[int]) -> list[int]:
-        """Compute where the batches of a block begin; the order of equal lengths is irrelevant."""
-        self.examples.verify(block, offsets_only=True)
-        source, target = self.examples.select(self._indices(block)).lengths.T
-        order = _sort(source, target)
-        return _divide(source[order], target[order], self.batch_tokens)
+    def _sorted(
+        self, block: Sequence[int], rng: random.Random | None = None
+    ) -> tuple[Offsets, list[int]]:
+        """Return the indices of the examples of a block by length, and where each batch begins.
 
-    def _indices(self, block: Sequence[int]) -> Offsets:
-        """Return the indices of the examples of a block."""
+        Examples of equal lengths are shuffled if there is a generator of random numbers.
+        """
+        self.examples.verify(block, offsets_only=rng is None)
         chunks = np.asarray(block, np.int64)[:, None] * CHUNK_PAIRS
         indices = (chunks + np.arange(CHUNK_PAIRS)).ravel()
-        return indices[indices < len(self.examples)]
+        indices = indices[indices < len(self.examples)]
+        source, target = self.examples.select(indices).lengths.T
+        noise = np.zeros(len(indices))
+        if rng is not None:
+            noise[:] = [rng.random() for _ in indices]
+        order = _sort(source + noise, target)
+        return indices[order], _divide(source[order], target[order], self.batch_tokens)
 
 
 def _sort(source: npt.NDArray[Any], target: Offsets) -> Offsets:

@@ -22,14 +22,7 @@ from common.terminal import counted, fit, limit
 from common.text_files import decode_line
 from transformer_blocks.inference import prepare
 from translation.arguments import BEAM_SIZE, DEFAULTS, LENGTH_PENALTY, TRAIN
-from translation.comparison import (
-    ComparedRun,
-    attention_along,
-    check_comparable,
-    compare,
-    format_results,
-    names_of,
-)
+from translation.comparison import attention_along, compare, format_results, load_runs
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import compile_search, load_compiled, load_exported
@@ -38,7 +31,7 @@ from translation.exporting import check_folder, export, folder_of, write_json
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
-from translation.run import FIGURES, TrainedTranslator, corpus_of, load_translator, page_of
+from translation.run import TrainedTranslator, corpus_of, load_translator, page_of
 from translation.scoring import score
 from translation.training import train_command
 
@@ -132,13 +125,7 @@ def compare_command(options: argparse.Namespace) -> None:
         raise UserError(f"--output: {options.output} holds a run; choose another folder")
     for file in (figures, picture, attention):
         check_output(file)
-    device = choose_device(options.device)
-    compared = []
-    for name, folder in zip(names_of(options.runs), options.runs, strict=True):
-        run = Run(folder, Config)
-        metrics = run.read_metrics(FIGURES)
-        compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
-    check_comparable(compared)
+    compared = load_runs(options.runs, choose_device(options.device))
     corpus = corpus_of(compared[0].run, compared[0].trained.config)
     options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(each.trained.target.vocab_size for each in compared)

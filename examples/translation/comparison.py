@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from common.errors import UserError
 from common.run import Run
 from common.searches import Search
@@ -19,7 +21,7 @@ from translation.corpus import Corpus
 from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
 from translation.pairs import Pair
 from translation.presets import Config
-from translation.run import TrainedTranslator
+from translation.run import FIGURES, TrainedTranslator, load_translator
 from translation.scoring import bootstrap, score
 
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
@@ -89,6 +91,21 @@ def check_comparable(runs: Sequence[ComparedRun]) -> None:
                 f"{first.run.folder} and {compared.run.folder} were trained on different "
                 f"sentences ({first.task}, and {compared.task}); their scores cannot be compared"
             )
+
+
+def load_runs(folders: Sequence[Path], device: torch.device) -> list[ComparedRun]:
+    """Load the runs that are compared.
+
+    Raises:
+        UserError: If one is missing, unfinished or damaged, or they cannot be compared.
+    """
+    compared = []
+    for name, folder in zip(names_of(folders), folders, strict=True):
+        run = Run(folder, Config)
+        metrics = run.read_metrics(FIGURES)
+        compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
+    check_comparable(compared)
+    return compared
 
 
 def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str, list[int]]]:

@@ -12,8 +12,10 @@ Next: ``download.py`` fetches the real corpus.
 import hashlib
 import heapq
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +99,9 @@ class Corpus:
             digest.update(b"\n")
         return str(digest.hexdigest())
 
-    def sample(self, most: int) -> Sequence[Pair]:
-        """Return the training pairs, or about ``most`` of them if files hold more."""
-        return self.train.sample(most) if isinstance(self.train, FilePairs) else [*self.train]
+    def sample(self, most: int) -> list[Pair]:
+        """Return the training pairs, or every n-th if there are more than ``most``."""
+        return list(islice(self.train, 0, None, max(1, math.ceil(len(self.train) / most))))
 
     @property
     def shown_pairs(self) -> list[Pair]:
@@ -208,10 +210,9 @@ def _split_files(
 ) -> dict[str, Collection[Pair]]:
     """Hold the named splits out from training files, and leave their source sentences in there."""
     known = frozenset(pair.source for pairs in given.values() for pair in pairs)
-    counts, total, of_known, candidates = Counts(), 0, 0, list[Pair]()
+    counts, of_known, candidates = Counts(), 0, list[Pair]()
     for pairs, more in everything.map(list):
         counts += more
-        total += len(pairs)
         of_known += sum(pair.source in known for pair in pairs)
         if names:
             candidates = smallest_hashes(candidates + pairs, CANDIDATES)
@@ -220,13 +221,13 @@ def _split_files(
     held_out = _hold_out(candidates, names, where=where)
     splits = _disjoint({**given, **held_out})
     moved = [pair.source for pairs in held_out.values() for pair in pairs]
-    moved_known = sum(source in known for source in moved)
-    _log_dropped("train", of_known - moved_known)
+    dropped = of_known - sum(source in known for source in moved)
+    _log_dropped("train", dropped)
     train = replace(
         everything,
         left_out=known.union(moved),
         lines=counts["lines"],
-        pairs=total - len(moved) - (of_known - moved_known),
+        pairs=counts["pairs"] - len(moved) - dropped,
     )
     return {**splits, "train": train}
 

@@ -16,28 +16,27 @@ from ctranslate2.specs import TransformerSpec
 from torch import nn
 
 from common.searches import Beam
-from common.tokenizer import BOS, EOS, UNK, Tokenizer
+from common.tokenizer import BOS, EOS, UNK
 from transformer_blocks import FeedForward, MultiHeadAttention
 from transformer_blocks.generation import Generation
 from translation.decoding import Decoder, length_limit
 from translation.run import TrainedTranslator
-from translation.transformer import Transformer
 
 
 @torch.no_grad()
-def export_ctranslate2(
-    model: Transformer, source: Tokenizer, target: Tokenizer, folder: Path, *, int8: bool = False
-) -> None:
+def write_model(trained: TrainedTranslator, folder: Path, *, int8: bool = False) -> dict[str, Any]:
     """Write a model to a folder.
 
     Args:
-        model: The model.
-        source: The tokenizer of the source language.
-        target: The tokenizer of the target language.
+        trained: The translator, a Transformer on the CPU.
         folder: The folder, which exists.
         int8: Whether to store the weights of linear layers and embeddings as 8-bit integers.
+
+    Returns:
+        What ``export.json`` says of the files: nothing, since CTranslate2 describes its own.
     """
-    model = deepcopy(model)  # CTranslate2 quantises in place
+    _, _, source, target = trained
+    model: Any = deepcopy(trained.model)  # CTranslate2 quantises in place
     is_pre_norm = model.encoder.norm is not None
     layers: list[Any] = [*model.encoder.layers]
     spec = TransformerSpec.from_config(
@@ -65,6 +64,7 @@ def export_ctranslate2(
     spec.validate()
     spec.optimize(quantization="int8" if int8 else None)
     spec.save(str(folder))
+    return {}
 
 
 def _set_layer(spec: Any, layer: Any) -> None:
@@ -102,7 +102,7 @@ def _set(spec: Any, module: Any) -> None:
         spec.weight, spec.bias = module.weight, module.bias
 
 
-def load_ctranslate2(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
+def load_decoder(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
     """Load what was exported, as a decoder; the scores of translations are NaN."""
     _, model, source, target = trained
     ids = {name: i for i, name in enumerate(target.vocabulary)}

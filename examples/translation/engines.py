@@ -101,6 +101,6 @@ def load_exported(
             shutil.rmtree(folder)
         export(run, trained, "ctranslate2", folder, int8=int8)
         log.info("exported the model to %s", folder)
-    from translation.ctranslate2_export import load_ctranslate2  # only now: it needs the package
+    from translation.ctranslate2_export import load_decoder  # only now: it needs the package
 
-    return load_ctranslate2(trained, folder, search)
+    return load_decoder(trained, folder, search)

@@ -105,37 +105,27 @@ def _bounds(offsets: Offsets) -> Offsets:
     return np.lib.stride_tricks.sliding_window_view(offsets, 3)[::2]
 
 
-def encode_pairs(
-    pairs: Collection[Pair],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    *,
-    max_length: int,
-) -> Examples:
+def encode_pairs(pairs: Collection[Pair], *tokenizers: Tokenizer, max_length: int) -> Examples:
     """Encode sentence pairs, leaving out those that are too long for the model.
+
+    Args:
+        pairs: The sentence pairs.
+        tokenizers: The tokenizers of the source and of the target.
+        max_length: Maximum number of tokens of either side, the end token included.
 
     Raises:
         UserError: If nothing is left.
     """
-    examples = encode_part(pairs, source_tokenizer, target_tokenizer, max_length)
+    examples = encode_part(pairs, *tokenizers, max_length=max_length)
     check_lengths(len(examples), len(pairs), max_length)
     return Examples.of(examples)
 
 
-def encode_part(
-    pairs: Collection[Pair],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
-    max_length: int,
-) -> list[Example]:
+def encode_part(pairs: Collection[Pair], *tokenizers: Tokenizer, max_length: int) -> list[Example]:
     """Encode some of the sentence pairs, leaving out those that are too long for the model."""
-    sources = source_tokenizer.encode_many([pair.source for pair in pairs])
-    targets = target_tokenizer.encode_many([pair.target for pair in pairs])
-    return [
-        Example(source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if max(len(source), len(target)) < max_length
-    ]
+    sides = [each.encode_many([pair[i] for pair in pairs]) for i, each in enumerate(tokenizers)]
+    examples = (Example(*sentences) for sentences in zip(*sides, strict=True))
+    return [example for example in examples if max(map(len, example)) < max_length]
 
 
 def check_lengths(count: int, pairs: int, max_length: int) -> None:
@@ -159,5 +149,5 @@ def encode_for_files(
         The token ids of source, target, source, target ..., the length of each, and the text of
         which the fingerprint is computed, also of pairs that are too long.
     """
-    examples = Examples.of(encode_part(pairs, source, target, max_length))
+    examples = Examples.of(encode_part(pairs, source, target, max_length=max_length))
     return examples.tokens.astype(dtype), examples.lengths.ravel(), hashed_text(pairs)

@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import nn
 
 from common.errors import UserError
@@ -40,31 +40,6 @@ Engine = Callable[[Beam], Decoder]
 """Function that makes a decoder, given the beam search."""
 
 
-class Agreement(NamedTuple):
-    """How many translations of the exported files are those of the model.
-
-    Attributes:
-        beams: The beam size.
-        sentences: The number of sentences.
-        identical: The number of those whose two translations have the same tokens.
-        difference: Of the first other sentence, the model's translation and that of the files.
-    """
-
-    beams: int
-    sentences: int
-    identical: int
-    difference: tuple[str, str] | None
-
-    def __str__(self) -> str:
-        """Describe the agreement as the program prints it."""
-        name = "greedy decoding" if self.beams == 1 else f"beam search, {self.beams} beams"
-        line = f"{name}: {self.identical} of {self.sentences} translations as by the model"
-        if self.difference is None:
-            return line
-        ours, other = self.difference
-        return f"{line}; the first other one:\n  model     {ours}\n  exported  {other}"
-
-
 def export(
     run: Run[Config],
     trained: TrainedTranslator,
@@ -73,7 +48,7 @@ def export(
     *,
     int8: bool = False,
     sentences: Sequence[str] = (),
-) -> list[Agreement]:
+) -> list[str]:
     """Export a translator to a new folder, and compare the translations of some sentences.
 
     Args:
@@ -85,14 +60,13 @@ def export(
         sentences: Cleaned source sentences to translate with the model and with what was exported.
 
     Returns:
-        How far the translations agree, for each beam size; nothing without sentences.
+        How far the translations agree, in words, for each beam size; nothing without sentences.
 
     Raises:
         UserError: If the model is no Transformer, ``output`` cannot be written, or no translation
             agrees, except with ``int8``; nothing is written then.
         ModuleNotFoundError: If a package is not installed.
     """
-    config, _, source, target = trained
     check_packages(f"export --to {kind}", *PACKAGES[kind], extra="export")
     model = check_transformer(run, trained, "exported")
     if os.path.lexists(output):
@@ -101,42 +75,29 @@ def export(
     content: dict[str, Any] = {
         "format": kind,
         "int8": int8,
-        "source_language": config.source_language,
-        "target_language": config.target_language,
-        "tokenizers": [run.tokenizer_file(name).name for name in config.tokenizer_names],
+        "source_language": trained.config.source_language,
+        "target_language": trained.config.target_language,
+        "tokenizers": [run.tokenizer_file(name).name for name in trained.config.tokenizer_names],
         "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
         "max_length": model.max_length,
         "weights": hash_of(model),
         "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
-    }
-    content["versions"] = {"transformer-blocks": __version__} | {
-        package: version(package) for package in ("torch", *PACKAGES[kind])
+        "versions": {"transformer-blocks": __version__}
+        | {package: version(package) for package in ("torch", *PACKAGES[kind])},
     }
     with write_folder(output) as folder:
         for name in content["tokenizers"]:
             write_atomically(folder / name, (run.folder / name).read_bytes())
-        if kind == "onnx":
-            from translation.onnx_export import export_onnx
-            from translation.onnx_steps import OnnxModel
-
-            content |= export_onnx(model, folder)
-            write_json(folder / "export.json", content)
-            exported: Engine = partial(
-                decoder_of, OnnxModel(folder, threads=torch.get_num_threads())
-            )
-        else:
-            from translation.ctranslate2_export import export_ctranslate2, load_ctranslate2
-
-            export_ctranslate2(model, source, target, folder, int8=int8)
-            write_json(folder / "export.json", content)
-            exported = partial(load_ctranslate2, trained, folder)
-        agreements = compare(trained, exported, sentences)
-        if not int8 and any(each.identical == 0 for each in agreements):
+        module = import_module(f"translation.{kind}_export")  # only now: it needs the packages
+        content |= module.write_model(trained, folder, int8=int8)
+        write_json(folder / "export.json", content)
+        agreements = compare(trained, partial(module.load_decoder, trained, folder), sentences)
+        if not int8 and any(identical == 0 for identical, _ in agreements):
             raise UserError(
                 f"nothing was written: none of {len(sentences)} sentences is translated by the "
                 "exported files as by the model"
             )
-        return agreements
+        return [described for _, described in agreements]
 
 
 def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
@@ -173,8 +134,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def compare(
     trained: TrainedTranslator, exported: Engine, sentences: Sequence[str]
-) -> list[Agreement]:
-    """Compare the translations of a model with those of what was exported."""
+) -> list[tuple[int, str]]:
+    """Compare the translations of a model with those of what was exported.
+
+    Returns:
+        For each beam size, the number of sentences whose two translations have the same tokens, and
+        a description, with the first other translation.
+    """
     _, model, source, target = trained
     agreements = []
     for beams in BEAMS if sentences else ():
@@ -185,9 +151,13 @@ def compare(
             for engine in (partial(decoder_of, model), exported)
         )
         pairs = [(a[0].tokens, b[0].tokens) for a, b in zip(ours, others, strict=True)]
-        different = [pair for pair in pairs if pair[0] != pair[1]]
-        first = next(((target.decode(a), target.decode(b)) for a, b in different), None)
-        agreements.append(Agreement(beams, len(pairs), len(pairs) - len(different), first))
+        different = [(target.decode(a), target.decode(b)) for a, b in pairs if a != b]
+        identical = len(pairs) - len(different)
+        name = "greedy decoding" if beams == 1 else f"beam search, {beams} beams"
+        line = f"{name}: {identical} of {len(pairs)} translations as by the model"
+        for ours_first, other in different[:1]:
+            line += f"; the first other one:\n  model     {ours_first}\n  exported  {other}"
+        agreements.append((identical, line))
     return agreements
 
 

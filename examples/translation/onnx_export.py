@@ -18,7 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from common.searches import Beam
 from transformer_blocks import DecoderCache, KeyValueCache
+from translation.decoding import Decoder, decoder_of
+from translation.onnx_steps import OnnxModel
+from translation.run import TrainedTranslator
 from translation.transformer import Transformer
 
 ENCODER, STEP = "encoder.onnx", "step.onnx"
@@ -109,16 +113,18 @@ def _layers(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
 
 
 @torch.no_grad()
-def export_onnx(model: Transformer, folder: Path) -> dict[str, Any]:
+def write_model(trained: TrainedTranslator, folder: Path, *, int8: bool = False) -> dict[str, Any]:
     """Write the encoder and the decoding step of a model to a folder.
 
     Args:
-        model: The model, on the CPU, in evaluation mode.
+        trained: The translator, a Transformer on the CPU.
         folder: The folder, which exists.
+        int8: Not for this format, which holds 32-bit floats.
 
     Returns:
         The inputs and outputs of each file, with their types and shapes.
     """
+    model: Any = trained.model
     # The sizes of the examples differ, because equal sizes would be exported as one; none of
     # them is 1, which would be exported as a constant.
     source = torch.full((2, 5), 4)
@@ -149,6 +155,11 @@ def export_onnx(model: Transformer, folder: Path) -> dict[str, Any]:
             for side, listed in sides.items()
         }
     return {"opset": OPSET, "files": files}
+
+
+def load_decoder(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
+    """Load what was exported, as a decoder."""
+    return decoder_of(OnnxModel(folder, threads=torch.get_num_threads()), beam)
 
 
 def _export(

@@ -11,13 +11,12 @@ Next: ``corpus.py`` splits the pairs.
 """
 
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -131,7 +130,7 @@ class Lines(NamedTuple):
 
 
 Counts = Counter[str]
-"""Number of lines that were read, and of pairs that were left out: "lines", "blank", "long"."""
+"""Numbers of "lines" that were read, of "pairs", and of those left out: "blank" and "long"."""
 
 
 def report(counts: Counts, files: Files) -> None:
@@ -141,12 +140,12 @@ def report(counts: Counts, files: Files) -> None:
         UserError: If none is left.
     """
     where = f"{files[0]} and {files[1]}"
-    if counts["blank"] or counts["long"]:
+    if counts["pairs"] < counts["lines"]:
         _log.warning(
             f"{where}: left out {counts['blank']:,} of {counts['lines']:,} pairs with a blank side "
             f"and {counts['long']:,} longer than {MAX_CHARACTERS:,} characters"
         )
-    if counts["blank"] + counts["long"] == counts["lines"]:
+    if not counts["pairs"]:
         raise UserError(f"{where} hold no sentence pair")
 
 
@@ -162,11 +161,9 @@ def read_aligned(files: Files) -> Iterator[Lines]:
         disk_errors(f"cannot read {files[1]}"),
         files[1].open("rb") as targets,
     ):
-        done = 0
-        while True:
+        for done in count(0, PART):
             parts = list(islice(sources, PART)), list(islice(targets, PART))
-            lines = len(parts[0])
-            if lines != len(parts[1]):
+            if len(parts[0]) != len(parts[1]):
                 counts = [
                     done + len(part) + sum(1 for _ in file)
                     for part, file in zip(parts, (sources, targets), strict=True)
@@ -175,10 +172,9 @@ def read_aligned(files: Files) -> Iterator[Lines]:
                     f"both files must have the same number of lines, got {files[0]} with "
                     f"{counts[0]:,} and {files[1]} with {counts[1]:,}"
                 )
-            if not lines:
+            if not parts[0]:
                 return
             yield Lines(done + 1, *parts)
-            done += lines
 
 
 @dataclass(frozen=True)
@@ -252,6 +248,7 @@ class FilePairs(Collection[Pair]):
                 counts["blank"] += 1
             else:
                 pairs.append(self.languages.clean(source, target))
+        counts["pairs"] = len(pairs)
         return function([each for each in pairs if each.source not in self.left_out]), counts
 
     def load(self) -> list[Pair]:
@@ -266,10 +263,6 @@ class FilePairs(Collection[Pair]):
             counts += more
         report(counts, self.files)
         return pairs
-
-    def sample(self, most: int) -> list[Pair]:
-        """Return all pairs, or every n-th if there are more than ``most``."""
-        return list(islice(self, 0, None, max(1, math.ceil(self.pairs / most))))
 
 
 def is_tokenised(corpus: str, language: str) -> bool:

@@ -1,4 +1,12 @@
-"""Presets: configurations of translators, whose sizes and plans belong together."""
+"""Presets: configurations of translators, whose sizes and plans belong together.
+
+- ``tiny`` is for the toy corpus on two cores: minutes.
+- ``small`` is for a real corpus on two cores: about 40 minutes for 50,000 sentences.
+- ``base`` is the paper's base model and training (table 3, section 5), for a GPU. One vocabulary of
+  37,000 tokens serves both languages, and one matrix is source embedding, target embedding and
+  output layer. Two processes, or ``--accumulate 2``, make the paper's updates of 25,000 source and
+  25,000 target tokens.
+"""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,8 +39,8 @@ FILES = {
 class Config(TrainingConfig):
     """The configuration of a run: its data, its model and its plan.
 
-    For a recurrent model, ``d_model`` is the size of the embeddings and ``d_ff`` twice the size of
-    the states.
+    The defaults are those of the preset ``small``. For a recurrent model, ``d_model`` is the size
+    of the embeddings and ``d_ff`` twice the size of the states.
 
     Attributes:
         model: The kind of model, "transformer" or one of :data:`ATTENTIONS`.
@@ -56,14 +64,25 @@ class Config(TrainingConfig):
         test_target: Translations of the test sentences.
     """
 
+    num_layers: int = 3
+    d_model: int = 256
+    num_heads: int = 4
+    d_ff: int = 1024
+    dropout: float = 0.15
+    vocabulary: int = 4000
+    epochs: int | None = 16
+    patience: int | None = 4
+    peak_rate: float | None = 1.2e-3
+    warmup_steps: int = 600
+    average: float = 0.999
     model: str = "transformer"
-    max_length: int
-    pre_norm: bool
-    tie_embeddings: bool
-    batch_tokens: int
-    label_smoothing: float
+    max_length: int = 256
+    pre_norm: bool = True
+    tie_embeddings: bool = True
+    batch_tokens: int = 600
+    label_smoothing: float = 0.1
     shared_vocabulary: bool = False
-    preset: str = "tiny"
+    preset: str = "small"
     corpus: str = "toy"
     source_language: str = "ja"
     target_language: str = "en"
@@ -127,27 +146,7 @@ ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
 """The attention of each recurrent model, given the size of its states."""
 
 
-SMALL = Config(
-    preset="small",
-    num_layers=3,
-    d_model=256,
-    num_heads=4,
-    d_ff=1024,
-    dropout=0.15,
-    max_length=256,
-    pre_norm=True,
-    tie_embeddings=True,
-    vocabulary=4000,
-    batch_tokens=600,
-    peak_rate=1.2e-3,
-    warmup_steps=600,
-    label_smoothing=0.1,
-    average=0.999,
-    epochs=16,
-    patience=4,
-)
-"""For a real corpus on two cores: about 40 minutes for 50,000 sentences."""
-
+SMALL = Config()
 TINY = replace(
     SMALL,
     preset="tiny",
@@ -162,8 +161,6 @@ TINY = replace(
     warmup_steps=200,
     epochs=4,
 )
-"""For the toy corpus on two cores: minutes."""
-
 BASE = replace(
     SMALL,
     preset="base",
@@ -182,13 +179,6 @@ BASE = replace(
     epochs=100,
     patience=10,
 )
-"""The paper's base model and training (table 3, section 5), for a GPU.
-
-One vocabulary of 37,000 tokens serves both languages, and one matrix is source embedding, target
-embedding and output layer. Two processes, or ``--accumulate 2``, make the paper's updates of 25,000
-source and 25,000 target tokens.
-"""
-
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 
 

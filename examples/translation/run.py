@@ -75,7 +75,7 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
 
 
 def training_examples(
-    run: Run[Config], config: Config, corpus: Corpus, tokenizers: tuple[Tokenizer, Tokenizer]
+    run: Run[Config], config: Config, corpus: Corpus, *tokenizers: Tokenizer
 ) -> Examples:
     """Return the training pairs as token ids: memory-mapped if they are in files."""
     if isinstance(corpus.train, FilePairs):

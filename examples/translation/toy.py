@@ -309,10 +309,8 @@ def action(rng: Random) -> Pair:
         idle = tense == "present" and negative  # "not every day" would be another sentence
         if due or (not idle and rng.random() < 0.5):
             time = moment(rng, tense, verb, said)
-    elif mood.name in ("duty", "wish") and tense == "present" and rng.random() < 0.3:
-        time = moment(rng, "future", verb, said)
-    elif mood.name == "ongoing" and tense == "present" and rng.random() < 0.3:
-        time = ("今、", "now")
+    elif mood.name in ("duty", "wish", "ongoing") and tense == "present" and rng.random() < 0.3:
+        time = ("今、", "now") if mood.name == "ongoing" else moment(rng, "future", verb, said)
     also = not asks and rng.random() < 0.07
 
     particle = "が" if who is WHO else "も" if also else "は"

@@ -33,7 +33,6 @@ from common.plots import save
 from common.run import Run
 from common.searches import Beam, Greedy
 from common.terminal import fit
-from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
@@ -105,30 +104,29 @@ class TranslationTask(TranslationLoss):
     """The task of learning to translate a corpus; a :class:`common.learner.Task`.
 
     Args:
+        run: The run, whose tokenizers encode the corpus.
+        config: The run's configuration.
         corpus: The sentence pairs.
-        tokenizers: The tokenizers of the source and of the target.
-        config: The configuration of the run.
-        train_set: The training pairs as token ids.
         compiled: Whether ``torch.compile`` compiles the model for training.
     """
 
     unit = "tokens"
 
     def __init__(
-        self,
-        corpus: Corpus,
-        tokenizers: tuple[Tokenizer, Tokenizer],
-        config: Config,
-        train_set: Examples,
-        *,
-        compiled: bool = False,
+        self, run: Run[Config], config: Config, corpus: Corpus, *, compiled: bool = False
     ) -> None:
         super().__init__(config.label_smoothing, compiled=compiled)
-        self.corpus, self.tokenizers, self.config = corpus, tokenizers, config
-        self.train_set = train_set
+        self.run, self.config, self.corpus = run, config, corpus
+        source, target = run.load_tokenizers(config)
+        self.tokenizers = source, target
+        self.train_set = training_examples(run, config, corpus, source, target)
         self.validation_set = encode_pairs(
-            corpus.validation, *tokenizers, max_length=config.max_length
+            corpus.validation, source, target, max_length=config.max_length
         )
+
+    def build(self) -> Translator:
+        """Build the model with fresh weights."""
+        return self.config.build(*[each.vocab_size for each in self.tokenizers])
 
     def batches(self, epoch: int) -> Batches:
         """Return the batches of an epoch: sentences of similar length together, in random order."""
@@ -146,7 +144,8 @@ class TranslationTask(TranslationLoss):
 
         BLEU still rises when the label-smoothed loss does no longer fall.
         """
-        return _quality(new) > _quality(best)
+        ranks = [(each["validation_bleu"], -each["validation_loss"]) for each in (new, best)]
+        return ranks[0] > ranks[1]
 
     @torch.no_grad()
     def validation_loss(self, model: Translator) -> float:
@@ -177,41 +176,20 @@ class TranslationTask(TranslationLoss):
         return [("source", pair.source), (OUTPUT, output), ("reference", pair.reference)]
 
 
-def _quality(figures: dict[str, float]) -> tuple[float, float]:
-    return figures["validation_bleu"], -figures["validation_loss"]
-
-
 class TranslationTraining(Training[Translator, Sequence[Example]]):
     """The training of a translator.
 
     Args:
-        run: The run.
-        config: The run's configuration.
-        corpus: The sentence pairs.
-        compiled: Whether ``torch.compile`` compiles the model.
+        task: The task.
         options: The options of :class:`common.training.Training`, such as ``device``.
     """
 
     task: TranslationTask
 
-    def __init__(
-        self,
-        run: Run[Config],
-        config: Config,
-        corpus: Corpus,
-        *,
-        compiled: bool = False,
-        **options: Any,
-    ) -> None:
-        source, target = run.load_tokenizers(config)
-        train_set = training_examples(run, config, corpus, (source, target))
-        task = TranslationTask(corpus, (source, target), config, train_set, compiled=compiled)
+    def __init__(self, task: TranslationTask, **options: Any) -> None:
         super().__init__(
-            run,
-            config,
-            lambda: config.build(source.vocab_size, target.vocab_size),
-            task,
-            on_report=lambda: save(loss_figure(self.metrics), run.folder / "loss.png"),
+            *(task.run, task.config, task.build, task),
+            on_report=lambda: save(loss_figure(self.metrics), task.run.folder / "loss.png"),
             sample=task.sample,
             **options,
         )
@@ -237,21 +215,19 @@ def train_command(options: argparse.Namespace) -> None:
             return config, corpus_of(run, config, write=write_folder)
 
         config, corpus = processes.broadcast(prepare)
+        task = TranslationTask(run, config, corpus, compiled=options.compile)
         training = TranslationTraining(
-            run,
-            config,
-            corpus,
+            task,
             device=device,
             processes=processes,
             save_steps=options.save_steps,
             keep=options.keep,
             snapshots=options.snapshots,
-            compiled=options.compile,
             sharded=options.shard,
         )
         if processes.is_first:
             parameters = sum(p.numel() for p in training.model.parameters())
-            source, target = training.task.tokenizers
+            source, target = task.tokenizers
             several = f", in {processes.world_size} processes" if processes.world_size > 1 else ""
             summary = (
                 f"{corpus.sizes}, preset {config.preset}, {parameters:,} parameters, "

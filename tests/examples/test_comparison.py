@@ -22,11 +22,12 @@ from translation.comparison import (
     check_comparable,
     compare,
     length_groups,
+    load_runs,
     names_of,
 )
 from translation.decoding import translate as write
 from translation.presets import Config
-from translation.run import FIGURES, load_translator
+from translation.run import FIGURES
 from translation.scoring import bootstrap, score
 
 
@@ -41,16 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def compared(folders: list[Path]) -> list[ComparedRun]:
-    runs = [Run(folder, Config) for folder in folders]
-    return [
-        ComparedRun(
-            run.folder.name,
-            run,
-            run.read_metrics(FIGURES),
-            load_translator(run, torch.device("cpu")),
-        )
-        for run in runs
-    ]
+    return load_runs(folders, torch.device("cpu"))
 
 
 def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(

@@ -12,7 +12,7 @@ from common.tokenizer import Tokenizer
 from translation.corpus import Corpus
 from translation.pairs import Languages, Pair
 from translation.presets import TINY, Config
-from translation.training import TranslationTraining
+from translation.training import TranslationTask, TranslationTraining
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}
 VERBS = {"走る": "runs", "眠る": "sleeps", "泳ぐ": "swims", "歌う": "sings", "食べる": "eats"}
@@ -68,7 +68,7 @@ def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> Translatio
         config = replace(config, corpus="files", data_hash=corpus.fingerprint, tokenizers=hashes)
         run.write_config(config)
     options = {"device": torch.device("cpu")} | options
-    return TranslationTraining(run, config, corpus, **options)
+    return TranslationTraining(TranslationTask(run, config, corpus), **options)
 
 
 def write_files(folder: Path) -> list[str]:
