@@ -153,7 +153,7 @@ class TranslationTask(TranslationLoss):
         device = next(model.parameters()).device
         total, tokens = 0.0, 0
         for batch in batches_of(self.validation_set, batch_tokens=4096):
-            total += float(self.loss(model.eval(), *batch.to(device)))
+            total += float(self.loss(model, *batch.to(device)))
             tokens += len(batch.real)
         return total / max(tokens, 1)
 

@@ -41,12 +41,6 @@ def check_weights(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
         torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
 
 
-def only_entry(folder: Path) -> Path:
-    """Find the one checkpoint that a folder holds."""
-    (found,) = folder.iterdir()
-    return found
-
-
 def token_losses(scores: Tensor, right: Sequence[int], smoothing: float = 0.0) -> Tensor:
     """Compute each token's cross-entropy against its smoothed target (section 5.4).
 
@@ -66,13 +60,13 @@ def token_losses(scores: Tensor, right: Sequence[int], smoothing: float = 0.0) -
     return -(target * log_probabilities).sum(-1)
 
 
-def sentence_loss(
+def sentence_losses(
     model: Translator, source: Sequence[int], target: Sequence[int], smoothing: float
 ) -> Tensor:
-    """Sum the loss of a translation's tokens and of the end token that follows them."""
+    """Compute the losses of a translation's tokens and of the end token that follows them."""
     given = torch.tensor([[BOS, *target]])
     scores = model(torch.tensor([[*source, EOS]]), given)[0]
-    return token_losses(scores, [*target, EOS], smoothing).sum()
+    return token_losses(scores, [*target, EOS], smoothing)
 
 
 @torch.no_grad()

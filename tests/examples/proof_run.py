@@ -6,24 +6,22 @@ batches for an update, the other one; seeds and sizes differ too.
 """
 
 import hashlib
-import io
-import json
-import logging
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tests.examples.by_hand import moving_average
-from tests.examples.recording import Update, recorded_updates
+from tests.examples.by_hand import sentence_losses
+from tests.examples.recording import RecordedRun, run_recorded
+from torch import Tensor
 
 import translate
 from common.tokenizer import Tokenizer
 from translation import corpus, presets
 from translation import training as training_module
+from translation.batches import Batches, batches_of
 from translation.examples import Example
 from translation.presets import TINY, Config
 from translation.translator import Translator
@@ -89,34 +87,16 @@ def write_corpus(folder: Path) -> dict[str, str]:
 
 
 @dataclass
-class ProofRun:
-    """A finished training, and all that is needed to compute it again.
-
-    Attributes:
-        folder: Of the run.
-        settings: Of the training.
-        seed: Of the training.
-        updates: Every update.
-        printed: What the program printed.
-    """
-
-    folder: Path
-    settings: Config
-    seed: int
-    updates: list[Update]
-    printed: str
+class ProofRun(RecordedRun):
+    """A finished training of a translator."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.source = Tokenizer((self.folder / "source.model").read_bytes())
         self.target = Tokenizer((self.folder / "target.model").read_bytes())
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        self.averages = moving_average([x.after for x in self.updates], self.settings.average)
 
-    def model(self) -> Translator:
-        """Build the model with the fresh weights of this seed."""
-        torch.manual_seed(self.seed)
-        return self.settings.build(self.source.vocab_size, self.target.vocab_size)
+    def build(self) -> Translator:
+        return self.config.build(self.source.vocab_size, self.target.vocab_size)
 
     def encode(self, split: str) -> list[Example]:
         """Turn the pairs of a split into ids."""
@@ -125,11 +105,18 @@ class ProofRun:
             for ja, en in make_lines()[split]
         ]
 
-    def epochs(self) -> list[list[Update]]:
-        """Split the updates by epoch, as ``metrics.jsonl`` counts them."""
-        ends = [0, *(row["step"] for row in self.rows)]
-        assert ends[-1] == len(self.updates)
-        return [self.updates[start:end] for start, end in pairwise(ends)]
+    def batches(self, epoch: int) -> list[list[Example]]:
+        sizes = {"batch_tokens": self.config.batch_tokens, "seed": self.config.seed}
+        return [[*batch] for batch in Batches(self.encode("train"), epoch=epoch, **sizes)]
+
+    def validation(self) -> list[Example]:
+        return self.encode("dev")
+
+    def losses(self, model: Translator, example: Example) -> Tensor:
+        return sentence_losses(model, *example, self.config.label_smoothing)
+
+    def rank(self, row: dict[str, Any]) -> Any:
+        return -row["validation_bleu"], row["validation_loss"]
 
 
 SETTINGS = replace(
@@ -169,18 +156,14 @@ class Proof:
 
 def train(folder: Path, data: Path, settings: Config, seed: int) -> ProofRun:
     """Run the training program and record what it does."""
-    command = ["train", "--corpus", "small_parallel_enja", "--data-dir", str(data)]
-    printed, handlers = io.StringIO(), list(logging.getLogger().handlers)
-    with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
+    command = ["train", "--corpus", "small_parallel_enja", "--data-dir", data]
+    with pytest.MonkeyPatch.context() as patch:
         patch.setitem(presets.PRESETS, "tiny", settings)
-        patch.setattr(training_module, "save", lambda *_: None)
-        patch.setattr(training_module, "draw_attention", lambda *_, **__: None)
-        with redirect_stdout(printed):
-            status = translate.main([*command, "--run", str(folder), "--seed", str(seed)])
-    logging.getLogger().handlers[:] = handlers
-    assert status == 0
-    (updates,) = recorded
-    return ProofRun(folder, settings, seed, updates, printed.getvalue())
+        small = partial(batches_of, batch_tokens=24)  # the validation has several batches
+        patch.setattr(training_module, "batches_of", lambda examples, **_: small(examples))
+        options = ["--run", folder, "--seed", seed]
+        printed, (updates,) = run_recorded(translate.main, *command, *options)
+    return ProofRun(folder, replace(settings, seed=seed), updates, printed)
 
 
 def make_proof(folder: Path) -> Proof:

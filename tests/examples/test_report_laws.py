@@ -125,7 +125,7 @@ def test_evaluate_reports_the_scores_of_the_lines_that_it_writes(
 
 def greedy_lines(run: ProofRun, weights: Sequence[Tensor], sentences: Sequence[str]) -> list[str]:
     """Translate sentences one by one, with a model that has these weights."""
-    model = by_hand.with_weights(run.model(), weights)
+    model = run.model(weights)
     return [
         run.target.decode(by_hand.greedy(model, run.source.encode(sentence)))
         for sentence in sentences
@@ -136,8 +136,7 @@ def test_each_line_of_evaluate_translates_its_own_test_sentence_with_the_best_we
     proof: Proof, tmp_path: Path
 ) -> None:
     run = proof.paired
-    best = by_hand.saved_weights(by_hand.only_entry(run.folder / "best"), "model", run.model())
-    expected = greedy_lines(run, best, SOURCES)
+    expected = greedy_lines(run, run.best(), SOURCES)
     assert len(set(expected)) > 5
     assert evaluated(run, tmp_path / "out", "--beam", "1") == expected
     assert evaluated(run, tmp_path / "out") != expected  # more beams find other translations
@@ -226,7 +225,7 @@ def test_compare_writes_the_figures_of_each_run(
     for run, result, seconds in zip(
         (proof.paired, proof.single), results, (3.0, 16.0), strict=True
     ):
-        best = by_hand.saved_weights(by_hand.only_entry(run.folder / "best"), "model", run.model())
+        best = run.best()
         outputs = greedy_lines(run, best, SOURCES)
         assert result["bleu"] == pytest.approx(by_hand.bleu(outputs, REFERENCES))
         assert result["chrf"] == pytest.approx(by_hand.chrf(outputs, REFERENCES))

@@ -1,23 +1,28 @@
+"""What the training loop promises: its plan, its stops, and what several processes share."""
+
 import hashlib
 import json
 import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tests.examples.recording import recorded_updates
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import nn
 
-from common.checkpoint import checkpoint_paths, latest_checkpoint
+import common.training
+from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
 from common.learner import set_random_state
 from translation.batches import Batches
 from translation.examples import Example
-from translation.training import TranslationTraining
+from translation.training import TranslationTask, TranslationTraining
 
 
 def fingerprint(training: TranslationTraining) -> str:
@@ -201,3 +206,115 @@ def test_a_model_that_diverges_in_its_last_update_is_not_saved_as_best(tmp_path:
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step"):
         training.fit()
     assert latest_checkpoint(training.run.best) is None
+
+
+# ------------------------------------------------------------------ the plan
+
+
+@pytest.mark.parametrize(
+    ("scores", "losses", "patience", "best", "last"),
+    [
+        # Of equals, the first; and compared with the highest, not with the last.
+        ([3.0, 4.0, 4.0, 3.5, 3.8], [1.0] * 5, 9, 2, 5),
+        # A gain begins the count anew.
+        ([2.0, 9.0, 3.0, 9.1, 1.0, 1.0, 9.9], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 2, 4, 6),
+        ([4.0, 5.0, 5.0, 5.0], [2.0, 1.7, 1.5, 1.5], 9, 3, 4),  # of equal scores, the lower loss
+        ([1.0, 1.0, 1.0, 1.0], [1.0] * 4, 2, 1, 3),  # an equal score is no gain
+        ([5.0, 4.0, 4.0, 4.0, 6.0], [1.0, 0.9, 0.8, 0.7, 0.6], 2, 5, 5),  # a lower loss is one
+        ([5.0, 4.0, 4.0, 4.5, 9.0], [1.0, 0.9, 0.95, 0.92, 0.5], 2, 1, 4),  # than all before
+    ],
+)
+def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scores: list[float],
+    losses: list[float],
+    patience: int,
+    best: int,
+    last: int,
+) -> None:
+    names = "validation_loss", "validation_bleu"
+    figures = (dict(zip(names, each, strict=True)) for each in zip(losses, scores, strict=True))
+    monkeypatch.setattr(TranslationTask, "validate", lambda *_: next(figures))
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=len(losses), patience=patience))
+    training.fit()
+    rows = training.run.read_metrics()
+    assert [row["validation_bleu"] for row in rows] == scores[:last]
+    (path,) = training.run.best.iterdir()
+    assert path.name == f"step-{rows[best - 1]['step']:08d}"
+    state = load_checkpoint(path).state
+    assert [state[name] for name in names] == [losses[best - 1], scores[best - 1]]
+
+
+class Clock:
+    """A clock that goes on by a second each time it is read."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(common.training, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
+    tmp_path: Path, clock: Clock
+) -> None:
+    settings = replace(SETTINGS, epochs=1, warmup_steps=3, patience=99, minutes=0.5)
+    training = begin(tmp_path / "run", settings)
+    asked: list[tuple[float, float]] = []
+    update = training.learner.update
+
+    def note(group: Any, rate: float) -> torch.Tensor:
+        asked.append((clock.now, rate))
+        return update(group, rate)
+
+    training.learner.update = note  # type: ignore[method-assign, assignment]
+    training.fit()
+    begun = 1001.0  # the first reading
+    for step, (now, rate) in enumerate(asked, start=1):
+        fall = 1.0 - (now - begun) / 30.0
+        assert rate == pytest.approx(1e-2 * min(step / 3, fall), rel=1e-9)
+    rows = training.run.read_metrics()
+    assert len(rows) > 1  # the plan in epochs says one
+    assert asked[-1][0] - begun < 30.0 <= rows[-1]["minutes"] * 60.0 < 40.0
+
+
+def test_minutes_that_end_between_two_epochs_add_no_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, minutes=5.0))
+    save = training._save
+
+    def save_slowly() -> None:
+        save()
+        clock.now += 400.0 if training.metrics else 0.0
+
+    monkeypatch.setattr(training, "_save", save_slowly)
+    training.fit()
+    assert training.progress.epoch == len(training.metrics) == 1
+    assert training.metrics[0]["minutes"] < 5.0  # the rest of the plan went by while it was saved
+    again = begin(tmp_path / "run", replace(SETTINGS, minutes=5.0))
+    assert again.resume()
+    with recorded_updates() as recorded:
+        again.fit()
+    assert not any(recorded)
+    assert again.run.read_metrics() == training.metrics
+
+
+def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
+    tmp_path: Path, clock: Clock
+) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
+    training.fit()
+    tokens = sum(len(each.target) + 1 for each in training.task.train_set)
+    rows = training.run.read_metrics()
+    # The clock is read twice around an epoch's updates: at their beginning and at their end.
+    assert [row["tokens_per_second"] for row in rows] == [tokens, tokens]
