@@ -16,16 +16,18 @@ from typing import Any, TextIO
 
 import pytest
 import torch
+from matplotlib.image import imread
 from tests.examples.test_checkpoint import snapshot
 from tests.examples.test_classify import order_matters
 from tests.examples.test_translate import one_error_line
-from tests.examples.tiny_run import SETTINGS, begin, make_corpus
+from tests.examples.tiny_run import PLAN, SETTINGS, begin, make_corpus
 
 import classify
 import generate_text
 import translate
 from classification import commands as classify_commands
 from classification.learning import Config as ClassifierConfig
+from common import plots
 from common.checkpoint import load_checkpoint, save_checkpoint
 from common.errors import UserError
 from common.files import FolderLock
@@ -50,7 +52,7 @@ class Program:
         config: The class of its configuration.
         commands: The module that trains.
         loader: The name of what loads its data there.
-        pictures: The names of what draws pictures there.
+        files: The names of the files that only its runs hold.
         length: The option of how long it trains.
         plan: The options of a small training.
         data: The options that name what it learns from.
@@ -61,7 +63,7 @@ class Program:
     config: Any
     commands: ModuleType
     loader: str
-    pictures: list[str]
+    files: set[str]
     length: str
     plan: list[str]
     data: list[str] = field(default_factory=list)
@@ -82,27 +84,26 @@ class Program:
 
 
 TRANSLATE = Program(
-    *(translate, Config, translate_training, "corpus_of", ["draw_attention"], "--epochs"),
-    ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"],
+    *(translate, Config, translate_training, "corpus_of"),
+    {"source.model", "target.model", "corpus", "loss.png", "attention.png", "explorer.html"},
+    *("--epochs", PLAN),
 )
 CLASSIFY = Program(
     *(classify, ClassifierConfig, classify_commands, "data_of"),
-    *(["plot_accuracy", "plot_encoder_attention"], "--steps"),
-    [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"],
+    {"tokenizer.model", "bag", "accuracy.png", "attention.png"},
+    *("--steps", [*SIZES, "--steps", "4", "--batch-size", "4", "--vocabulary", "60"]),
 )
 GENERATE = Program(
-    *(generate_text, TextConfig, text_commands, "text_of", ["plot_text_loss"], "--steps"),
-    [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"],
+    *(generate_text, TextConfig, text_commands, "text_of"),
+    {"tokenizer.model", "loss.png"},
+    *("--steps", [*SIZES, "--steps", "4", "--batch-size", "2", "--vocabulary", "60"]),
 )
 PROGRAMS = TRANSLATE, CLASSIFY, GENERATE
 
 
 @pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the drawing, which takes longer than a tiny training, and the waiting for disks."""
-    for program in PROGRAMS:
-        for name in program.pictures:
-            monkeypatch.setattr(program.commands, name, lambda *arguments, **options: None)
+def _hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -126,7 +127,7 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> None:
     CLASSIFY.data = ["--train-file", train, "--test-file", test]
     GENERATE.data = ["--text", target]
     with pytest.MonkeyPatch.context() as patch:
-        no_pictures.__wrapped__(patch)  # type: ignore[attr-defined]
+        patch.setattr(plots, "as_png", lambda _: b"")  # to draw takes longer than to train
         for program in PROGRAMS:
             program.run = folder / program.name
             assert program.train(program.run) == 0
@@ -141,6 +142,16 @@ def program(request: pytest.FixtureRequest) -> Program:
 def copy(run: Path, folder: Path) -> Path:
     shutil.copytree(run, folder)
     return folder
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_finished_run_holds_its_files_and_pictures(program: Program, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "first, try"
+    assert program.train(folder) == 0
+    shared = {"config.json", "checkpoints", "best", "metrics.jsonl"}
+    assert {path.name for path in folder.iterdir()} == shared | program.files
+    for picture in folder.glob("*.png"):
+        assert imread(picture).ndim == 3
 
 
 # Nothing of others is lost
@@ -187,8 +198,7 @@ def test_a_training_that_meets_another_writes_nothing(
 def test_a_tokenizer_of_somebody_else_is_not_overwritten(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["source.model", "target.model"] if program is TRANSLATE else ["tokenizer.model"]
-    for name in names:
+    for name in (name for name in program.files if name.endswith(".model")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_bytes(b"theirs")
@@ -374,10 +384,8 @@ def test_every_edited_field_of_a_configuration_is_named(
 
 @pytest.fixture(scope="module")
 def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        no_pictures.__wrapped__(patch)  # type: ignore[attr-defined]
-        training = begin(tmp_path_factory.mktemp("runs") / "run", replace(SETTINGS, epochs=2))
-        training.fit()
+    training = begin(tmp_path_factory.mktemp("runs") / "run", replace(SETTINGS, epochs=2))
+    training.fit()
     return training.run.folder
 
 

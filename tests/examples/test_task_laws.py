@@ -311,6 +311,16 @@ def test_the_validation_bleu_is_that_of_greedy_translations_in_the_corpuss_order
 # ------------------------------------------------------------------ the classifier
 
 
+def test_every_text_is_read_once_an_epoch(classified: dict[str, Classified]) -> None:
+    run = classified["encoder"]
+    assert {len(batch) for batch in run.batches(0)[:-1]} == {run.config.batch_size}
+    first, second, again = (
+        [text for batch in run.batches(epoch) for text in batch] for epoch in (0, 1, 0)
+    )
+    assert sorted(first) == sorted(second) == sorted(run.data.train)
+    assert second != first == again
+
+
 @torch.no_grad()
 def test_the_classifier_reports_what_it_guesses_of_each_test_text(
     classified: dict[str, Classified],
