@@ -6,62 +6,21 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.prefix_model import END, VOCABULARY_SIZE, PrefixModel
+from tests.prefix_model import (
+    END,
+    VOCABULARY_SIZE,
+    PrefixModel,
+    assert_same,
+    generate,
+    penalised,
+    textbook,
+)
 from torch import Tensor
 
-from transformer_blocks import beam_search, greedy_search
+from transformer_blocks import beam_search
 from transformer_blocks.generation import Generation
-
-
-def penalised(found: Generation, alpha: float) -> float:
-    return found.score / ((5 + len(found.tokens) + found.finished) / 6) ** alpha
-
-
-def textbook(
-    first: int,
-    *,
-    beam_size: int,
-    ends: tuple[int, ...],
-    max_length: int,
-    alpha: float,
-    lookahead: int | None = None,
-) -> list[Generation]:
-    """Beam search for one sequence, over lists."""
-    beams: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    finished: list[Generation] = []
-    for length in range(1, max_length + 1):
-        candidates = [
-            (score + log_probability, (*path, token))
-            for score, path in beams
-            for token, log_probability in enumerate(
-                PrefixModel.logits((first, *path)).log_softmax(-1).tolist()
-            )
-        ]
-        candidates.sort(reverse=True)
-        for score, path in candidates[:beam_size]:
-            if path[-1] in ends:
-                finished.append(Generation(list(path[:-1]), score, finished=True))
-        beams = [each for each in candidates if each[1][-1] not in ends][:beam_size]
-        if len(finished) >= beam_size:
-            reach = min(length + (lookahead or 0), max_length)
-            best_possible = penalised(Generation([END] * reach, beams[0][0], finished=False), alpha)
-            worst = sorted((penalised(each, alpha) for each in finished), reverse=True)[
-                beam_size - 1
-            ]
-            if lookahead is None or best_possible <= worst:
-                break
-    else:
-        finished += [Generation(list(path), score, finished=False) for score, path in beams]
-    return sorted(finished, key=lambda each: (each.finished, penalised(each, alpha)), reverse=True)
-
-
-def assert_same(found: list[Generation], expected: list[Generation]) -> None:
-    assert [each.tokens for each in found] == [each.tokens for each in expected]
-    assert [each.finished for each in found] == [each.finished for each in expected]
-    scores = [each.score for each in expected]
-    assert [each.score for each in found] == pytest.approx(scores, abs=1e-9)
 
 
 @given(
@@ -72,6 +31,8 @@ def assert_same(found: list[Generation], expected: list[Generation]) -> None:
     st.sampled_from([None, 0, 2, 99]),
     st.sampled_from([(END,), (END, 3), (1, 2, 4)]),
 )
+@example(list(range(1, 40)), 2, 8, 3.0, 0, (1, 2, 4))  # all beams may end, with any of the tokens
+@example(list(range(1, 40)), 2, 8, 3.0, 9, (1, 2, 4))
 def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
     starts: list[int],
     beam_size: int,
@@ -80,50 +41,24 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
     lookahead: int | None,
     ends: tuple[int, ...],
 ) -> None:
-    found = beam_search(
-        PrefixModel(len(starts)),
-        torch.tensor(starts, dtype=torch.int64),
-        beam_size=beam_size,
-        end_id=ends[0] if len(ends) == 1 else ends,
-        max_length=max_length,
-        length_penalty=alpha,
-        lookahead=lookahead,
-        n_best=beam_size,
+    options: dict[str, Any] = {
+        "beam_size": beam_size,
+        "max_length": max_length,
+        "lookahead": lookahead,
+    }
+    end_id = ends[0] if len(ends) == 1 else ends
+    found = generate(
+        beam_search, starts, **options, end_id=end_id, length_penalty=alpha, n_best=beam_size
     )
     for first, best in zip(starts, found, strict=True):
-        expected = textbook(
-            first,
-            beam_size=beam_size,
-            ends=ends,
-            max_length=max_length,
-            alpha=alpha,
-            lookahead=lookahead,
-        )
+        expected = textbook(first, **options, ends=ends, alpha=alpha)
         assert_same(best, expected[:beam_size])
-
-
-@pytest.mark.parametrize("lookahead", [0, 9])
-def test_several_end_tokens_never_leave_fewer_hypotheses_than_beams(lookahead: int) -> None:
-    options: dict[str, Any] = {"beam_size": 2, "max_length": 8, "lookahead": lookahead}
-    starts, ends = torch.arange(1, 40), (1, 2, 4)
-    found = beam_search(
-        PrefixModel(39), starts, **options, end_id=ends, length_penalty=3.0, n_best=2
-    )
-    for first, best in zip(starts.tolist(), found, strict=True):
-        assert_same(best, textbook(first, **options, ends=ends, alpha=3.0)[:2])
 
 
 def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
     def search(lookahead: int | None) -> list[float]:
-        found = beam_search(
-            PrefixModel(59),
-            torch.arange(1, 60),
-            beam_size=2,
-            end_id=END,
-            max_length=10,
-            length_penalty=3.0,
-            lookahead=lookahead,
-        )
+        options = {"beam_size": 2, "max_length": 10, "lookahead": lookahead}
+        found = generate(beam_search, range(1, 60), length_penalty=3.0, **options)
         return [penalised(each, 3.0) if each.finished else -math.inf for (each,) in found]
 
     best = [search(lookahead) for lookahead in (None, 0, 10)]
@@ -134,11 +69,8 @@ def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
 
 
 def test_the_length_penalty_may_be_a_function() -> None:
-    starts = torch.arange(1, 40)
     found = [
-        beam_search(
-            *(PrefixModel(39), starts), beam_size=4, end_id=END, max_length=8, length_penalty=each
-        )
+        generate(beam_search, range(1, 40), beam_size=4, max_length=8, length_penalty=each)
         for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
     ]
     assert found[0] == found[1] != found[2] == found[3]
@@ -151,25 +83,9 @@ def test_lookahead_asks_for_no_length_penalty_beyond_the_maximum_length() -> Non
         asked.append(length)
         return float(length)
 
-    beam_search(
-        *(PrefixModel(39), torch.arange(1, 40)),
-        beam_size=2,
-        end_id=END,
-        max_length=5,
-        length_penalty=penalty,
-        lookahead=9,
-    )
+    options = {"beam_size": 2, "max_length": 5, "lookahead": 9}
+    generate(beam_search, range(1, 40), length_penalty=penalty, **options)
     assert max(asked) == 5
-
-
-@given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
-def test_beam_search_with_one_beam_is_greedy_decoding(starts: list[int], max_length: int) -> None:
-    start = torch.tensor(starts, dtype=torch.int64)
-    greedy = greedy_search(PrefixModel(len(starts)), start, end_id=END, max_length=max_length)
-    found = beam_search(
-        PrefixModel(len(starts)), start, beam_size=1, end_id=END, max_length=max_length
-    )
-    assert_same([best for (best,) in found], greedy)
 
 
 def test_beams_of_a_sequence_are_adjacent() -> None:
@@ -183,23 +99,6 @@ def test_beams_of_a_sequence_are_adjacent() -> None:
     assert len(owners) < 40
 
 
-def test_nothing_is_reordered_when_every_beam_extends_itself() -> None:
-    class Steady:
-        reorderings = 0
-
-        def step(self, tokens: Tensor) -> Tensor:
-            self.last = tokens
-            logits = torch.full((len(tokens), 9), -1e3)
-            return logits.scatter(1, tokens[:, None], 0.0) + torch.arange(9) * 1e-3
-
-        def reorder(self, rows: Tensor) -> None:
-            self.reorderings += 1
-
-    model = Steady()
-    beam_search(model, torch.tensor([1, 2]), beam_size=1, end_id=0, max_length=20)
-    assert model.reorderings == 0
-
-
 def test_where_few_sequences_are_possible_fewer_are_returned() -> None:
     class Narrow(PrefixModel):
         """Allows one next token after each: 1, 2, 3, ... 8, then the end token."""
@@ -209,14 +108,8 @@ def test_where_few_sequences_are_possible_fewer_are_returned() -> None:
             return logits.scatter(1, (tokens[:, None] + 1) % 9, 0.0)
 
     for beam_size in (1, 2, 4, 9):
-        (found,) = beam_search(
-            Narrow(1),
-            torch.tensor([1]),
-            beam_size=beam_size,
-            end_id=END,
-            max_length=20,
-            n_best=beam_size,
-        )
+        sizes = {"beam_size": beam_size, "n_best": beam_size, "max_length": 20}
+        (found,) = beam_search(Narrow(1), torch.tensor([1]), end_id=END, **sizes)
         assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, finished=True)]
 
 
@@ -259,14 +152,7 @@ def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
 def test_a_length_penalty_that_is_not_positive_and_finite_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match=r"^length_penalty must return positive numbers, got "):
-        beam_search(
-            PrefixModel(1),
-            torch.tensor([1]),
-            beam_size=2,
-            end_id=END,
-            max_length=9,
-            length_penalty=lambda length: wrong,
-        )
+        generate(beam_search, [1], beam_size=2, max_length=9, length_penalty=lambda _: wrong)
 
 
 @pytest.mark.parametrize(
@@ -281,4 +167,4 @@ def test_more_beams_or_results_than_there_are_is_refused(
 ) -> None:
     sizes = {"beam_size": 3} | options
     with pytest.raises(ValueError, match=f"^{message}"):
-        beam_search(PrefixModel(1), torch.tensor([1]), end_id=END, max_length=5, **sizes)
+        generate(beam_search, [1], max_length=5, **sizes)

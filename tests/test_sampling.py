@@ -1,5 +1,6 @@
 """Sampling: tokens are drawn with the probabilities of the model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.prefix_model import END, PrefixModel
+from tests.prefix_model import END, generate
 from torch import Tensor
 
-from transformer_blocks import greedy_search, sample
+from transformer_blocks import sample
 
 
 class ConstantDistribution:
@@ -29,6 +30,18 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def draw(probabilities: Tensor, count: int, **options: Any) -> list[int]:
+    """Draw a number of tokens from a distribution."""
+    model, start = ConstantDistribution(probabilities), torch.zeros(count, dtype=torch.int64)
+    drawn = sample(model, start, end_id=None, max_length=1, generator=seeded(), **options)
+    return [token for each in drawn for token in each.tokens]
+
+
+def tokens_of(starts: Sequence[int], seed: int, **options: Any) -> list[list[int]]:
+    """Sample from the logits of prefixes, and return the tokens."""
+    return [each.tokens for each in generate(sample, starts, generator=seeded(seed), **options)]
+
+
 @pytest.mark.parametrize(
     ("top_k", "top_p"),
     [(None, None), (None, 0.5), (1, 0.8), (3, None), (3, 0.8), (7, 0.95), (99, 0.2)],
@@ -45,84 +58,37 @@ def test_top_k_and_top_p_draw_from_the_tokens_that_transformers_draws_from(
         for warper in warpers:
             logits = warper(torch.zeros(1, 1, dtype=torch.int64), logits)
         expected = logits.softmax(-1)[0]
-        drawn = sample(
-            ConstantDistribution(probabilities),
-            torch.zeros(draws := 3000, dtype=torch.int64),
-            end_id=None,
-            max_length=1,
-            temperature=1.5,
-            top_k=top_k,
-            top_p=top_p,
-            generator=seeded(),
-        )
-        counts = torch.tensor([each.tokens[0] for each in drawn]).bincount(minlength=10)
+        drawn = draw(probabilities, 3000, temperature=1.5, top_k=top_k, top_p=top_p)
+        counts = torch.tensor(drawn).bincount(minlength=10)
         assert not counts[expected == 0].any()
-        deviation = (expected * (1 - expected) / draws).sqrt()
-        assert ((counts / draws - expected).abs() <= 4.5 * deviation).all()
+        deviation = (expected * (1 - expected) / 3000).sqrt()
+        assert ((counts / 3000 - expected).abs() <= 4.5 * deviation).all()
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 8))
 def test_a_sequence_does_not_depend_on_when_others_finish(
     starts: list[int], max_length: int
 ) -> None:
-    start = torch.tensor(starts, dtype=torch.int64)
-
-    class Endless(PrefixModel):
-        def reorder(self, rows: Tensor) -> None:
-            raise AssertionError("no sequence is finished")
-
-    def draw(model: PrefixModel, end_id: int | None) -> list[list[int]]:
-        drawn = sample(model, start, end_id=end_id, max_length=max_length, generator=seeded())
-        return [each.tokens for each in drawn]
-
-    for short, long in zip(
-        draw(PrefixModel(len(starts)), END),
-        draw(Endless(len(starts)), None),
-        strict=True,
-    ):
+    ended, endless = (
+        tokens_of(starts, seed=0, end_id=end_id, max_length=max_length) for end_id in (END, None)
+    )
+    for short, long in zip(ended, endless, strict=True):
         assert short == (long[: long.index(END)] if END in long else long)
 
 
-def test_sampling_from_the_most_probable_token_is_greedy_decoding_with_the_same_scores() -> None:
-    start = torch.arange(1, 20)
-    greedy = greedy_search(PrefixModel(19), start, end_id=END, max_length=6)
-    assert sample(PrefixModel(19), start, end_id=END, max_length=6, top_k=1) == greedy
-    cold = sample(PrefixModel(19), start, end_id=END, max_length=6, temperature=1e-300)
-    assert cold == greedy
-
-
 def test_the_same_generator_state_gives_the_same_sequences() -> None:
-    start = torch.arange(1, 20)
-
-    def draw(seed: int) -> list[list[int]]:
-        drawn = sample(PrefixModel(19), start, end_id=END, max_length=6, generator=seeded(seed))
-        return [each.tokens for each in drawn]
-
-    assert draw(1) == draw(1) != draw(2)
+    first, again, other = (tokens_of(range(1, 20), seed, max_length=6) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_top_p_keeps_no_token_beyond_the_one_with_which_its_mass_is_reached() -> None:
-    (drawn,) = sample(
-        ConstantDistribution(torch.full((4,), 0.25)),  # sums of quarters are exact
-        torch.zeros(1, dtype=torch.int64),
-        end_id=None,
-        max_length=200,
-        top_p=0.5,
-        generator=seeded(),
-    )
-    assert len(set(drawn.tokens)) == 2
+    quarters = torch.full((4,), 0.25)  # whose sums are exact
+    assert len(set(draw(quarters, 200, top_p=0.5))) == 2
 
 
 def test_a_token_of_probability_0_is_never_drawn() -> None:
-    (drawn,) = sample(
-        ConstantDistribution(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])),
-        torch.zeros(1, dtype=torch.int64),
-        end_id=None,
-        max_length=500,
-        temperature=50.0,
-        generator=seeded(),
-    )
-    assert set(drawn.tokens) == {1, 3}
+    drawn = draw(torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0]), 500, temperature=50.0)
+    assert set(drawn) == {1, 3}
 
 
 def test_logits_of_another_shape_are_refused() -> None:
