@@ -40,7 +40,9 @@ from translation.corpus import Corpus, load_corpus
 from translation.decoding import translate
 from translation.examples import Examples, encode_pairs
 from translation.pairs import Languages, Pair, clean
+from translation.presets import Config
 from translation.rnn_attention import RecurrentTranslator
+from translation.run import TrainedTranslator
 from translation.scoring import score
 from translation.training import TranslationLoss
 
@@ -136,7 +138,8 @@ class Trial:
 
     def translate(self, model: RecurrentTranslator, sentences: Sequence[str]) -> list[str]:
         """Translate sentences by greedy decoding."""
-        return translate(model, *self.tokenizers, sentences, search=Greedy(), batch_tokens=4096)
+        trained = TrainedTranslator(Config(), model, *self.tokenizers)
+        return translate(trained, sentences, search=Greedy(), batch_tokens=4096)
 
     def bleu(self, model: RecurrentTranslator, pairs: Sequence[Pair]) -> float:
         """Compute BLEU of greedy translations."""

@@ -65,15 +65,14 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
     """Compute BLEU of a run's translations of validation sentences for each ablation."""
     trained = load_translator(run, torch.device("cpu"))
-    config, _, source, target = trained
-    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(run, config)
+    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(run, trained.config)
     sources, _, references = zip(*corpus.validation[:sentences], strict=True)
     remaining = {}
     for title, choices in ablations(model).items():
         scores = []
         for choice in choices:
             with ablate(model, **choice):
-                lines = translate(model, source, target, sources, search=Greedy())
+                lines = translate(trained, sources, search=Greedy())
             scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
         remaining[title] = mean(scores)
         progress = f"  {run.folder}: without {title}: {remaining[title]:.1f}"

@@ -26,12 +26,12 @@ from translation.comparison import attention_along, compare, format_results, loa
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import compile_search, load_compiled, load_exported
-from translation.exploring import explore, snapshots_of
+from translation.exploring import explore, page_of, snapshots_of
 from translation.exporting import check_folder, export, folder_of, write_json
 from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
-from translation.run import TrainedTranslator, corpus_of, load_translator, page_of
+from translation.run import TrainedTranslator, corpus_of, load_translator
 from translation.scoring import score
 from translation.training import train_command
 
@@ -83,14 +83,11 @@ def evaluate_command(options: argparse.Namespace) -> None:
     if options.output:
         check_folder(options.output)
     run, trained, search = load(options)
-    config, model, source, target = trained
-    corpus = evaluated_corpus(run, config, options)
+    corpus = evaluated_corpus(run, trained.config, options)
     sentences = [pair.source for pair in corpus.test]
     with tqdm(total=len(sentences), unit="sentence", leave=False, disable=None) as bar:
         outputs = translate(
-            prepare(model, int8=options.int8),
-            source,
-            target,
+            trained._replace(model=prepare(trained.model, int8=options.int8)),
             sentences,
             search=search,
             batch_tokens=options.batch_tokens,
@@ -100,7 +97,7 @@ def evaluate_command(options: argparse.Namespace) -> None:
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
     title = counted(len(sentences), "test sentence")
     report(title, outputs, corpus)
-    if config.corpus == SMALL_PARALLEL_ENJA and corpus.train:
+    if trained.config.corpus == SMALL_PARALLEL_ENJA and corpus.train:
         seen = seen_targets(corpus)
         title = f"without the {len(seen)} whose reference occurs in training"
         report(title, outputs, corpus, without=seen)

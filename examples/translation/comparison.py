@@ -160,17 +160,15 @@ def compare(
     """
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
-    decoders = [
-        partial(translate, prepare(model), source, target, search=search, batch_tokens=batch_tokens)
-        for _, model, source, target in (compared.trained for compared in runs)
-    ]
+    prepared = [each.trained._replace(model=prepare(each.trained.model)) for each in runs]
+    decode = partial(translate, search=search, batch_tokens=batch_tokens)
     sources = [pair.source for pair in pairs]
-    outputs = [decode(sources) for decode in decoders]
+    outputs = [decode(each, sources) for each in prepared]
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):  # in turns, so that a slow phase of the machine affects all runs
-        for decode, times in zip(decoders, seconds, strict=True):
+        for each, times in zip(prepared, seconds, strict=True):
             begun = time.perf_counter()
-            decode(sources[:TIMED])
+            decode(each, sources[:TIMED])
             times.append(time.perf_counter() - begun)
     references = [pair.reference for pair in pairs]
     tokenize = corpus.bleu_tokenizer

@@ -156,7 +156,8 @@ def load_corpus(
         raise UserError(
             f"{name} translates from ja to en or from en to ja, got {' to '.join(codes)}"
         )
-    splits: dict[str, Collection[Pair]]
+    splits: dict[str, Collection[Pair]] = {}
+    found: dict[str, list[Pair]] = {}
     held_out: list[str] = []
     if files:
         every = {split: FilePairs(paths, languages) for split, paths in files.items()}
@@ -166,23 +167,18 @@ def load_corpus(
         splits = _split_files(train, given, held_out)
     elif name == "toy":
         order = 1 if languages.source == "ja" else -1
-        splits = _disjoint(
-            {
-                split: [languages.clean(*pair[::order]) for pair in pairs]
-                for split, pairs in toy_corpus().items()
-            }
-        )
+        for split, sentences in toy_corpus().items():
+            found[split] = [languages.clean(*pair[::order]) for pair in sentences]
     else:
         if data_dir is None:
             data_dir = DATA_DIR
             fetch(SHA256, data_dir, base_url=BASE_URL)
         else:
             verify(SHA256, data_dir)
-        found = {}
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
             source, target = (data_dir / f"{stem}.{code}" for code in codes)
             found[split] = FilePairs((source, target), languages).load()
-        splits = _disjoint(found)
+    splits |= _disjoint(found)
     for split, pairs in splits.items():
         if not pairs:
             raise UserError(

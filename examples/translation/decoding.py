@@ -16,7 +16,6 @@ from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
 from transformer_blocks.inspection import logit_lens
 from translation.run import TrainedTranslator
-from translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -93,24 +92,17 @@ def decode_sentences(
 
 
 def translate(
-    model: Translator,
-    source: Tokenizer,
-    target: Tokenizer,
-    sentences: Sequence[str],
-    *,
-    search: Search,
-    **options: Any,
+    trained: TrainedTranslator, sentences: Sequence[str], *, search: Search, **options: Any
 ) -> list[str]:
     """Return the best translation of each sentence.
 
     Args:
-        model: The trained model; it is in evaluation mode meanwhile.
-        source: Tokenizer of the source language.
-        target: Tokenizer of the target language.
+        trained: The translator; its model is in evaluation mode meanwhile.
         sentences: Cleaned source sentences.
         search: The search, such as :class:`common.searches.Beam`.
         options: Other arguments of :func:`decode_sentences`.
     """
+    _, model, source, target = trained
     decode = decoder_of(model, search, next(model.parameters()).device)
     was_training = model.training
     model.eval()

@@ -93,9 +93,8 @@ def load_exported(
     """
     check_packages("--engine ctranslate2", *PACKAGES["ctranslate2"], extra="export")
     folder = folder_of(run, "ctranslate2", int8=int8)
-    exported = None
-    if (folder / "export.json").exists():
-        exported = json.loads((folder / "export.json").read_text(encoding="utf-8"))["weights"]
+    file = folder / "export.json"
+    exported = json.loads(file.read_text(encoding="utf-8"))["weights"] if file.exists() else None
     if exported != hash_of(trained.model):
         if exported is not None:
             shutil.rmtree(folder)

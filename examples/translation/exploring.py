@@ -61,7 +61,7 @@ def explore(
     ]
     times: list[list[Explorer]] = [[] for _ in sentences]
     for name, each in snapshots:
-        outputs = translate(*each[1:], sentences, search=search)
+        outputs = translate(each, sentences, search=search)
         for sentence, record, output, pages_of in zip(
             sentences, records, outputs, times, strict=True
         ):
@@ -115,6 +115,11 @@ def snapshots_of(
         bleu = f"validation BLEU {checkpoint.state['validation_bleu']:.1f}"
         name = f"{type(model).__name__}, {counted(checkpoint.step, 'update')}, {bleu}"
         yield name, trained._replace(model=model)
+
+
+def page_of(run: Run[Config]) -> Path:
+    """Return the page of a run with its attention weights."""
+    return run.folder / "explorer.html"
 
 
 def live_model(trained: TrainedTranslator) -> LiveModel | None:

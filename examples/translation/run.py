@@ -74,7 +74,7 @@ def corpus_of(run: Run[Config], config: Config, *, write: FolderWriter | None = 
     return corpus
 
 
-def training_examples(
+def load_examples(
     run: Run[Config], config: Config, corpus: Corpus, *tokenizers: Tokenizer
 ) -> Examples:
     """Return the training pairs as token ids: memory-mapped if they are in files."""
@@ -230,8 +230,3 @@ def load_translator(
     model = config.build(source.vocab_size, target.vocab_size)
     model = run.load_best(model, config, last=last)
     return TrainedTranslator(config, model.to(device), source, target)
-
-
-def page_of(run: Run[Config]) -> Path:
-    """Return the page of a run with its attention weights."""
-    return run.folder / "explorer.html"

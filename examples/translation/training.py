@@ -40,11 +40,17 @@ from translation.batches import Batch, Batches, batches_of, collate
 from translation.corpus import Corpus
 from translation.decoding import translate
 from translation.examples import Example, Examples, encode_pairs
-from translation.exploring import explore, snapshots_of
+from translation.exploring import explore, page_of, snapshots_of
 from translation.pairs import FilePairs
 from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
-from translation.run import corpus_of, encode_files, load_translator, page_of, training_examples
+from translation.run import (
+    TrainedTranslator,
+    corpus_of,
+    encode_files,
+    load_examples,
+    load_translator,
+)
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -119,7 +125,7 @@ class TranslationTask(TranslationLoss):
         self.run, self.config, self.corpus = run, config, corpus
         source, target = run.load_tokenizers(config)
         self.tokenizers = source, target
-        self.train_set = training_examples(run, config, corpus, source, target)
+        self.train_set = load_examples(run, config, corpus, source, target)
         self.validation_set = encode_pairs(
             corpus.validation, source, target, max_length=config.max_length
         )
@@ -161,8 +167,13 @@ class TranslationTask(TranslationLoss):
         """Compute BLEU of greedy translations of the first validation sentences."""
         sample = self.corpus.validation[:SAMPLE]
         sources, references = ([pair[i] for pair in sample] for i in (0, 2))
-        outputs = translate(model, *self.tokenizers, sources, search=Greedy())
+        outputs = self.translate(model, sources)
         return score(outputs, references, tokenize=self.corpus.bleu_tokenizer).bleu
+
+    def translate(self, model: Translator, sentences: Sequence[str]) -> list[str]:
+        """Translate sentences by greedy decoding."""
+        trained = TrainedTranslator(self.config, model, *self.tokenizers)
+        return translate(trained, sentences, search=Greedy())
 
     def sample(self, model: Translator) -> Sample:
         """Translate a validation sentence, always the same one: one of middle length."""
@@ -172,7 +183,7 @@ class TranslationTask(TranslationLoss):
         if not fitting:
             return []
         pair = sorted(fitting, key=lambda pair: len(pair.source))[len(fitting) // 2]
-        (output,) = translate(model, *self.tokenizers, [pair.source], search=Greedy())
+        (output,) = self.translate(model, [pair.source])
         return [("source", pair.source), (OUTPUT, output), ("reference", pair.reference)]
 
 
@@ -272,15 +283,14 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     attention, and the command that translates.
     """
     trained = load_translator(run, device)
-    _, model, source, target = trained
     pairs = corpus.shown_pairs
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
-    outputs = translate(model, source, target, [pair.source for pair in pairs], search=search)
+    outputs = translate(trained, [pair.source for pair in pairs], search=search)
     print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written, sentences = [run.folder / "loss.png"], corpus.example_sentences
-    if model.cross_attentions:
+    if trained.model.cross_attentions:
         written.append(run.folder / "attention.png")
         draw_attention(trained, pairs[0].source, written[-1], search=search)
         written.append(page_of(run))

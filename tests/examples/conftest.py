@@ -66,6 +66,34 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 @pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``translate.py`` in this process; return what it prints."""
+
+    def run(*arguments: object) -> str:
+        capsys.readouterr()
+        status = translate.main([*map(str, arguments)])
+        captured = capsys.readouterr()
+        assert status == 0, captured.err
+        return captured.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``translate.py`` with arguments that it must refuse; return its error, one line."""
+
+    def run(*arguments: object) -> str:
+        capsys.readouterr()
+        assert translate.main([*map(str, arguments)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ")
+        return line
+
+    return run
+
+
+@pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     """Two files of thirty aligned lines, in a folder with a comma and a space in its name."""
     folder = tmp_path / "my, files"

@@ -32,17 +32,12 @@ from translation.scoring import bootstrap, score
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> list[ComparedRun]:
     """A run of every model, little trained."""
     folder = tmp_path_factory.mktemp("runs")
     for model in MODELS:
         begin(folder / model, replace(SETTINGS, model=model, epochs=1)).fit()
-    return [folder / model for model in MODELS]
-
-
-@pytest.fixture(scope="module")
-def compared(folders: list[Path]) -> list[ComparedRun]:
-    return load_runs(folders, torch.device("cpu"))
+    return load_runs([folder / model for model in MODELS], torch.device("cpu"))
 
 
 def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(
@@ -61,11 +56,7 @@ def test_each_run_is_tested_against_the_first(
     corpus = make_corpus()
     monkeypatch.setattr("translation.comparison.TIMED", 1)
     lines = {
-        each.name: write(
-            *each.trained[1:],
-            [pair.source for pair in corpus.test],
-            search=Greedy(),
-        )
+        each.name: write(each.trained, [pair.source for pair in corpus.test], search=Greedy())
         for each in compared
     }
     for order in (compared, [*compared[::-1], compared[-1]]):
@@ -152,9 +143,7 @@ def test_runs_of_other_sentences_are_not_compared(compared: list[ComparedRun]) -
 
 
 @pytest.mark.parametrize("text", [None, "", "{}\n", "[]\n", "{\n", '{"epoch": 1}\n'])
-def test_metrics_that_are_missing_or_damaged_are_named(
-    text: str | None, tmp_path: Path, folders: list[Path]
-) -> None:
+def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):

@@ -1,13 +1,12 @@
 import copy
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.examples.tiny_run import begin
+from tests.examples.tiny_run import begin, make_corpus
 from tests.live import round_weights
 from tests.page import data_of
 from tests.page_script import Script
@@ -30,30 +29,27 @@ from translation.decoding import (
 from translation.exploring import explore, snapshots_of
 from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
-from translation.translator import Translator
 
 
-def loaded(trained: TranslationTraining) -> TrainedTranslator:
+@pytest.fixture
+def translator(trained: TranslationTraining) -> TrainedTranslator:
     """Return the model of a training as it is loaded from its run."""
     task = trained.task
     return TrainedTranslator(task.config, trained.model.eval(), *task.tokenizers)
 
 
 def decode(
-    trained: TranslationTraining, sentences: Sequence[str], search: Search, **options: Any
+    translator: TrainedTranslator, sentences: Sequence[str], search: Search, **options: Any
 ) -> list[list[Generation]]:
     """Return all translations that a search finds for each sentence."""
-    model = trained.model.eval()
-    return decode_sentences(
-        *(decoder_of(model, search), trained.task.tokenizers[0], sentences),
-        max_length=model.max_length,
-        **options,
-    )
+    _, model, source, _ = translator
+    decoder = decoder_of(model, search)
+    return decode_sentences(decoder, source, sentences, max_length=model.max_length, **options)
 
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None)])
 def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
-    trained: TranslationTraining, search: Search
+    translator: TrainedTranslator, search: Search
 ) -> None:
     lengths: list[int] = []
 
@@ -63,19 +59,15 @@ def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
         return found
 
     sentences = ["犬が走る。", "犬が走る。" * 3, "猫が眠る。猫が眠る。"]
-    together = translate(trained.model, *trained.task.tokenizers, sentences, search=endless)
-    alone = [
-        translate(trained.model, *trained.task.tokenizers, [each], search=endless)[0]
-        for each in sentences
-    ]
-    assert together == alone
+    together = translate(translator, sentences, search=endless)
+    assert together == [translate(translator, [each], search=endless)[0] for each in sentences]
     assert sorted(lengths[:3]) == sorted(lengths[3:])
     assert len(set(lengths)) == 3
 
 
 @pytest.mark.parametrize("words", [1, 3, 200])
 def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
-    trained: TranslationTraining, words: int
+    translator: TrainedTranslator, words: int
 ) -> None:
     limits: list[int] = []
 
@@ -83,11 +75,11 @@ def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
         limits.extend(max_length)
         return Greedy()(*given, max_length=max_length, **options)
 
-    model, tokenizers, sentence = trained.model, trained.task.tokenizers, "犬が走る。" * words
-    translate(model, *tokenizers, [sentence], search=record)
-    translate_with_attention(loaded(trained), sentence, search=record)
-    source = min(len(tokenizers[0].encode(sentence)) + 1, model.max_length)  # the end token too
-    assert limits == [min(2 * source + 10, model.max_length)] * 2
+    most, sentence = translator.model.max_length, "犬が走る。" * words
+    translate(translator, [sentence], search=record)
+    translate_with_attention(translator, sentence, search=record)
+    source = min(len(translator.source.encode(sentence)) + 1, most)  # the end token too
+    assert limits == [min(2 * source + 10, most)] * 2
 
 
 @pytest.mark.parametrize(
@@ -100,27 +92,22 @@ def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
     ],
 )
 def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
-    trained: TranslationTraining, search: Search, dtype: torch.dtype
+    translator: TrainedTranslator, search: Search, dtype: torch.dtype
 ) -> None:
-    model = copy.deepcopy(trained.model).to(dtype)
-    sentences = [pair.source for pair in trained.task.corpus.train]
+    model = copy.deepcopy(translator.model).to(dtype)
+    plain, prepared = (translator._replace(model=each) for each in (model, prepare(model)))
+    sentences = [pair.source for pair in make_corpus().train]
     sentences[3] = sentences[3] * 2
-
-    def tell(model: Translator, sentences: Sequence[str], batch_tokens: int) -> list[str]:
-        return translate(
-            model, *trained.task.tokenizers, sentences, search=search, batch_tokens=batch_tokens
-        )
-
-    one_by_one = [tell(model, [sentence], 1)[0] for sentence in sentences]
-    for batch_tokens in (1, 40, 10_000):
-        assert tell(model, sentences, batch_tokens) == one_by_one
-    assert tell(prepare(model), sentences, 40) == one_by_one
+    one_by_one = [translate(plain, [sentence], search=search)[0] for sentence in sentences]
+    for each, batch_tokens in ((plain, 1), (plain, 40), (plain, 10_000), (prepared, 40)):
+        found = translate(each, sentences, search=search, batch_tokens=batch_tokens)
+        assert found == one_by_one
     assert len(set(one_by_one)) > 1
 
 
-def test_the_same_seed_samples_the_same_translations(trained: TranslationTraining) -> None:
+def test_the_same_seed_samples_the_same_translations(translator: TrainedTranslator) -> None:
     first, again, other = (
-        decode(trained, ["犬が走る。", "", "猫が眠る。"], Sample(3.0, None, 0.9, seed, n_best=4))
+        decode(translator, ["犬が走る。", "", "猫が眠る。"], Sample(3.0, None, 0.9, seed, n_best=4))
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -132,13 +119,13 @@ def test_the_same_seed_samples_the_same_translations(trained: TranslationTrainin
 
 
 def test_a_sampled_translation_does_not_depend_on_the_other_sentences(
-    trained: TranslationTraining,
+    translator: TrainedTranslator,
 ) -> None:
     sentences = ["犬が走る。", "猫が庭で静かに眠る。", "", "犬が走る。", "鳥が歌う。"]
     search = Sample(3.0, None, 0.9, 1, n_best=2)
 
     def tell(sentences: list[str], batch_tokens: int) -> list[list[list[int]]]:
-        found = decode(trained, sentences, search, batch_tokens=batch_tokens)
+        found = decode(translator, sentences, search, batch_tokens=batch_tokens)
         return [[each.tokens for each in several] for several in found]
 
     alone = [tell([sentence], 1000)[0] for sentence in sentences]
@@ -147,8 +134,8 @@ def test_a_sampled_translation_does_not_depend_on_the_other_sentences(
 
 
 @torch.no_grad()
-def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> None:
-    model = trained.model.eval()
+def test_a_search_ends_where_the_positions_do(translator: TrainedTranslator) -> None:
+    model = translator.model
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
     most = model.max_length
     for search in (Greedy(), Beam(3, 1.0)):
@@ -161,59 +148,48 @@ def test_a_search_ends_where_the_positions_do(trained: TranslationTraining) -> N
 
 
 def test_recording_attention_of_a_cut_sentence_logs_a_warning(
-    trained: TranslationTraining, caplog: pytest.LogCaptureFixture
+    translator: TrainedTranslator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = translate_with_attention(loaded(trained), "犬" * 500, search=Greedy())
-    assert len(seen.source) == trained.model.max_length
-    most = trained.model.max_length - 1
-    expected = f"the sentence was truncated to the model's {most} tokens"
+    seen = translate_with_attention(translator, "犬" * 500, search=Greedy())
+    most = translator.model.max_length
+    assert len(seen.source) == most
+    expected = f"the sentence was truncated to the model's {most - 1} tokens"
     assert set(caplog.messages) == {expected}
 
 
-def test_translating_leaves_the_mode_of_the_model_alone(trained: TranslationTraining) -> None:
+def test_translating_leaves_the_mode_of_the_model_alone(translator: TrainedTranslator) -> None:
     for mode in (True, False):
-        trained.model.train(mode)
-        translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())
-        assert trained.model.training is mode
+        translator.model.train(mode)
+        translate(translator, ["犬が走る。"], search=Greedy())
+        assert translator.model.training is mode
 
 
-def test_progress_adds_up_to_the_sentences_translated(trained: TranslationTraining) -> None:
+def test_progress_adds_up_to_the_sentences_translated(translator: TrainedTranslator) -> None:
     done: list[int] = []
-    translate(
-        trained.model,
-        *trained.task.tokenizers,
-        ["犬。"] * 5,
-        search=Greedy(),
-        batch_tokens=8,
-        progress=done.append,
-    )
+    sentences = ["犬。"] * 5
+    translate(translator, sentences, search=Greedy(), batch_tokens=8, progress=done.append)
     assert sum(done) == 5
 
 
-def test_an_attention_record_holds_source_and_target_tokens(trained: TranslationTraining) -> None:
-    seen = translate_with_attention(loaded(trained), "犬が走る。", search=Greedy())
-    weights = seen.weights[trained.model.cross_attentions[-1]]
-    heads, length, key_length = weights.shape
-    assert (heads, length, key_length) == (2, len(seen.target), len(seen.source))
-    ids = [BOS, *trained.task.tokenizers[1].encode(seen.translation)]
-    source = torch.tensor([[*trained.task.tokenizers[0].encode("犬が走る。"), EOS]])
-    with torch.no_grad(), record_attention(trained.model) as maps:
-        logits = trained.model(source, torch.tensor([ids])[:, : len(seen.target)])
-    torch.testing.assert_close(weights, maps[trained.model.cross_attentions[-1]][0][0])
+def test_an_attention_record_holds_source_and_target_tokens(translator: TrainedTranslator) -> None:
+    _, model, source_tokenizer, target_tokenizer = translator
+    seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
+    assert [seen.translation] == translate(translator, ["犬が走る。"], search=Greedy())
+    ids = [BOS, *target_tokenizer.encode(seen.translation)]
+    source = torch.tensor([[*source_tokenizer.encode("犬が走る。"), EOS]])
+    with torch.no_grad(), record_attention(model) as maps:
+        logits = model(source, torch.tensor([ids])[:, : len(seen.target)])
+    weights = seen.weights[model.cross_attentions[-1]]
+    assert weights.shape == (2, len(seen.target), len(seen.source))
+    torch.testing.assert_close(weights, maps[model.cross_attentions[-1]][0][0])
     for candidates, scores in zip(seen.candidates, logits[0].softmax(-1), strict=True):
         assert [chance for _, chance in candidates] == pytest.approx(scores.topk(5).values.tolist())
     assert "".join(seen.source).replace("▁", "").startswith("犬が走る。")
-    torch.testing.assert_close(weights.sum(-1), torch.ones(heads, length))
-    assert (
-        seen.translation
-        == translate(trained.model, *trained.task.tokenizers, ["犬が走る。"], search=Greedy())[0]
-    )
 
 
 def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
-    trained: TranslationTraining, tmp_path: Path
+    translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    translator = loaded(trained)
     seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
     assert seen.layers is not None
     assert len(seen.layers) == len(translator.model.decoder_layers) > 0
@@ -226,9 +202,7 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
         assert chances == pytest.approx(others)
     page = tmp_path / "page.html"
     explore(translator, ["犬が走る。"], page, search=Greedy())
-    data = re.search(r' id="data">(.*?)</script>', page.read_text("utf-8"))
-    assert data is not None
-    content = json.loads(data[1])
+    content = data_of(page.read_text("utf-8"))
     assert len(content["decoding"]["layers"]) == len(seen.layers)
     axes = [(maps["queryAxis"], maps["keyAxis"]) for maps in content["maps"]]
     reads = "target (input of the decoder)"
@@ -256,7 +230,7 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     for *times, checkpoint in zip(*shown, checkpoints, strict=True):
         model = copy.deepcopy(trained.model)
         model.load_state_dict(checkpoint.tensors["model"])
-        outputs = translate(model, trained.source, trained.target, sentences, search=Greedy())
+        outputs = translate(trained._replace(model=model), sentences, search=Greedy())
         bleu = checkpoint.state["validation_bleu"]
         updates = f"{counted(checkpoint.step, 'update')}, validation BLEU {bleu:.1f}"
         for sentence, output, time in zip(sentences, outputs, times, strict=True):
@@ -280,9 +254,9 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
 
 
 def test_the_page_translates_as_the_translator_does(
-    trained: TranslationTraining, tmp_path: Path
+    translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    file, translator = tmp_path / "page.html", copy.deepcopy(loaded(trained))
+    file, translator = tmp_path / "page.html", copy.deepcopy(translator)
     explore(translator, ["犬が走る。"], file, search=Greedy(), has_model=False)
     without = file.read_text("utf-8")
     explore(translator, ["犬が走る。"], file, search=Greedy())
@@ -294,9 +268,7 @@ def test_the_page_translates_as_the_translator_does(
     for sentence in ("犬が走る。", "猫がいる。", " ＣＡＴ 犬 が"):
         page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
         page("pass(20), 0")  # the page pauses where other scripts have taken time
-        _, model, source, target = translator
-        clean = clean_text(sentence, "ja")
-        (expected,) = translate(model, source, target, [clean], search=Beam(4, 0.6))
+        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=Beam(4, 0.6))
         assert page("live.results.whole") == expected
     page("select({row: 1, isLocked: true}), pass(200), 0")
     shared = Script(html, page("location.hash"))  # with the sentence that was typed last

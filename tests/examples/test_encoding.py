@@ -33,7 +33,7 @@ from translation.corpus import Corpus, load_corpus
 from translation.examples import Example, Examples, encode_pairs
 from translation.pairs import Languages, Pair
 from translation.presets import FILES, Config
-from translation.run import corpus_of, encode_files, training_examples
+from translation.run import corpus_of, encode_files, load_examples
 
 LINES = 97
 ROOT = Path(__file__).parents[2]
@@ -48,18 +48,15 @@ def _small_parts() -> Iterator[None]:
         yield
 
 
-def write_lines(folder: Path, lines: int = LINES) -> list[Path]:
-    """Write aligned files whose lines have many lengths."""
+def write_lines(folder: Path, lines: int = LINES, name: str = "n") -> list[Path]:
+    """Write aligned files whose lines have many lengths, and each a name and a number."""
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdef", k=1 + i % 4)) for i in range(40)]
-    sides = []
-    for side in ("source", "target"):
-        sides.append(folder / f"{side}.txt")
-        text = "".join(
-            " ".join([f"n{number}", *rng.choices(words, k=rng.randrange(12))]) + "\n"
-            for number in range(lines)
-        )
-        sides[-1].write_text(text, encoding="utf-8")
+    sides = [folder / "source.txt", folder / "target.txt"]
+    for path in sides:
+        sentences = [rng.choices(words, k=rng.randrange(12)) for _ in range(lines)]
+        text = [" ".join([f"{name}{i}", *sentence]) for i, sentence in enumerate(sentences)]
+        path.write_text("\n".join(text), encoding="utf-8")
     return sides
 
 
@@ -83,11 +80,18 @@ def encode(run: Run[Config], config: Config) -> Config:
     return replace(config, data_hash=fingerprint)
 
 
+@pytest.fixture
+def encoded(tmp_path: Path) -> tuple[Run[Config], Config]:
+    """A run whose files are encoded, and its configuration."""
+    run, config = prepare(tmp_path)
+    return run, encode(run, config)
+
+
 def opened(run: Run[Config], config: Config) -> tuple[Corpus, Examples]:
     """Return what a training that starts finds."""
     found = corpus_of(run, config, write=write_folder)
     source, target = run.load_tokenizers(config)
-    return found, training_examples(run, config, found, (source, target))
+    return found, load_examples(run, config, found, source, target)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -99,20 +103,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_files_hold_what_encoding_in_memory_gives_and_so_does_the_fingerprint(
-    tmp_path: Path,
+    encoded: tuple[Run[Config], Config],
 ) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
+    run, config = encoded
     found, examples = opened(run, config)
     whole = load_corpus(config.languages, files=config.files)
     source, target = run.load_tokenizers(config)
     assert [*whole.train] == [*found.train]
     assert len(found.train) == len([*found.train]) < LINES
-    assert (found.validation, found.test, found.held_out) == (
-        whole.validation,
-        whole.test,
-        whole.held_out,
-    )
+    for name in ("validation", "test", "held_out"):
+        assert getattr(found, name) == getattr(whole, name)
     assert examples == encode_pairs(whole.train, source, target, max_length=config.max_length)
     assert config.data_hash == whole.fingerprint == found.fingerprint
 
@@ -123,14 +123,13 @@ def test_two_processes_give_the_results_of_one_in_order() -> None:
 
 
 def test_a_second_start_reads_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    encoded: tuple[Run[Config], Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
+    run, config = encoded
 
     def written() -> dict[str, tuple[int, int]]:
-        found = {path.name: path.stat() for path in (run.folder / "corpus").iterdir()}
-        return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
+        files = [*(run.folder / "corpus").iterdir()]
+        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     before = written()
     monkeypatch.setattr(pairs, "read_aligned", None)
@@ -142,9 +141,8 @@ def test_interrupted_writing_leaves_nothing_and_takes_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, config = prepare(tmp_path)
-    folder = run.folder / "corpus"
-    for is_there in (False, True):
-        before = contents(folder) if is_there else {}
+    folder, before = run.folder / "corpus", dict[str, bytes]()
+    for _ in range(2):  # without a folder, and with one
 
         def fail(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
@@ -156,6 +154,7 @@ def test_interrupted_writing_leaves_nothing_and_takes_nothing_away(
         assert (contents(folder) if folder.exists() else {}) == before
         assert not [*run.folder.glob(".*")]
         encode(run, config)
+        before = contents(folder)
 
 
 KILLED = """
@@ -197,9 +196,8 @@ def test_a_changed_file_is_never_taken_for_the_old_one(tmp_path: Path, name: str
     others: dict[str, Any] = {}
     for split in ("valid", "test"):
         (tmp_path / split).mkdir()
-        for side, path in zip(("source", "target"), write_lines(tmp_path / split, 5), strict=True):
-            path.write_text(path.read_text("utf-8").replace("n", split[0]), encoding="utf-8")
-            others[f"{split}_{side}"] = str(path)
+        for path in write_lines(tmp_path / split, 5, split):
+            others[f"{split}_{path.stem}"] = str(path)
     config = encode(run, replace(config, **others))
     assert opened(run, config)[0].held_out == ()
     path = Path(getattr(config, name))
@@ -211,10 +209,9 @@ def test_a_changed_file_is_never_taken_for_the_old_one(tmp_path: Path, name: str
 
 
 def test_files_that_were_only_copied_are_encoded_again_and_accepted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    encoded: tuple[Run[Config], Config], caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
+    run, config = encoded
     before = opened(run, config)[1]
     path = Path(str(config.source_file))
     content = path.read_bytes()
@@ -225,56 +222,50 @@ def test_files_that_were_only_copied_are_encoded_again_and_accepted(
     assert "was made from other files or tokenizers: encoded the corpus again" in caplog.text
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
+def test_a_missing_file_is_named(encoded: tuple[Run[Config], Config]) -> None:
+    run, config = encoded
     Path(str(config.source_file)).unlink()
     with pytest.raises(UserError, match=r"cannot read .*source\.txt: No such file"):
         corpus_of(run, config)
 
 
-def test_tokens_of_another_tokenizer_or_another_length_are_not_used(tmp_path: Path) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
-    shorter = replace(config, max_length=9)
-    examples = opened(run, shorter)[1]
-    assert 1 < examples.lengths.max() < 9 < opened(run, config)[1].lengths.max()
+def test_tokens_of_another_length_are_not_used(encoded: tuple[Run[Config], Config]) -> None:
+    run, config = encoded
+    shorter, longer = (opened(run, each)[1] for each in (replace(config, max_length=9), config))
+    assert 1 < shorter.lengths.max() < 9 < longer.lengths.max()
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    ("name", "kept"),
     [
-        *(("tokens.bin", "truncated"), ("offsets.bin", "truncated"), ("checksums.bin", "empty")),
-        *(("splits.json", "missing"), ("manifest.json", "empty"), ("tokens.bin", "missing")),
+        *(("tokens.bin", -1), ("offsets.bin", -1), ("checksums.bin", 0), ("manifest.json", 0)),
+        *(("splits.json", None), ("tokens.bin", None)),
     ],
 )
-def test_an_incomplete_folder_is_written_again(tmp_path: Path, name: str, damage: str) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
-    path, whole = run.folder / "corpus" / name, contents(run.folder / "corpus")
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(whole[name][: -1 if damage == "truncated" else 0])
-    opened(run, config)
-    assert contents(run.folder / "corpus") == whole
+def test_an_incomplete_folder_is_written_again(
+    encoded: tuple[Run[Config], Config], name: str, kept: int | None
+) -> None:
+    folder = encoded[0].folder / "corpus"
+    whole = contents(folder)
+    (folder / name).unlink()
+    if kept is not None:
+        (folder / name).write_bytes(whole[name][:kept])
+    opened(*encoded)
+    assert contents(folder) == whole
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "checksums.bin", "splits.json"])
-def test_every_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
-    path = run.folder / "corpus" / name
+def test_every_flipped_bit_is_found(encoded: tuple[Run[Config], Config], name: str) -> None:
+    path = encoded[0].folder / "corpus" / name
     whole = path.read_bytes()
     for place in (0, 4 * len(whole) + 3, 8 * len(whole) - 1):
         damaged = bytearray(whole)
         damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
+        _, examples = opened(*encoded)
         if name in ("checksums.bin", "splits.json"):  # read at every start
-            assert opened(run, config)
             assert path.read_bytes() == whole
             continue
-        _, examples = opened(run, config)
         with pytest.raises(UserError, match=f"{name} is damaged: chunk 0 fails its checksum"):
             Batches(examples, batch_tokens=30, seed=0, epoch=0)[0]
 
@@ -347,18 +338,16 @@ def test_any_part_of_an_epoch_of_many_blocks_is_the_same_wherever_one_begins() -
         assert min(read) < 30 < 75 < max(read)  # from the whole corpus
 
 
-def test_the_batches_of_the_disk_are_those_of_memory(tmp_path: Path) -> None:
-    run, config = prepare(tmp_path)
-    config = encode(run, config)
-    examples = opened(run, config)[1]
-    copy = [*examples]
+def test_the_batches_of_the_disk_are_those_of_memory(encoded: tuple[Run[Config], Config]) -> None:
+    _, examples = opened(*encoded)
+    on_disk = Examples(examples.tokens, examples.bounds)
     with small_blocks():
         for epoch in (0, 1):
             found, expected = (
-                Batches(each, batch_tokens=40, seed=0, epoch=epoch)
-                for each in (Examples(examples.tokens, examples.bounds), copy)
+                [*Batches(each, batch_tokens=40, seed=0, epoch=epoch)]
+                for each in (on_disk, [*examples])
             )
-            assert [*found] == [*expected]
+            assert found == expected
 
 
 # ------------------------------------------------------------------ splits

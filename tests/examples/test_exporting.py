@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,30 +15,31 @@ import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS, make_corpus
 
-import translate as program
+import translate
 from common.batching import pad
 from common.errors import UserError
 from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD
-from transformer_blocks import beam_search
 from transformer_blocks.explorer import packages
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
 from translation.commands import make_search
-from translation.decoding import Decoder, decoder_of, length_limit
+from translation.decoding import Decoder, decode_sentences, decoder_of
+from translation.decoding import translate as translate_sentences
 from translation.exporting import PACKAGES, export
 from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
-from translation.transformer import Transformer
 
 ctranslate2 = pytest.importorskip("ctranslate2")
-onnxruntime = pytest.importorskip("onnxruntime")
+ctranslate2_export = pytest.importorskip("translation.ctranslate2_export")
+onnx_steps = pytest.importorskip("translation.onnx_steps")
 pytest.importorskip("onnxscript")
 CORPUS = make_corpus()
 SENTENCES = [pair.source for pair in (*CORPUS.train, *CORPUS.validation, *CORPUS.test)]
 CPU = torch.device("cpu")
+ENGINE = ["--engine", "ctranslate2"]
 ALL_AGREE = [
     f"{name}: 30 of 30 translations as by the model"
     for name in ("greedy decoding", "beam search, 4 beams")
@@ -50,23 +52,22 @@ def translator(trained: TranslationTraining) -> TrainedTranslator:
 
 
 @pytest.fixture(scope="module")
-def onnx(
-    trained: TranslationTraining,
-    translator: TrainedTranslator,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+def write(trained: TranslationTraining, translator: TrainedTranslator) -> Callable[..., list[str]]:
+    """Export the translator, given the format and the folder."""
+    return partial(export, trained.run, translator)
+
+
+@pytest.fixture(scope="module")
+def onnx(write: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Export to ONNX, once, and compare the translations of all sentences."""
     folder = tmp_path_factory.mktemp("exported") / "onnx"
-    found = export(trained.run, translator, "onnx", folder, sentences=SENTENCES)
-    assert found == ALL_AGREE
+    assert write("onnx", folder, sentences=SENTENCES) == ALL_AGREE
     return folder
 
 
 @pytest.fixture(scope="module")
 def loaded(onnx: Path) -> Any:
-    from translation.onnx_steps import OnnxModel
-
-    return OnnxModel(onnx)
+    return onnx_steps.OnnxModel(onnx)
 
 
 @pytest.mark.slow
@@ -79,24 +80,22 @@ def loaded(onnx: Path) -> Any:
         ([[5, 6, 7, 8, EOS], [9, EOS], [EOS]], {}),
         ([[PAD, PAD], [5, EOS]], {}),  # a fully masked row
         ([[PAD]], {}),
-        ([[5, EOS], [6, 7, 8, EOS]], {1: [0, 0, 0, 1, 1, 1], 4: [2, 0, 1, 5, 5, 3], 6: [5], 8: []}),
+        ([[5, EOS], [6, 7, 8, EOS]], {1: [0, 0, 0, 1, 1, 1], 4: [2, 0, 1, 5, 5, 3], 6: [5]}),
         ([[5, EOS], [6, 7, 8, EOS], [9, EOS]], {2: [2, 1], 5: [1], 7: [0, 0]}),
     ],
 )
 def test_the_steps_of_the_files_give_the_logits_of_the_model(
-    source: list[list[int]],
-    reorders: dict[int, list[int]],
-    loaded: Any,
-    translator: TrainedTranslator,
+    source: list[list[int]], reorders: dict[int, Any], loaded: Any, translator: TrainedTranslator
 ) -> None:
     model = translator.model
     ours, exported = model.begin(pad(source)), loaded.begin(pad(source))
     tokens = torch.full((len(source),), BOS)
     for position in range(model.max_length):
-        if rows := reorders.get(position):
-            ours.reorder(torch.tensor(rows))
-            exported.reorder(torch.tensor(rows))
-            tokens = tokens[torch.tensor(rows)]
+        if position in reorders:
+            rows = torch.tensor(reorders[position])
+            ours.reorder(rows)
+            exported.reorder(rows)
+            tokens = tokens[rows]
         expected = ours.step(tokens)
         torch.testing.assert_close(exported.step(tokens), expected, rtol=0, atol=1e-4)
         tokens = (expected.argmax(-1) + position) % 80  # different tokens at each position
@@ -133,7 +132,7 @@ def test_the_folder_describes_itself(onnx: Path, trained: TranslationTraining) -
 
 
 def test_ctranslate2_translates_as_the_model(
-    trained: TranslationTraining, translator: TrainedTranslator, tmp_path: Path
+    write: Callable[..., list[str]], translator: TrainedTranslator, tmp_path: Path
 ) -> None:
     _, model, _, target = translator
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -142,13 +141,10 @@ def test_ctranslate2_translates_as_the_model(
     least = 20 if has_integer_product() else 1
     for folder in folders:
         int8 = folder.name == "int8"
-        found = export(
-            trained.run, translator, "ctranslate2", folder, int8=int8, sentences=SENTENCES
-        )
+        found = write("ctranslate2", folder, int8=int8, sentences=SENTENCES)
         assert int8 or found == ALL_AGREE
-        assert (
-            min(int(re.findall(r": (\d+) of 30 translations", each)[0]) for each in found) >= least
-        )
+        identical = [int(each.partition(": ")[2].partition(" of 30 ")[0]) for each in found]
+        assert min(identical) >= least
         assert {file.name for file in folder.iterdir()} == {
             "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
             "export.json", "source.model", "target.model",
@@ -162,8 +158,9 @@ def test_ctranslate2_translates_as_the_model(
         assert torch.equal(tensor, before[name]), name
 
 
-def load(folder: Path) -> Any:
-    """Load CTranslate2's files, with torch's threads: both set those of the process."""
+def engine_of(translator: TrainedTranslator, folder: Path) -> Any:
+    """Write and load CTranslate2's files, with torch's threads: both set those of the process."""
+    ctranslate2_export.write_model(translator, folder)
     return ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
 
 
@@ -175,13 +172,10 @@ def load(folder: Path) -> Any:
         {"tie_embeddings": False},
         {"pre_norm": False, "shared_vocabulary": True},
     ],
-    ids=["post-norm", "not tied", "shared"],
 )
 def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
     options: dict[str, Any], translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    from translation.ctranslate2_export import write_model
-
     _, _, source, target = translator
     if options.get("shared_vocabulary"):
         target = source
@@ -189,8 +183,7 @@ def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
     model: Any = config.build(source.vocab_size, target.vocab_size).eval()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))  # biases and norms count, too
-    write_model(translator._replace(model=model, target=target), tmp_path)
-    engine = load(tmp_path)
+    engine = engine_of(translator._replace(model=model, target=target), tmp_path)
     sources, targets = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13, 14]]
     scored = engine.score_batch(
         [source.subwords(ids) for ids in sources], [target.subwords(ids) for ids in targets]
@@ -206,32 +199,16 @@ def test_ctranslate2_gives_the_log_probabilities_of_every_kind_of_transformer(
 def test_the_search_of_ctranslate2_ranks_as_ours(
     length_penalty: float, translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    from translation.ctranslate2_export import search, write_model
-
     _, model, source, target = translator
-    assert isinstance(model, Transformer)
-    write_model(translator._replace(model=model, target=target), tmp_path)
-    found = search(
-        load(tmp_path),
-        [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]],
-        Beam(4, length_penalty),
-        max_length=model.max_length,
-    )
+    sentences = [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]]
+    engine, beam = engine_of(translator, tmp_path), Beam(4, length_penalty)
+    found = ctranslate2_export.search(engine, sentences, beam, max_length=model.max_length)
     assert found[-2] == []  # an empty sentence
-    for sentence, names in zip(SENTENCES, found, strict=False):
-        ids = source.encode(sentence)
-        ((best, *_),) = Beam(4, length_penalty)(
-            model.begin(torch.tensor([[*ids, EOS]])),
-            torch.tensor([BOS]),
-            end_id=EOS,
-            max_length=[length_limit(model.max_length, len(ids))],
-        )
-        assert target.subwords(best.tokens) == names
+    ours = decode_sentences(decoder_of(model, beam), source, SENTENCES, max_length=model.max_length)
+    assert found[:-2] == [target.subwords(best.tokens) for best, *_ in ours]
 
 
 def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> None:
-    from translation.ctranslate2_export import search
-
     beam, length = Beam(3, 1.4), {"short": 2, "middle": 6, "long": 19}  # ends included
 
     class Engine:
@@ -252,7 +229,7 @@ def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> Non
             name: -(((5 + n) / 6) ** beam.length_penalty) * (0.95 if name == best else 1.0)
             for name, n in length.items()
         }
-        ((first, *_),) = search(Engine(), [["a"]], beam, max_length=20)
+        ((first, *_),) = ctranslate2_export.search(Engine(), [["a"]], beam, max_length=20)
         assert first == best
 
 
@@ -261,8 +238,6 @@ def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> Non
 def test_ctranslate2_may_end_at_once_as_the_model(
     length_penalty: float, translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    from translation.ctranslate2_export import search, write_model
-
     _, _, source, target = translator
     config = replace(SETTINGS, tie_embeddings=False)
     model: Any = config.build(source.vocab_size, target.vocab_size).eval()
@@ -270,91 +245,63 @@ def test_ctranslate2_may_end_at_once_as_the_model(
     model.decoder.norm.bias.fill_(1.0)
     model.output.weight.zero_()
     model.output.weight[EOS] = 1.0  # ... of which the end token's is the largest
-    write_model(translator._replace(model=model, target=target), tmp_path)
-    found = search(
-        load(tmp_path),
-        [source.subwords([5, 6])],
-        Beam(1, length_penalty),
-        max_length=model.max_length,
-    )
-    assert found == [[]]
+    engine, beam = engine_of(translator._replace(model=model), tmp_path), Beam(1, length_penalty)
+    sources = [source.subwords([5, 6])]
+    assert ctranslate2_export.search(engine, sources, beam, max_length=model.max_length) == [[]]
 
 
 @pytest.mark.slow
 @torch.inference_mode()
 def test_the_code_of_the_documentation_translates_as_the_model(
     onnx: Path,
-    trained: TranslationTraining,
+    write: Callable[..., list[str]],
     translator: TrainedTranslator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, model, source, target = translator
     (tmp_path / "runs" / "toy").mkdir(parents=True)
     (tmp_path / "runs" / "toy" / "onnx").symlink_to(onnx)
-    export(trained.run, translator, "ctranslate2", tmp_path / "runs" / "toy" / "ctranslate2")
+    write("ctranslate2", tmp_path / "runs" / "toy" / "ctranslate2")
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "howto" / "export_a_translator.md"
     blocks = re.findall(r"```{code-block} python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     sentence = SENTENCES[0]  # of the training set: the tiny model knows little else
-    ids = [*source.encode(sentence), EOS]
+    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    (expected,) = translate_sentences(translator, [sentence], search=search)
     assert len(blocks) == 2
     for block in blocks:
-        ((best, *_),) = beam_search(
-            model.begin(torch.tensor([ids])),
-            torch.tensor([BOS]),
-            beam_size=BEAM_SIZE,
-            end_id=EOS,
-            max_length=length_limit(model.max_length, len(ids) - 1),
-            length_penalty=LENGTH_PENALTY,
-        )
         assert "犬が水を飲みました。" in block
         exec(compile(block.replace("犬が水を飲みました。", sentence), str(page), "exec"), {})
         torch.set_num_threads(1)  # which CTranslate2 has changed
-        assert capsys.readouterr().out == f"{target.decode(best.tokens)}\n"
+        assert capsys.readouterr().out == f"{expected}\n"
 
 
 @pytest.mark.parametrize("kind", PACKAGES)
 def test_an_existing_output_is_refused_before_anything_is_computed(
-    kind: str, translator: TrainedTranslator, trained: TranslationTraining, tmp_path: Path
+    kind: str, write: Callable[..., list[str]], trained: TranslationTraining, tmp_path: Path
 ) -> None:
     (tmp_path / "exported").mkdir()
-    with pytest.raises(UserError, match=r"exported exists already; remove it, or choose another"):
-        export(trained.run, translator, kind, tmp_path / "exported")
-    with pytest.raises(UserError, match=r"the folder .* does not exist"):
-        export(trained.run, translator, kind, tmp_path / "missing" / "exported")
-    with pytest.raises(UserError, match="belongs to the run"):
-        export(trained.run, translator, kind, trained.run.folder / "checkpoints" / "exported")
+    for folder, message in (
+        (tmp_path, "exported exists already; remove it, or choose another"),
+        (tmp_path / "missing", "the folder .* does not exist"),
+        (trained.run.folder / "checkpoints", "belongs to the run"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write(kind, folder / "exported")
     assert [*tmp_path.rglob("*")] == [tmp_path / "exported"]
 
 
 def test_a_failure_leaves_no_file(
-    translator: TrainedTranslator,
-    trained: TranslationTraining,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = [Generation([1, 2], 0.0, finished=True)]
     monkeypatch.setattr(
-        "translation.ctranslate2_export.load_decoder",
-        lambda *_: lambda sources: [wrong for _ in sources],
+        ctranslate2_export, "load_decoder", lambda *_: lambda sources: [wrong for _ in sources]
     )
     with pytest.raises(UserError, match="nothing was written: none of 3 sentences"):
-        export(
-            trained.run, translator, "ctranslate2", tmp_path / "exported", sentences=SENTENCES[:3]
-        )
+        write("ctranslate2", tmp_path / "exported", sentences=SENTENCES[:3])
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("kind", PACKAGES)
-def test_a_recurrent_model_is_refused(
-    kind: str, translator: TrainedTranslator, trained: TranslationTraining, tmp_path: Path
-) -> None:
-    config = replace(SETTINGS, model="rnn-additive")
-    recurrent = translator._replace(config=config, model=config.build(80, 80))
-    with pytest.raises(UserError, match=r"only a Transformer can be exported.*rnn-additive"):
-        export(trained.run, recurrent, kind, tmp_path / "exported")
 
 
 @pytest.mark.parametrize(
@@ -363,35 +310,33 @@ def test_a_recurrent_model_is_refused(
 def test_a_missing_package_is_named_with_its_extra(
     kind: str,
     package: str,
-    translator: TrainedTranslator,
-    trained: TranslationTraining,
+    write: Callable[..., list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == package else name)
     message = rf'^export --to {kind} needs {package}, .*"transformer-blocks\[export\]"$'
     with pytest.raises(ModuleNotFoundError, match=message):
-        export(trained.run, translator, kind, tmp_path / "exported")
+        write(kind, tmp_path / "exported")
 
 
 def test_the_command_writes_into_the_run_unless_told_otherwise(
     trained: TranslationTraining,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    call: Callable[..., str],
+    refused: Callable[..., str],
 ) -> None:
-    command = ["export", "--run", str(trained.run.folder), "--to", "ctranslate2"]
+    command = ["export", "--run", trained.run.folder, "--to", "ctranslate2", "--output"]
+    files = tmp_path / "files"
     monkeypatch.setattr("translation.commands.corpus_of", lambda run, config: CORPUS)
-    assert program.main([*command, "--output", str(tmp_path / "files"), "--check", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert f"Written: {tmp_path / 'files'}" in " ".join(printed.split())
+    printed = call(*command, files, "--check", "2")
+    assert f"Written: {files}" in " ".join(printed.split())
     assert "beam search, 4 beams: 2 of 2 translations as by the model" in printed
-    assert program.main([*command, "--output", str(tmp_path / "files")]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in refused(*command, files)
     monkeypatch.delattr("translation.commands.corpus_of")  # which is not needed without a check
-    assert program.main([*command, "--output", str(tmp_path / "other"), "--check", "0"]) == 0
-    with pytest.raises(UserError, match="--int8 requires --to ctranslate2"):
-        parse(["export", "--to", "onnx", "--int8"], description=None)
+    call(*command, tmp_path / "other", "--check", "0")
+    assert refused("export", "--to", "onnx", "--int8").endswith("requires --to ctranslate2")
 
 
 def test_a_disagreement_is_shown(translator: TrainedTranslator) -> None:
@@ -414,48 +359,42 @@ def own_run(trained: TranslationTraining, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("beams", ["1", "4"])
 def test_translate_with_ctranslate2_prints_what_the_model_translates(
-    own_run: Path, beams: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    own_run: Path, beams: str, tmp_path: Path, call: Callable[..., str]
 ) -> None:
     file = tmp_path / "sentences.txt"
     file.write_text("\n".join([*SENTENCES, "", "犬" * 50]), encoding="utf-8")
-    command = ["translate", "--run", str(own_run), "--file", str(file), "--beam", beams]
-    assert program.main(command) == 0
-    ours = capsys.readouterr().out
-    assert len(ours.splitlines()) == len(SENTENCES) + 2
-    assert program.main([*command, "--engine", "ctranslate2"]) == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == ours.splitlines()[:-1]
+    command = ["translate", "--run", own_run, "--file", file, "--beam", beams]
+    ours, others = (call(*command, *each).splitlines() for each in ([], ENGINE))
+    assert len(ours) == len(SENTENCES) + 2
+    assert others[:-1] == ours[:-1]
 
 
 def test_the_model_is_exported_for_the_engine_when_its_weights_have_changed(
-    own_run: Path, trained: TranslationTraining, capsys: pytest.CaptureFixture[str]
+    own_run: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["translate", "--run", str(own_run), "--engine", "ctranslate2", "犬が走る。"]
+    command = ["translate", "--run", str(own_run), *ENGINE, "犬が走る。"]
     folder, written = own_run / "ctranslate2", []
     for options in ([], [], ["--average-last", "1"], ["--int8"]):
-        assert program.main([*command, *options]) == 0
+        assert translate.main([*command, *options]) == 0
         written.append((folder / "model.bin").stat().st_mtime_ns)
     assert written[0] == written[1] != written[2] == written[3]
     assert capsys.readouterr().err.count("exported the model to") == 3
     assert (own_run / "ctranslate2-int8" / "model.bin").exists()
     (folder / "export.json").unlink()  # a folder that no export has written
-    assert program.main(command) == 2
-    assert "exists already; remove it" in " ".join(capsys.readouterr().err.split())
+    assert "exists already; remove it" in refused(*command)
 
 
 def test_what_the_engine_cannot_do_is_refused(
     own_run: Path,
     small_run: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
 ) -> None:
-    def error(run: Path, *options: str) -> str:
-        command = ["translate", "--run", str(run), "--engine", "ctranslate2", "犬", *options]
-        capsys.readouterr()
-        assert program.main(command) == 2
-        return " ".join(capsys.readouterr().err.split())
-
     for options in (["--sample"], ["--n-best", "2"], ["--program", "p.pt2"]):
-        assert f"{options[0]} cannot be combined with --engine" in error(own_run, *options)
-    assert "only a Transformer can be exported" in error(small_run("rnn-fixed"))
+        line = refused("translate", "--run", own_run, *ENGINE, *options)
+        assert f"{options[0]} cannot be combined with --engine" in line
+    line = refused("translate", "--run", small_run("rnn-fixed"), *ENGINE)
+    assert "only a Transformer can be exported" in line
     monkeypatch.setattr(packages, "find_spec", lambda name: None if "2" in name else name)
-    assert "--engine ctranslate2 needs ctranslate2" in error(own_run)
+    line = refused("translate", "--run", own_run, *ENGINE)
+    assert "--engine ctranslate2 needs ctranslate2" in line

@@ -1,23 +1,12 @@
 """What the command line leaves open follows from the size of the corpus, not from its name."""
 
-import string
-from itertools import islice, product
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from common.files import FolderLock
 from common.run import Run
-from translation.presets import (
-    BASE,
-    SMALL,
-    TINY,
-    Config,
-    fit_to_corpus,
-    new_config,
-)
+from translation.presets import BASE, SMALL, TINY, Config, fit_to_corpus, new_config
 from translation.toy import GRAMMAR
 from translation.training import begin
 
@@ -26,10 +15,7 @@ SIDES = ("source", "target")
 
 def sentences(words: int) -> list[str]:
     """Return sentences of two words each, ``words`` different words in all."""
-    names = [
-        "".join(letters) for letters in islice(product(string.ascii_lowercase, repeat=3), words)
-    ]
-    return [" ".join(names[i : i + 2]) for i in range(0, words, 2)]
+    return [f"w{i} w{i + 1}" for i in range(0, words, 2)]
 
 
 def fitted(pairs: int, *sides: list[str], **chosen: Any) -> Config:
@@ -73,20 +59,12 @@ def test_the_vocabulary_is_twice_the_characters_or_more() -> None:
     assert fitted(50_000, words, words).vocabulary == SMALL.vocabulary
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        {"preset": "tiny", "model": "rnn"},
-        {"epochs": 3},
-        {"minutes": 20.0, "dropout": 0.4},
-        {"vocabulary": 100, "seed": 7},
-    ],
-)
-def test_what_the_command_line_sets_stays(chosen: dict[str, Any]) -> None:
-    kanji = [chr(0x4E00 + i) for i in range(3000)]
-    config = fitted(50_000, kanji, kanji, **chosen)
-    assert {name: getattr(config, name) for name in chosen} == chosen
-    assert config.num_layers == (3 if "preset" not in chosen else 1)
+def test_what_the_command_line_sets_stays() -> None:
+    kanji, chosen = [chr(0x4E00 + i) for i in range(3000)], {"vocabulary": 100, "dropout": 0.4}
+    for layers, more in ((3, {"minutes": 20.0}), (1, {"preset": "tiny", "model": "rnn"})):
+        config = fitted(50_000, kanji, kanji, **chosen, **more)
+        assert {name: getattr(config, name) for name in chosen | more} == chosen | more
+        assert config.num_layers == layers
 
 
 def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
@@ -110,18 +88,23 @@ def test_the_files_of_a_split_are_its_sentences_and_then_their_translations() ->
     assert new_config({}).files == {}
 
 
-@pytest.mark.parametrize(
-    ("source", "given", "language"),
-    [
+def test_a_run_of_files_says_no_language_that_nobody_named() -> None:
+    for source, given, language in (
         ("train.de", {}, "de"),
         ("train", {}, "und"),
         ("train.txt", {}, "und"),
         ("train.de", {"source_language": "nl"}, "nl"),
-    ],
-)
-def test_a_run_of_files_says_no_language_that_nobody_named(
-    source: str, given: dict[str, str], language: str
-) -> None:
-    config = new_config({"source_file": source, "target_file": "train.fr", **given})
-    assert (config.source_language, config.target_language) == (language, "fr")
+    ):
+        config = new_config({"source_file": source, "target_file": "train.fr", **given})
+        assert (config.source_language, config.target_language) == (language, "fr")
     assert new_config({}).source_language == "ja"
+
+
+def test_only_the_preset_of_the_paper_shares_its_vocabulary() -> None:
+    chosen = {"source_file": "a", "target_file": "b"}
+    assert BASE.shared_vocabulary
+    assert BASE.vocabulary == 37_000
+    assert new_config({**chosen, "preset": "base"}).shared_vocabulary
+    assert not new_config({**chosen, "preset": "small"}).shared_vocabulary
+    separate = new_config({**chosen, "preset": "base", "shared_vocabulary": False})
+    assert separate.tokenizer_names == ("source", "target")

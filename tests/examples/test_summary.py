@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,11 +21,11 @@ def pasted(command: str) -> list[str]:
     return done.stdout.decode().split("\n")[:-1]
 
 
+TINY = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64"]
+
+
 def test_the_address_opens_and_the_command_can_be_pasted_also_if_names_must_be_quoted(
-    files: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     python = tmp_path / "my bin" / "python"  # prints its arguments, a line for each
@@ -33,9 +34,7 @@ def test_the_address_opens_and_the_command_can_be_pasted_also_if_names_must_be_q
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     folder = Path("it's 練習", "a & b")
-    tiny = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64"]
-    assert translate.main(["train", "--run", str(folder), *files, *tiny]) == 0
-    *_, address, command = capsys.readouterr().out.splitlines()
+    *_, address, command = call("train", "--run", folder, *files, *TINY).splitlines()
     page = folder / "explorer.html"
     before = page.read_bytes()
     assert address.isascii()
@@ -43,35 +42,23 @@ def test_the_address_opens_and_the_command_can_be_pasted_also_if_names_must_be_q
     assert command.startswith(f"'{python}' ")
     program, *arguments = pasted(command)
     assert Path(program) == ROOT / "examples" / "translate.py"
-    assert translate.main(arguments) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
-    assert translate.main(["explore", "--run", str(folder)]) == 0
-    first, *_, last = capsys.readouterr().out.splitlines()
+    assert len(call(*arguments).splitlines()) == 1
+    first, *_, last = call("explore", "--run", folder).splitlines()
     assert first == f"Without --sentence, a test sentence of {folder} is translated:"
     assert last == address
     assert page.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("model", "shown"), [("transformer", "explorer.html"), ("rnn-fixed", "loss.png")]
-)
-def test_a_training_ends_with_an_address_and_a_command_that_works_when_pasted(
-    model: str,
-    shown: str,
-    files: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_without_attention_the_address_is_that_of_the_losses(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tiny = ["--epochs", "1", "--vocabulary", "80", "--batch-tokens", "64", "--model", model]
-    assert translate.main(["train", "--run", "a b", *files, *tiny]) == 0
-    *_, address, command = capsys.readouterr().out.splitlines()
-    assert Path(unquote(urlsplit(address).path)) == (tmp_path / "a b" / shown).resolve()
+    printed = call("train", "--run", "a b", *files, *TINY, "--model", "rnn-fixed")
+    *_, address, command = printed.splitlines()
+    assert Path(unquote(urlsplit(address).path)) == (tmp_path / "a b" / "loss.png").resolve()
     python, program, *arguments = shlex.split(command)
     assert (python, Path(program)) == (sys.executable, ROOT / "examples" / "translate.py")
-    assert translate.main(arguments) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert len(call(*arguments).splitlines()) == 1
 
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:

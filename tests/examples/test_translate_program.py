@@ -5,7 +5,6 @@ The fast tests execute the step of a program in Python: to compile it takes minu
 
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from tests.examples.tiny_run import make_corpus
 from tests.programs import keep_programs
 
-import translate
 from common.tokenizer import EOS
 from transformer_blocks.inference import Program, program
 from translation import engines
@@ -29,49 +27,46 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Program]:
     return keep_programs(monkeypatch, engines)
 
 
-@pytest.fixture
-def call(trained: TranslationTraining, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command with the trained run; return its output, or its error."""
-
-    def run(*arguments: str, folder: Path = trained.run.folder) -> str:
-        capsys.readouterr()
-        status = translate.main([arguments[0], "--run", str(folder), *arguments[1:]])
-        captured = capsys.readouterr()
-        lines = captured.err.splitlines()
-        assert status == (2 if lines and lines[0].startswith("error: ") else 0), captured.err
-        return " ".join(captured.err.split()) if status else captured.out
-
-    return run
-
-
 def parts(printed: str) -> list[str | float]:
     """Split lines at tabs; scores become numbers."""
     found = [part for line in printed.splitlines() for part in (*line.split("\t"), "\n")]
     return [float(part) if re.fullmatch(r"-?\d+\.\d{4}", part) else part for part in found]
 
 
+@pytest.fixture
+def run(trained: TranslationTraining) -> tuple[str, Path]:
+    """Return the option of the trained run."""
+    return "--run", trained.run.folder
+
+
 @pytest.mark.parametrize("options", [["--beam", "1"], [], ["--beam", "3", "--int8"]])
 def test_a_program_translates_as_the_model(
-    options: list[str], saved: dict[Path, Program], call: Callable[..., str], tmp_path: Path
+    options: list[str],
+    run: tuple[str, Path],
+    saved: dict[Path, Program],
+    call: Callable[..., str],
+    tmp_path: Path,
 ) -> None:
     file = tmp_path / "p.pt2"
-    printed = call("compile", *options, "--output", str(file))
+    printed = call("compile", *run, *options, "--output", file)
     assert printed.startswith("Compiling takes about three minutes.\nWritten: ")
     assert printed.split()[-2:] == ["(0.0", "MB)"]
     searching = ["--n-best", "3"] * (options[:2] != ["--beam", "1"])
+    of_program = [*(each for each in options if each != "--int8"), "--program", file]
     for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫"]):
-        expected = call("translate", *options, *searching, *lines)
-        of_program = [each for each in options if each != "--int8"]
-        found = call("translate", *of_program, *searching, "--program", str(file), *lines)
-        assert parts(found) == [
+        expected, found = (
+            parts(call("translate", *run, *each, *searching, *lines))
+            for each in (options, of_program)
+        )
+        assert found == [
             pytest.approx(each, abs=2e-4) if isinstance(each, float) else each  # a printed score
-            for each in parts(expected)
+            for each in expected
         ]
     assert list(saved) == [file]
 
 
 def test_a_program_is_written_into_the_run_unless_told_otherwise(
-    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
+    run: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
 ) -> None:
     def note(model: Any, path: Path, **options: Any) -> None:
         written.append((path.name, options))
@@ -80,8 +75,8 @@ def test_a_program_is_written_into_the_run_unless_told_otherwise(
     written: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(engines, "save_program", note)
     for options in ([], ["--int8", "--beam", "2"]):
-        call("compile", *options)
-        (trained.run.folder / written[-1][0]).unlink()
+        call("compile", *run, *options)
+        (run[1] / written[-1][0]).unlink()
     assert written == [
         ("program.pt2", {"beam_size": 5, "end_id": EOS, "int8": False}),
         ("program-int8.pt2", {"beam_size": 2, "end_id": EOS, "int8": True}),
@@ -89,47 +84,51 @@ def test_a_program_is_written_into_the_run_unless_told_otherwise(
 
 
 def test_what_a_program_cannot_do_is_refused(
+    run: tuple[str, Path],
     saved: dict[Path, Program],
     call: Callable[..., str],
+    refused: Callable[..., str],
     small_run: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "p.pt2"
-    call("compile", "--output", str(file), "--beam", "2")
-    use = partial(call, "translate", "--program", str(file), "犬")
-    assert use("--beam", "3").endswith("p.pt2, 2, got 3")
-    assert use("--sample") == "error: --program cannot be combined with --sample"
-    assert "--n-best must not exceed the beam size of the program" in use("--n-best", "3")
-    assert use("--int8").startswith("error: --program cannot be combined with --int8")
-    with monkeypatch.context() as patch:
-        patch.setattr("translation.commands.choose_device", lambda _: torch.device("cuda"))
-        assert use() == "error: --program requires --device cpu, got cuda"
-
-    recurrent = partial(call, folder=small_run("rnn-fixed"))
-    assert "only a Transformer can be compiled" in recurrent("compile")
-    assert "only a Transformer can be" in recurrent("translate", "--program", str(file), "犬")
-    assert "must not exceed the vocabulary size" in call("compile", "--beam", "999")
-    assert "the folder" in call("compile", "--output", str(tmp_path / "none" / "p.pt2"))
-
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the model cannot be compiled: no compiler")
 
+    file, recurrent = tmp_path / "p.pt2", ("--run", small_run("rnn-fixed"))
+    call("compile", *run, "--output", file, "--beam", "2")
+    use = ["translate", *run, "犬", "--program", file]
+    for arguments, error in (
+        ([*use, "--beam", "3"], "p.pt2, 2, got 3"),
+        ([*use, "--sample"], "error: --program cannot be combined with --sample"),
+        ([*use, "--n-best", "3"], "--n-best must not exceed the beam size of the program"),
+        ([*use, "--int8"], "error: --program cannot be combined with --int8"),
+        (["compile", *recurrent], "only a Transformer can be compiled"),
+        (["translate", *recurrent, "--program", file, "犬"], "only a Transformer can be"),
+        (["compile", *run, "--beam", "999"], "must not exceed the vocabulary size"),
+        (["compile", *run, "--output", tmp_path / "none" / "p.pt2"], "the folder"),
+    ):
+        assert error in refused(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr("translation.commands.choose_device", lambda _: torch.device("cuda"))
+        assert refused(*use) == "error: --program requires --device cpu, got cuda"
     monkeypatch.setattr(engines, "save_program", fail)
-    other = str(tmp_path / "other.pt2")
-    assert "the model cannot be compiled: no compiler" in call("compile", "--output", other)
+    assert "the model cannot be compiled: no compiler" in refused("compile", *run)
     monkeypatch.undo()
-    assert "no such file" in call("translate", "--program", other, "犬")
-    assert "is no program that save_program wrote" in use()
+    assert "is no program that save_program wrote" in refused(*use)
+    assert "no such file" in refused(*use[:-1], tmp_path / "other.pt2")
 
 
 @pytest.mark.slow
 def test_a_compiled_program_translates_as_the_model(
-    call: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: tuple[str, Path],
+    call: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setitem(program.OPTIONS, "max_autotune_gemm", False)  # which takes most of the time
-    file = str(tmp_path / "p.pt2")
-    call("compile", "--output", file, "--beam", "3")
+    file = tmp_path / "p.pt2"
+    call("compile", *run, "--output", file, "--beam", "3")
     for lines in (SENTENCES, ["犬が走る。"], ["犬が走る。", "", "猫が眠る。"]):
-        expected = call("translate", "--beam", "3", *lines)
-        assert call("translate", "--program", file, *lines) == expected
+        expected = call("translate", *run, "--beam", "3", *lines)
+        assert call("translate", *run, "--program", file, *lines) == expected

@@ -11,7 +11,7 @@ from tests.examples.tiny_run import SETTINGS, begin
 
 from common.batching import pad
 from common.searches import Beam, Greedy
-from common.tokenizer import BOS
+from common.tokenizer import BOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.inference import prepare
 from translation.arguments import MODELS
@@ -21,6 +21,7 @@ from translation.rnn_attention import RecurrentTranslator
 from translation.run import load_translator
 from translation.translator import Translator
 
+SHARED = replace(SETTINGS, shared_vocabulary=True, epochs=2)
 WITH_ATTENTION = [name for name in MODELS if name != "rnn-fixed"]
 
 
@@ -139,14 +140,14 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
     resumed.fit()
     assert fingerprint(resumed) == fingerprint(whole)
     loaded = load_translator(whole.run, torch.device("cpu"))
-    _, model, source, target = loaded
+    wide = loaded._replace(model=loaded.model.double())
     sentences = [pair.source for pair in whole.task.corpus.train]
     for search in (Greedy(), Beam(3, 1.0)):
-        together = translate(model.double(), source, target, sentences, search=search)
+        together = translate(wide, sentences, search=search)
         for sentence, translation in zip(sentences, together, strict=True):
-            assert translate(model, source, target, [sentence], search=search) == [translation]
+            assert translate(wide, [sentence], search=search) == [translation]
     seen = translate_with_attention(loaded, sentences[0], search=Greedy())
-    assert [*seen.weights] == model.cross_attentions
+    assert [*seen.weights] == loaded.model.cross_attentions
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -157,17 +158,46 @@ def test_every_preset_builds_every_model(preset: str, name: str) -> None:
     assert isinstance(model, Translator)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize(("is_tied", "is_shared"), [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_sizes_and_the_shared_weights_of_its_configuration(
-    name: str, is_tied: bool
+    name: str, is_tied: bool, is_shared: bool
 ) -> None:
-    config = replace(SETTINGS, model=name, num_layers=2, tie_embeddings=is_tied)
-    model: Any = config.build(20, 30)
+    sizes: dict[str, Any] = {
+        "num_layers": 2,
+        "tie_embeddings": is_tied,
+        "shared_vocabulary": is_shared,
+    }
+    config = replace(SETTINGS, model=name, **sizes)
+    model: Any = config.build(30 if is_shared else 20, 30)
     assert (model.output.weight is model.target_embedding.weight) == is_tied
+    assert (model.source_embedding.weight is model.target_embedding.weight) == is_shared
     assert model.target_embedding.weight.shape == (30, config.d_model)
     if isinstance(model, RecurrentTranslator):
         assert (model.decoder.num_layers, model.decoder.hidden_size) == (2, config.d_ff // 2)
     else:
         assert len(model.decoder.layers) == len(model.encoder.layers) == 2
         assert model.encoder.layers[0].feed_forward.up_projection.out_features == config.d_ff
+
+
+def test_the_gradient_of_the_matrix_is_the_sum_of_its_three_uses() -> None:
+    torch.manual_seed(0)
+    shared = SHARED.build(20, 20).double().eval()
+    separate = replace(SHARED, shared_vocabulary=False, tie_embeddings=False).build(20, 20)
+    separate.double().eval().load_state_dict(shared.state_dict())
+    source, target = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 6))
+    for model in (shared, separate):
+        model(source, target).square().sum().backward()
+    gradients = {name: weight.grad for name, weight in separate.named_parameters()}
+    names = ("source_embedding.weight", "target_embedding.weight", "output.weight")
+    expected = torch.stack([torch.as_tensor(gradients[name]) for name in names]).sum(0)
+    torch.testing.assert_close(shared.output.weight.grad, expected)
+
+
+def test_the_shared_tokenizer_is_trained_on_both_languages(tmp_path: Path) -> None:
+    training = begin(tmp_path / "run", SHARED)
+    path = training.run.tokenizer_file("shared")
+    source, target = training.run.load_tokenizers(training.config)
+    assert source.vocab_size == target.vocab_size == Tokenizer(path.read_bytes()).vocab_size
+    pairs = training.task.corpus.train
+    assert not any(1 in source.encode(text) for pair in pairs for text in pair[:2])  # 1 is unknown
