@@ -28,10 +28,6 @@ def language_and_name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-def code_blocks(text: str) -> list[list[str]]:
-    return [lines for kind, lines in program.blocks(text) if kind == "fence"]
-
-
 def test_the_japanese_readme_is_up_to_date() -> None:
     written = (ROOT / "README.ja.md").read_text("utf-8")
     assert written == program.translate(ENGLISH, LOOKUP), "run `make translations`"
@@ -86,12 +82,10 @@ def test_the_page_of_a_language_has_the_code_of_the_chapter(path: Path) -> None:
             assert learn.relocated(cell.source, path.parent.name) == cell.source
 
 
-def test_code_and_images_are_copied_and_so_is_what_is_not_translated() -> None:
+def test_images_are_copied_and_so_is_what_is_not_translated() -> None:
     assert program.translate(ENGLISH, lambda message: None) == ENGLISH
-    japanese = program.translate(ENGLISH, LOOKUP)
-    assert code_blocks(japanese) == code_blocks(ENGLISH)
-    assert len(code_blocks(ENGLISH)) > 5
     images = re.compile(r"!\[[^\]]*\]\((.*?)\)")
+    japanese = program.translate(ENGLISH, LOOKUP)
     assert images.findall(japanese) == images.findall(ENGLISH) != []
 
 
@@ -109,13 +103,7 @@ def test_both_readmes_link_to_each_other() -> None:
     assert program.translate(ENGLISH, LOOKUP).splitlines()[2] == "[English](README.md) | 日本語"
 
 
-TEXT = """# Title
-
-The results are in
-[docs/results.md](docs/results.md).
-
-Three rules hold everywhere:
-"""
+TEXT = "# Title\n\nThe results are in\n[docs/results.md](docs/results.md).\n\nThree rules hold:\n"
 
 
 def small_catalog() -> Any:
@@ -123,7 +111,7 @@ def small_catalog() -> Any:
     catalog = Catalog()
     catalog.add("Title", "題")
     catalog.add("The results are in [{1}]({1}).", "結果は[{1}]({1})にあります。")
-    catalog.add("Three rules hold everywhere:", "すべてに共通する規則が3つあります。")
+    catalog.add("Three rules hold:", "すべてに共通する規則が3つあります。")
     return catalog
 
 
@@ -155,7 +143,7 @@ def test_a_moved_page_needs_no_translation() -> None:
 
 
 def test_a_changed_paragraph_is_shown_in_english_and_counted() -> None:
-    old, new = "Three rules hold everywhere:", "Four rules hold everywhere:"
+    old, new = "Three rules hold:", "Four rules hold:"
     changed = TEXT.replace(old, new).replace("The results", "All results")
     catalog = small_catalog()
     program.update(catalog, changed)

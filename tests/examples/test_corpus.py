@@ -1,7 +1,7 @@
 import hashlib
 import logging
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from translation.pairs import (
     MAX_CHARACTERS,
     SMALL_PARALLEL_ENJA,
     FilePairs,
-    Files,
     Languages,
     Pair,
     clean,
@@ -115,17 +114,13 @@ def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "猫\n犬\n",
-        "猫\n犬",
-        "猫\r\n犬\r\n",
-        "\ufeff猫\n犬\n",
-        "\ufeff猫\r\n犬",
-    ],
+    "content", ["猫\n犬\n", "猫\n犬", "猫\r\n犬\r\n", "\ufeff猫\n犬\n", "\ufeff猫\r\n犬"]
 )
 def test_the_way_a_file_was_saved_makes_no_difference(tmp_path: Path, content: str) -> None:
     assert read_lines(write(tmp_path / "a, b.txt", content)) == ["猫", "犬"]
+
+
+NO_PAIR = "{0} and {1} hold no sentence pair"
 
 
 @pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\r"])
@@ -161,21 +156,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             read_lines(path)
 
 
-@pytest.mark.parametrize("content", ["", "\ufeff", "\n", " \n\u3000\n\u200b\n"])
-def test_a_corpus_without_pairs_is_refused(tmp_path: Path, content: str) -> None:
-    source, target = write(tmp_path / "s", content), write(tmp_path / "t", content)
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        *((text, text, NO_PAIR) for text in ("", "\ufeff", "\n", " \n\u3000\n\u200b\n")),
+        ("x" * (MAX_CHARACTERS + 1), "x", NO_PAIR),
+        (
+            *("a\n" * 5, "a\n" * 4),
+            "both files must have the same number of lines, got {0} with 5 and {1} with 4",
+        ),
+    ],
+)
+def test_files_without_a_pair_or_of_different_length_are_refused(
+    tmp_path: Path, left: str, right: str, message: str
+) -> None:
+    source, target = write(tmp_path / "s", left), write(tmp_path / "t", right)
     with pytest.raises(UserError) as error:
         read_pairs(source, target)
-    assert str(error.value) == f"{source} and {target} hold no sentence pair"
-
-
-def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
-    source, target = write(tmp_path / "s", "a\n" * 5), write(tmp_path / "t", "a\n" * 4)
-    with pytest.raises(UserError) as error:
-        read_pairs(source, target)
-    assert str(error.value) == (
-        f"both files must have the same number of lines, got {source} with 5 and {target} with 4"
-    )
+    assert str(error.value) == message.format(source, target)
 
 
 def test_pairs_that_teach_nothing_are_counted_and_the_rest_stays_aligned(
@@ -204,98 +202,74 @@ def check_disjoint(corpus: Corpus) -> None:
     assert not any((train & validation, train & test, validation & test))
 
 
-def own_files(folder: Path, numbers: list[int]) -> tuple[Path, Path]:
-    return (
-        write(folder / "mine.ja", "".join(f"猫 は {n % 300} 匹\n" for n in numbers)),
-        write(folder / "mine.en", "".join(f"{n % 300} cats, {n}\n" for n in numbers)),
-    )
-
-
-def load_own(**files: Files) -> Corpus:
+def load_own(folder: Path, english: str = "{} cats, {}", /, **numbers: Iterable[int]) -> Corpus:
+    """Load files of some numbers for each split; two lines have one source 300 numbers apart."""
+    files = {}
+    for split, chosen in numbers.items():
+        own = folder / split
+        own.mkdir(parents=True, exist_ok=True)
+        lines = [(f"猫 は {n % 300} 匹\n", english.format(n % 300, n) + "\n") for n in chosen]
+        source, target = map("".join, zip(*lines, strict=True))
+        files[split] = write(own / "mine.ja", source), write(own / "mine.en", target)
     return load_corpus(Languages("files"), files=files)
 
 
-def test_own_files_are_split_by_source_sentence(tmp_path: Path) -> None:
-    corpus = load_own(train=own_files(tmp_path, list(range(900))))
+def test_own_files_are_split_by_source_sentence_in_any_order(tmp_path: Path) -> None:
+    corpus = load_own(tmp_path, train=range(900))
     check_disjoint(corpus)
-    assert len(corpus.train) + len(corpus.validation) + len(corpus.test) == 900
+    everything = [*corpus.train, *corpus.validation, *corpus.test]
+    assert len(everything) == 900
+    assert Pair("猫は7匹", "7 cats, 7", "7 cats, 7") in everything
     assert len(sources(corpus.validation)) == len(sources(corpus.test)) == 15
-    assert Pair("猫は7匹", "7 cats, 7", "7 cats, 7") in [
-        *corpus.train,
-        *corpus.validation,
-        *corpus.test,
-    ]
-
-
-def test_the_split_does_not_depend_on_the_order(tmp_path: Path) -> None:
-    forward, backward = (
-        sources(load_own(train=own_files(tmp_path, numbers)).test)
-        for numbers in ([*range(300)], [*range(300)][::-1])
-    )
-    assert forward == backward
+    backward = load_own(tmp_path / "backward", train=range(899, -1, -1))
+    assert sources(backward.test) == sources(corpus.test)
 
 
 def test_two_different_sentences_cannot_fill_three_splits(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"at least 3 different .*, got 2: .*mine\.ja and .*"):
-        load_own(train=own_files(tmp_path, [1, 2, 301]))
-    check_disjoint(load_own(train=own_files(tmp_path, [1, 2, 3])))
-
-
-def split_files(folder: Path, name: str, numbers: list[int]) -> tuple[Path, Path]:
-    (folder / name).mkdir()
-    return own_files(folder / name, numbers)
+        load_own(tmp_path, train=[1, 2, 301])
+    check_disjoint(load_own(tmp_path, train=[1, 2, 3]))
 
 
 def test_given_validation_and_test_files_leave_the_training_file_whole(tmp_path: Path) -> None:
-    corpus = load_own(
-        train=split_files(tmp_path, "train", list(range(100))),
-        validation=split_files(tmp_path, "valid", [200, 201]),
-        test=split_files(tmp_path, "test", [210, 211, 212]),
-    )
-    assert [pair.source for pair in corpus.train] == [f"猫は{n}匹" for n in range(100)]
-    assert [pair.source for pair in corpus.validation] == ["猫は200匹", "猫は201匹"]
-    assert [pair.source for pair in corpus.test] == ["猫は210匹", "猫は211匹", "猫は212匹"]
+    numbers = {"train": range(100), "validation": range(200, 202), "test": range(210, 213)}
+    corpus = load_own(tmp_path, **numbers)
+    for split, chosen in numbers.items():
+        assert [pair.source for pair in getattr(corpus, split)] == [f"猫は{n}匹" for n in chosen]
     assert corpus.held_out == ()
     assert corpus.sizes == "100 training pairs, 2 validation pairs, 3 test pairs"
 
 
-@pytest.mark.parametrize("given", ["validation", "test"])
-def test_only_the_split_that_is_not_given_is_held_out(tmp_path: Path, given: str) -> None:
-    other = "test" if given == "validation" else "validation"
-    corpus = load_own(
-        train=split_files(tmp_path, "train", list(range(100))),
-        **{given: split_files(tmp_path, "own", [200])},
-    )
+@pytest.mark.parametrize(("given", "other"), [("validation", "test"), ("test", "validation")])
+def test_only_the_split_that_is_not_given_is_held_out(
+    tmp_path: Path, given: str, other: str
+) -> None:
+    corpus = load_own(tmp_path, **{"train": range(100), given: [200]})
     check_disjoint(corpus)
-    sizes = [len(getattr(corpus, split)) for split in ("train", other, given)]
-    assert sizes == [95, 5, 1]
+    assert [len(getattr(corpus, split)) for split in ("train", other, given)] == [95, 5, 1]
     assert corpus.held_out == (other,)
     assert corpus.sizes.endswith(f" ({other} held out from the training files)")
 
 
 def test_test_sentences_of_own_files_leave_the_training_set(tmp_path: Path) -> None:
-    test = split_files(tmp_path, "test", [3, 4, 5])
-    corpus = load_own(train=split_files(tmp_path, "train", list(range(50))), test=test)
+    corpus = load_own(tmp_path, train=range(50), test=[3, 4, 5])
     check_disjoint(corpus)
     assert len(corpus.test) == 3
+    assert len(corpus.train) == len([*corpus.train])
     with pytest.raises(UserError, match="no validation pair whose source"):
-        load_own(train=test, validation=test, test=test)
+        load_own(tmp_path, train=[3, 4], validation=[3, 4], test=[3, 4])
 
 
 def test_references_are_scored_as_they_stand_in_the_file(tmp_path: Path) -> None:
-    source, target = own_files(tmp_path, list(range(40)))
-    write(target, "".join(f"I can’t see  {n} ﾈｺ cats…\n" for n in range(40)))
-    corpus = load_own(train=(source, target))
+    corpus = load_own(tmp_path, "I can’t see  {} ﾈｺ cats…", train=range(40))
     for pair in corpus.validation + corpus.test:
         number = pair.source.removeprefix("猫は").removesuffix("匹")
         assert pair.target == f"I can't see {number} ネコ cats..."
         assert pair.reference == f"I can’t see  {number} ﾈｺ cats…"
-    before, train = corpus.fingerprint, [*corpus.train]
-    write(target, "".join(f"I can't see  {n} ﾈｺ cats…\n" for n in range(40)))
-    changed = load_own(train=(source, target))
-    assert [*changed.train] != train  # only the references differ
-    assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in train]
-    assert changed.fingerprint != before
+    changed = load_own(tmp_path / "other", "I can't see  {} ﾈｺ cats…", train=range(40))
+    assert [*changed.train] != [*corpus.train]  # only the references differ
+    assert [pair[:2] for pair in changed.train] == [pair[:2] for pair in corpus.train]
+    assert changed.fingerprint != corpus.fingerprint
 
 
 TINY = {
@@ -368,22 +342,16 @@ def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
     assert calls == [(corpus_module.SHA256, tiny, {"base_url": corpus_module.BASE_URL})]
 
 
-@pytest.mark.parametrize(
-    ("name", "target_language", "tokenizer"),
-    [
+def test_scores_cut_words_as_the_target_language_does() -> None:
+    for name, target_language, tokenizer in (
         (SMALL_PARALLEL_ENJA, "en", "none"),
         (SMALL_PARALLEL_ENJA, "ja", "char"),
         ("toy", "en", "13a"),
-        ("toy", "ja", "char"),
         ("files", "zh", "char"),
         ("files", "de", "13a"),
-    ],
-)
-def test_scores_cut_words_as_the_target_language_does(
-    name: str, target_language: str, tokenizer: str
-) -> None:
-    corpus = Corpus(Languages(name, "xx", target_language), [], [], [])
-    assert corpus.bleu_tokenizer == tokenizer
+    ):
+        corpus = Corpus(Languages(name, "xx", target_language), [], [], [])
+        assert corpus.bleu_tokenizer == tokenizer
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:

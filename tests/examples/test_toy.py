@@ -14,11 +14,6 @@ from translation.toy import GRAMMAR, HELD_OUT, toy_corpus
 EXAMPLES = Path(toy.__file__).parent.parent
 
 
-def speak(count: int, seed: int = 1) -> list[tuple[str, str]]:
-    rng = Random(seed)
-    return [rng.choice(GRAMMAR)(rng) for _ in range(count)]
-
-
 @cache
 def corpus() -> dict[str, list[tuple[str, str]]]:
     return toy_corpus()
@@ -30,7 +25,8 @@ def all_pairs() -> list[tuple[str, str]]:
 
 @cache
 def language() -> list[tuple[str, str]]:
-    return speak(25_000)  # far beyond the corpus: repetitions, long sentences, held-out pairs
+    rng = Random(1)  # far beyond the corpus: repetitions, long sentences, held-out pairs
+    return [rng.choice(GRAMMAR)(rng) for _ in range(25_000)]
 
 
 def words(english: str) -> list[str]:
@@ -38,11 +34,6 @@ def words(english: str) -> list[str]:
 
 
 # ------------------------------------------------------------------ the corpus
-
-
-def test_the_corpus_has_27500_pairs() -> None:
-    sizes = {split: len(pairs) for split, pairs in corpus().items()}
-    assert sizes == {"train": 26_000, "validation": 500, "test": 1_000}
 
 
 def test_no_sentence_occurs_twice_in_either_language() -> None:
@@ -239,14 +230,12 @@ KNOWN = """
 寒いから、窓を閉めてください。        | It is cold, so please close the window.
 天気がいいから、公園で遊びましょう。  | The weather is good, so let's play in the park.
 """
-CHECKED = {
-    japanese.strip(): english.strip()
-    for japanese, english in (line.split("|") for line in KNOWN.strip().splitlines())
-}
 
 
 def test_known_sentences_are_translated_as_a_teacher_would() -> None:
-    spoken = dict(language())
-    known = {said: spoken[said] for said in CHECKED if said in spoken}
-    assert known.items() <= CHECKED.items()
-    assert len(known) >= 15
+    spoken, checked = dict(language()), 0
+    for line in KNOWN.strip().splitlines():
+        japanese, english = map(str.strip, line.split("|"))
+        assert spoken.get(japanese, english) == english
+        checked += japanese in spoken
+    assert checked >= 15
