@@ -22,11 +22,10 @@ from tests.examples.tiny_run import SETTINGS
 
 from common import token_files
 from common.errors import UserError
-from common.files import file_hash, write_folder
+from common.files import FolderLock, write_folder
 from common.parallel import map_in_order
 from common.run import Run
 from common.text_files import read_lines
-from common.tokenizer import Tokenizer
 from translation import batches, corpus, pairs
 from translation.batches import Batches, collate
 from translation.corpus import Corpus, load_corpus
@@ -63,14 +62,13 @@ def write_lines(folder: Path, lines: int = LINES, name: str = "n") -> list[Path]
 def prepare(folder: Path) -> tuple[Run[Config], Config]:
     """Write files, train tokenizers and return a run of them that is not encoded yet."""
     source, target = write_lines(folder)
-    run = Run(folder / "run", Config)
-    run.folder.mkdir()
     config = replace(SETTINGS, corpus="files", source_language="xx", target_language="yy")
     config = replace(config, source_file=str(source), target_file=str(target))
-    hashes = {}
-    for name, path in (("source", source), ("target", target)):
-        Tokenizer.train(read_lines(path), vocab_size=60, path=run.tokenizer_file(name))
-        hashes[name] = file_hash(run.tokenizer_file(name))
+    run = Run(folder / "run", Config)
+    texts = {path.stem: read_lines(path) for path in (source, target)}
+    with FolderLock(run.folder) as lock:
+        hashes = run.train_tokenizers(texts, 60, lock)
+        lock.commit()
     return run, replace(config, tokenizers=hashes)
 
 
