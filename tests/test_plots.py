@@ -70,6 +70,7 @@ def test_colours_range_from_the_background_at_zero_to_the_largest_weight(theme: 
     assert texts(bar.get_yticklabels()) == ["0.0", "0.1", "0.2", "0.3", "0.44 (largest)"]
     assert bar.get_yticks()[-1] == pytest.approx(0.44)
     assert bar.get_ylabel() == "attention weight"
+    assert {label.get_color() for label in bar.get_yticklabels()} == {palette.muted}
     picture = imread(io.BytesIO(figure._repr_png_()), format="png")
     assert picture[0, 0] == pytest.approx((*to_rgb(palette.background), 1.0), abs=0.01)
 
@@ -214,16 +215,16 @@ def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "key_length"),
+    ("heads", "length", "key_length", "area"),
     [
-        pytest.param(0, 2000, 2000, marks=pytest.mark.slow),
-        (3, 300, 500),
-        pytest.param(12, 6, 30, marks=pytest.mark.slow),
-        pytest.param(2, 1, 9000, marks=pytest.mark.slow),
+        pytest.param(0, 2000, 2000, 660, marks=pytest.mark.slow),
+        (3, 300, 500, 1963),  # of 2000 square inches, the largest area
+        pytest.param(12, 6, 30, 405, marks=pytest.mark.slow),
+        pytest.param(2, 1, 9000, 164, marks=pytest.mark.slow),
     ],
 )
 def test_a_figure_stays_small_enough_to_be_rendered(
-    heads: int, length: int, key_length: int
+    heads: int, length: int, key_length: int, area: float
 ) -> None:
     shape = (heads, length, key_length)[not heads :]
     table = torch.zeros(shape)
@@ -233,7 +234,7 @@ def test_a_figure_stays_small_enough_to_be_rendered(
     plot: Any = plot_heads if heads else plot_attention
     figure = plot(table, queries, keys, mask=mask)
     width, height = figure.get_size_inches()
-    assert width * height < 2001
+    assert width * height == pytest.approx(area, rel=0.1)
     assert max(width, height) <= 300
     panels = panels_of(figure)
     assert len(panels) == (heads + 1 if heads else 1)

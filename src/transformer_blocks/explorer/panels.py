@@ -88,8 +88,8 @@ def draw_panels(
 ) -> Figure:
     """Draw attention maps in a grid, with one colour scale and one colour bar.
 
-    If the figure would be too large to be rendered, it is drawn again with smaller panels, until
-    their labels alone fill it.
+    If the figure would be too large to be rendered, it is drawn again with smaller panels, as small
+    as their labels, whose size does not change, make necessary.
 
     Args:
         rows: The panels of each row of the grid.
@@ -103,8 +103,8 @@ def draw_panels(
     style = make_style([panel for row in rows for panel in row], title, axis_names, theme)
     figure, scale = PlainFigure(1.0, 1.0, theme), 1.0
     figure.set_layout_engine("none")
-    while (factor := _draw_grid(figure, rows, title, style, scale)) < 1 and scale > SMALLEST_SCALE:
-        scale *= 0.9 * factor
+    while (excess := _draw_grid(figure, rows, title, style, scale)) > 0 and scale > SMALLEST_SCALE:
+        scale = max(SMALLEST_SCALE, 0.99 * scale * (1 - excess))
     return figure
 
 
@@ -127,7 +127,7 @@ def _draw_grid(
     """Draw all panels and the colour bar, measure them with their labels, and place them.
 
     Returns:
-        The factor that the figure is smaller by than its content, or 1.
+        The part of the panels that the figure has no space for; 0 if its content fits.
     """
     figure.clear()
     figure.set_size(1.0, 1.0)  # until the axes are placed, a part of the figure is an inch
@@ -162,7 +162,9 @@ def _draw_grid(
     for (number, column), axes in grid.items():
         place = axes.get_position().translated(lefts[column], height - tops[number])
         axes.set_position(place.transformed(Affine2D().scale(1 / width, 1 / height)))
-    return figure.set_size(width, height)
+    across = sum(_panel_size(panel, scale)[0] for panel in rows[0]) / width
+    down = sum(_panel_size(row[0], scale)[1] for row in rows) / height
+    return (1 - figure.set_size(width, height)) / ((across + down) / 2)
 
 
 def _place(
@@ -274,9 +276,7 @@ def label_colour_bar(bar: Colorbar, style: Style) -> None:
     ticks = [x for x in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0, top) if x < 0.9 * top]
     texts = [f"{tick:.{_digits(ticks[1])}f}" for tick in ticks]
     end = f"{top:.{max(2, 1 + _digits(top))}f} (largest)" if style.largest > 0 else "1"
-    bar.set_ticks([*ticks, top], labels=[*texts, end])
-    for label in bar.ax.get_yticklabels():
-        label.set(**_text(style, "bar"))
+    bar.set_ticks([*ticks, top], labels=[*texts, end], **_text(style, "bar"))
     bar.ax.tick_params(length=2, color=style.palette.muted)
     bar.ax.yaxis.set_label_position("left")
     bar.set_label("attention weight", **_text(style, "name"))
