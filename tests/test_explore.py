@@ -71,14 +71,15 @@ def test_calls_of_one_module_are_shown_one_after_the_other(tmp_path: Path) -> No
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+            self.attention = MultiHeadAttention(16, 2)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.attention(*[self.attention(x, x, x)[0]] * 3)[0]
+            return self.attention(*[self.attention(x, x, x)] * 3)
 
     page = explore(Twice(), torch.randn(2, 3, 16), sequence=1, title="Twice")
     assert [maps.name for maps in page.maps] == ["Self-attention", "Self-attention, call 1"]
     assert not torch.equal(page.maps[0].weights, page.maps[1].weights)
+    assert all(maps.arithmetic for maps in page.maps)  # each reproduces its own weights
     page.save(tmp_path / "page.html")
     assert "<title>Twice</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -131,11 +132,19 @@ def encoder() -> nn.Module:
     ("options", "error", "message"),
     [
         ({"tokens": (["a"], ["b"])}, ValueError, r"^tokens must be those .* got 1 and 1 tokens$"),
-        ({"tokens": "abc"}, TypeError, r"^tokens must be a sequence of strings"),
+        ({"tokens": "abc"}, TypeError, r"^tokens must be a list of strings"),
         ({"sequence": 2}, ValueError, r"^sequence must be in 0\.\.1, got sequence=2$"),
         ({"sequence": -1}, ValueError, r"^sequence must be in 0\.\.1, got sequence=-1$"),
-        ({"tokens": (1, 2)}, TypeError, r"^tokens\[0\] must be a string, got tokens\[0\]=1$"),
-        ({"tokens": (["a"], [2])}, TypeError, r"^tokens\[0\] must be a string, got tokens\[0\]=2$"),
+        (
+            {"tokens": (1, 2)},
+            TypeError,
+            r"^tokens\[0\] must be an instance of str, got tokens\[0\]=1$",
+        ),
+        (
+            {"tokens": (["a"], [2])},
+            TypeError,
+            r"^tokens\[0\] must be an instance of str, got tokens\[0\]=2$",
+        ),
         (
             {"model": encoder().to("meta"), "inputs": torch.randn(2, 3, 16, device="meta")},
             ValueError,

@@ -147,8 +147,8 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
             TypeError,
             "^weights must be a floating-point tensor",
         ),
-        ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be a string, got"),
-        ({"keys": "abcd"}, TypeError, "^keys must be a sequence of strings, got keys='abcd'$"),
+        ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be an instance of str, got"),
+        ({"keys": "abcd"}, TypeError, "^keys must be a list of strings, got keys='abcd'$"),
         ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
         ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
     ],
@@ -167,8 +167,11 @@ def test_empty_pages_and_missing_steps_are_refused() -> None:
     only: Any = AttentionMaps("a", weights(1, 1, 4, 4), TARGET)
     with pytest.raises(TypeError, match=r"^maps must be a list of AttentionMaps instances, got "):
         Explorer(only)
-    with pytest.raises(TypeError, match=r"^tokens must be a sequence of strings, got tokens='a'$"):
+    with pytest.raises(TypeError, match=r"^tokens must be a list of strings, got tokens='a'$"):
         DecodingSteps("a", [[]])
+    candidates: Any = [[(1, 0.5)]]
+    with pytest.raises(TypeError, match=r"^candidates\[0\] must be an instance of str, got"):
+        DecodingSteps(["a"], candidates)
     with pytest.raises(ValueError, match=r"got 1 tokens and 0 lists$"):
         DecodingSteps(["a"], [])
     with pytest.raises(ValueError, match=r"^probability of 'b' must be in \[0, 1\], got .*=nan$"):

@@ -8,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Rule, checked, raise_type_error
+from transformer_blocks._contracts import Rule, check, checked, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic, is_causal
-from transformer_blocks.explorer.checks import Text, Tokens, check_tokens
+from transformer_blocks.explorer.checks import Text, Tokens
 from transformer_blocks.explorer.page import AttentionMaps, Explorer
 from transformer_blocks.inspection import Projections, record_attention, record_projections
 
@@ -38,7 +38,7 @@ def _test_inputs(name: str, inputs: object) -> None:
 
 def _test_tokens(name: str, tokens: Any) -> None:
     for each in _sequences(tokens):
-        check_tokens(name, each)
+        check(Tokens, **{name: each})
 
 
 Inputs = Annotated[
@@ -111,9 +111,8 @@ def explore(
             model(*([inputs] if isinstance(inputs, Tensor) else inputs))
     stacks: dict[_Stack, list[tuple[Tensor, Projections | None]]] = {}
     for name, calls in recorded.items():
-        inputs_of_calls: Sequence[Projections | None] = projections.get(name, [])
-        if len(inputs_of_calls) != len(calls):  # for example, some have an explicit softmax
-            inputs_of_calls = [None] * len(calls)
+        observed = projections.get(name, [])
+        are_all = len(observed) == len(calls)  # and none has, for example, an explicit softmax
         pattern = re.sub(r"\d+", "*", name)
         for number, batch in enumerate(calls):
             if batch.is_meta:
@@ -124,7 +123,7 @@ def explore(
                 )
             weights = batch[sequence].float().cpu()  # (H, L, S)
             stack = _Stack(pattern, number, is_causal(weights), weights.shape)
-            stacks.setdefault(stack, []).append((weights, inputs_of_calls[number]))
+            stacks.setdefault(stack, []).append((weights, observed[number] if are_all else None))
     if not stacks:
         raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
     maps: list[AttentionMaps] = []

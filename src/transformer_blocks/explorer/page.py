@@ -35,7 +35,7 @@ from transformer_blocks.explorer.arithmetic import (
     serialize_arithmetic,
     serialize_lines,
 )
-from transformer_blocks.explorer.checks import Text, Tokens, check_tokens, check_weights
+from transformer_blocks.explorer.checks import Text, Tokens, check_weights
 from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.live import LiveModel, serialize_live
@@ -143,7 +143,7 @@ class DecodingSteps:
                     f"{len(self.tokens)} tokens and {len(lists)} lists"
                 )
             for candidates in lists:
-                check_tokens("candidates", [token for token, _ in candidates])
+                check(Tokens, candidates=[token for token, _ in candidates])
                 for token, probability in candidates:
                     check(Probability, **{f"probability of {token!r}": probability})
 
