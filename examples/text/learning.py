@@ -46,8 +46,7 @@ class Config(TrainingConfig):
         Raises:
             UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
-        options = {"style": self.style, "context": self.context, **self.sizes}
-        return build_text_model(vocabulary, **options)
+        return build_text_model(vocabulary, style=self.style, context=self.context, **self.sizes)
 
 
 class NextToken(LowestLoss):
@@ -70,8 +69,7 @@ class NextToken(LowestLoss):
 
         An epoch has as many batches as the text has room for without overlap.
         """
-        size = self.config.batch_size
-        number = math.ceil(len(self.train) / (size * self.length))
+        number = math.ceil(len(self.train) / (self.config.batch_size * self.length))
         return [self._starts(epoch * number + i) for i in range(1, number + 1)]
 
     def _starts(self, number: int) -> list[int]:

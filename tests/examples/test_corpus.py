@@ -187,6 +187,10 @@ def test_pairs_that_teach_nothing_are_counted_and_the_rest_stays_aligned(
         f"{source} and {target}: left out 3 of 7 pairs with a blank side and 1 longer than "
         "10,000 characters"
     ]
+    write(source, f"{endless}\n" + "one\n" * 6)
+    write(target, "1\n" * 7)
+    assert len(read_pairs(source, target)) == 6
+    assert "left out 0 of 7 pairs with a blank side and 1 longer than" in caplog.messages[-1]
 
 
 # ------------------------------------------------------------------ corpora

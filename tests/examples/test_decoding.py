@@ -12,7 +12,7 @@ from tests.page import data_of
 from tests.page_script import Script
 
 from common.batching import pad
-from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint
+from common.checkpoint import checkpoint_paths, load_checkpoint
 from common.searches import Beam, Greedy, Sample, Search
 from common.terminal import counted
 from common.text_files import clean_text
@@ -193,13 +193,9 @@ def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
     seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
     assert seen.layers is not None
     assert len(seen.layers) == len(translator.model.decoder_layers) > 0
-    for (found, chances), (expected, others) in zip(
-        (zip(*each, strict=True) for each in seen.layers[-1]),
-        (zip(*each, strict=True) for each in seen.candidates),
-        strict=True,
-    ):
-        assert found == expected
-        assert chances == pytest.approx(others)
+    for found, expected in zip(seen.layers[-1], seen.candidates, strict=True):
+        assert [name for name, _ in found] == [name for name, _ in expected]
+        assert [chance for _, chance in found] == pytest.approx([each for _, each in expected])
     page = tmp_path / "page.html"
     explore(translator, ["犬が走る。"], page, search=Greedy())
     content = data_of(page.read_text("utf-8"))
@@ -217,17 +213,15 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     training, file = begin(tmp_path / "run", snapshots=True), tmp_path / "page.html"
     training.fit()
     trained = load_translator(training.run, torch.device("cpu"))
-    best = latest_checkpoint(training.run.best)
-    assert best is not None
     snapshots = snapshots_of(training.run, trained)
     sentences = ["犬が走る。", "猫が走る。"]
     title = explore(trained, sentences, file, search=Greedy(), snapshots=snapshots)
     content = data_of(file.read_text("utf-8"))
     shown = [[*page["earlier"], page] for page in (content, *content["others"])]
-    checkpoints = [load_checkpoint(path) for path in checkpoint_paths(training.run.snapshots)]
-    checkpoints = [*(each for each in checkpoints if each.step < best.step), best]
-    assert len(checkpoints) >= 5
-    for *times, checkpoint in zip(*shown, checkpoints, strict=True):
+    earlier, (best,) = map(checkpoint_paths, (training.run.snapshots, training.run.best))
+    paths = [*(path for path in earlier if path.name < best.name), best]
+    assert len(paths) >= 5
+    for *times, checkpoint in zip(*shown, map(load_checkpoint, paths), strict=True):
         model = copy.deepcopy(trained.model)
         model.load_state_dict(checkpoint.tensors["model"])
         outputs = translate(trained._replace(model=model), sentences, search=Greedy())
@@ -244,13 +238,11 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     page("$('live-text').value = '犬が眠る。', runText(), 0")  # by the last model
     page("pass(20), 0")
     state = "[$('times-name').textContent, Number($('time').value), $('times-play').textContent]"
-    assert page(state) == [content["model"], len(checkpoints) - 1, "Watch it learn"]
+    assert page(state) == [content["model"], len(paths) - 1, "Watch it learn"]
     assert page.text("times-text") == f"犬が眠る。 → {page('live.results.whole')}"
     page("showTime(1, 0), 0")  # the box then has the tokens of this sentence
-    assert page("[live.text, live.ids.length - 1]") == [
-        "猫が走る。",
-        len(trained.source.encode("猫が走る。")),
-    ]
+    ids = trained.source.encode("猫が走る。")
+    assert page("[live.text, live.ids.length - 1]") == ["猫が走る。", len(ids)]
 
 
 def test_the_page_translates_as_the_translator_does(
@@ -274,8 +266,5 @@ def test_the_page_translates_as_the_translator_does(
     shared = Script(html, page("location.hash"))  # with the sentence that was typed last
     shared("pass(20), 0")
     shown = "[live.results.whole, $('title').textContent, state.row, state.isLocked, state.text]"
-    assert (
-        shared(shown)
-        == page(shown)
-        == [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
-    )
+    state = [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
+    assert shared(shown) == page(shown) == state

@@ -150,7 +150,7 @@ def swap(*names: str) -> Change:
     return Change(names[0], change)
 
 
-def weight(module: str, name: str, new: Callable[[Tensor], Tensor]) -> Change:
+def weight(module: str, new: Callable[[Tensor], Tensor], name: str = "weight") -> Change:
     def change(model: nn.Module) -> None:
         parameter = model.get_submodule(module).get_parameter(name)
         parameter.data = new(parameter.data).clone().reshape(parameter.shape)
@@ -200,13 +200,13 @@ PADDING = (IDS > 0).long() * (torch.arange(12) < torch.tensor([[12], [9], [5]]))
 POLARITIES = [{"input_ids": IDS, "attention_mask": mask} for mask in (PADDING, 1 - PADDING)]
 PLANTED: dict[str, Planted] = {
     "llama: transposed value": Planted(
-        LLAMA, weight(f"{LAYER}.self_attn.v_proj", "weight", transpose), "transposed"
+        LLAMA, weight(f"{LAYER}.self_attn.v_proj", transpose), "transposed"
     ),
     "gpt2: transposed output": Planted(
-        GPT2, weight(f"{BLOCK}.attn.c_proj", "weight", transpose), "transposed"
+        GPT2, weight(f"{BLOCK}.attn.c_proj", transpose), "transposed"
     ),
     "torch: transposed parts of a joined weight": Planted(
-        OF_TORCH, weight(SELF, "in_proj_weight", transpose_thirds), "transposed"
+        OF_TORCH, weight(SELF, transpose_thirds, "in_proj_weight"), "transposed"
     ),
     "llama: query and key": Planted(
         *(LLAMA, swap(*(f"model.layers.1.self_attn.{name}_proj" for name in "qk")), "exchanged"),
@@ -217,15 +217,12 @@ PLANTED: dict[str, Planted] = {
     ),
     "torch: value, key, query": Planted(
         OF_TORCH,
-        both(*(weight(SELF, f"in_proj_{x}", thirds(2, 1, 0)) for x in ("weight", "bias"))),
+        both(*(weight(SELF, thirds(2, 1, 0), f"in_proj_{x}") for x in ("weight", "bias"))),
         "exchanged",
     ),
     "gpt2: key, query, value": Planted(
         GPT2,
-        both(
-            weight(JOINED, "weight", thirds(1, 0, 2, dim=1)),
-            weight(JOINED, "bias", thirds(1, 0, 2)),
-        ),
+        both(weight(JOINED, thirds(1, 0, 2, dim=1)), weight(JOINED, thirds(1, 0, 2), "bias")),
         "exchanged",
     ),
     "bert: two layers": Planted(
@@ -236,7 +233,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "llama: rotary pairs": Planted(
         LLAMA,
-        both(*(weight(f"{LAYER}.self_attn.{name}_proj", "weight", interleave) for name in "qk")),
+        both(*(weight(f"{LAYER}.self_attn.{name}_proj", interleave) for name in "qk")),
         "rotary",
         f"{LAYER}.self_attn(.[qk]_proj)?",
     ),
@@ -248,14 +245,12 @@ PLANTED: dict[str, Planted] = {
     "llama: scale of the scores": Planted(
         LLAMA, put(f"{LAYER}.self_attn", "scaling", 1 / 12**0.5), "scale|scaling"
     ),
-    "t5: scaled query": Planted(
-        T5, weight(T5_QUERY, "weight", lambda w: w / 2), "scale: .* 2 times"
-    ),
+    "t5: scaled query": Planted(T5, weight(T5_QUERY, lambda w: w / 2), "scale: .* 2 times"),
     "marian: embeddings without their factor": Planted(
         MARIAN, put("model.encoder", "embed_scale", 1.0), "scale"
     ),
     "gemma3: one added twice to the weight of a norm": Planted(
-        GEMMA, weight(f"{LAYER}.input_layernorm", "weight", lambda w: w + 1), "scale: each feature"
+        GEMMA, weight(f"{LAYER}.input_layernorm", lambda w: w + 1), "scale: each feature"
     ),
     "gpt2: epsilon": Planted(GPT2, put(f"{BLOCK}.ln_1", "eps", 1e-6), "eps"),
     "llama: epsilon": Planted(
@@ -280,19 +275,17 @@ PLANTED: dict[str, Planted] = {
         module="layers.1(.feed_forward_residual)?",
     ),
     "bert: bias left out": Planted(
-        BERT, weight(f"{BERT_LAYER}.output.dense", "bias", torch.zeros_like), "bias"
+        BERT, weight(f"{BERT_LAYER}.output.dense", torch.zeros_like, "bias"), "bias"
     ),
     "marian: bias of cross-attention left out": Planted(
-        MARIAN, weight(f"{MARIAN_LAYER}.encoder_attn.v_proj", "bias", torch.zeros_like), "bias"
+        MARIAN, weight(f"{MARIAN_LAYER}.encoder_attn.v_proj", torch.zeros_like, "bias"), "bias"
     ),
     "gpt2: untied output": Planted(
         GPT2, put("lm_head", "weight", nn.Parameter(UNTIED)), "tied|wte"
     ),
     "bert: dropout": Planted(BERT, Change("embeddings.dropout", nn.Module.train), "training mode"),
     "roberta: positions": Planted(
-        ROBERTA,
-        weight("embeddings.position_embeddings", "weight", lambda w: w.roll(1, 0)),
-        "positions",
+        ROBERTA, weight("embeddings.position_embeddings", lambda w: w.roll(1, 0)), "positions"
     ),
     "bert: polarity of the mask": Planted(
         Pair(twins("bert").make, *POLARITIES),
@@ -302,7 +295,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "gpt2: another checkpoint": Planted(
         twins("gpt2"),
-        weight(f"{BLOCK}.mlp.c_fc", "weight", lambda w: w + 0.1 * torch.randn(w.shape)),
+        weight(f"{BLOCK}.mlp.c_fc", lambda w: w + 0.1 * torch.randn(w.shape)),
         "weights: .*c_fc",
     ),
 }
