@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.prefix_model import assert_same
 from tests.programs import trace
 from torch import nn
 
@@ -68,7 +69,6 @@ def model_of(kind: str, dtype: torch.dtype = torch.float64, seed: int = 3) -> An
 
 @cache
 def prepared(kind: str) -> Any:
-    """Return a prepared model."""
     return prepare(model_of(kind))
 
 
@@ -102,21 +102,17 @@ def test_a_program_finds_what_beam_search_finds(
     lookahead: int | None,
     data: st.DataObject,
 ) -> None:
-    n_best = data.draw(st.integers(1, beam_size))
     options: dict[str, Any] = {
         "max_length": limits[: len(sources)],
         "length_penalty": penalty,
         "lookahead": lookahead,
-        "n_best": n_best,
+        "n_best": data.draw(st.integers(1, beam_size)),
     }
     search: Any = partial(beam_search, beam_size=beam_size, end_id=ends)
     expected = prepared(kind).generate(sources, search, **options)
     found = traced(kind, beam_size, ends).generate(sources, **options)
-    tokens = [[(each.tokens, each.finished) for each in row] for row in found]
-    assert tokens == [[(each.tokens, each.finished) for each in row] for row in expected]
     for row, expected_row in zip(found, expected, strict=True):
-        for one, other in zip(row, expected_row, strict=True):
-            assert math.isclose(one.score, other.score, rel_tol=0.0, abs_tol=1e-9)
+        assert_same(row, expected_row)
 
 
 def test_padding_within_a_source_and_an_empty_source_in_a_batch_are_as_in_the_model() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from transformer_blocks import PreNorm, build_decoder, build_encoder
+from transformer_blocks import PostNorm, PreNorm, build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, module, prepare
 from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
 from transformer_blocks.inference.program import OPTIONS
@@ -53,29 +53,20 @@ def test_the_error_is_at_most_that_of_rounding(bias: bool, sizes: tuple[int, int
             + weight_scale * x.abs().sum(-1, keepdim=True) / 2
             + input_scale * weight_scale * sizes[0] / 4
         )
+        assert ((quantise_rows(x)[0] * input_scale - x).abs() <= input_scale * 0.501).all()
         assert output.shape == expected.shape
         assert ((output - expected).abs() <= bound * 1.001 + 1e-6 * expected.abs() + 1e-6).all()
 
 
+@pytest.mark.parametrize("size", [1, 2, 31, 64, 1024])
 @torch.no_grad()
-def test_the_largest_integers_of_any_sign_are_multiplied_exactly() -> None:
-    for size in (1, 2, 31, 64, 1024):
-        linear = nn.Linear(size, 3, bias=False)
-        linear.weight.copy_(torch.tensor([1.0, -1.0, 0.0])[:, None].expand(3, size))
-        for sign in (1.0, -1.0):
-            output = Int8Linear(linear)(torch.full((2, size), sign))
-            expected = torch.tensor([sign * size, -sign * size, 0.0]).expand(2, 3)
-            torch.testing.assert_close(output, expected, rtol=1e-6, atol=0)
-
-
-@torch.no_grad()
-def test_integers_times_powers_of_two_are_computed_without_error() -> None:
-    linear = nn.Linear(24, 12)
-    linear.weight.copy_(torch.randint(-127, 128, (12, 24)) / 64)
-    linear.weight[:, 0] = 127 / 64
-    x = torch.randint(-127, 128, (5, 24)) * 4.0
-    x[:, 1] = -127 * 4.0
-    torch.testing.assert_close(Int8Linear(linear)(x), linear(x), rtol=0, atol=1e-3)
+def test_integers_times_powers_of_two_are_computed_without_error(size: int) -> None:
+    linear, x = nn.Linear(size, 12), torch.randint(-127, 128, (5, size)) * 4.0
+    linear.weight.copy_(torch.randint(-127, 128, (12, size)) / 64)
+    for numbers, scale in ((x, 4.0), (linear.weight, 1 / 64)):
+        numbers[:, 0] = 127 * scale
+        numbers[1], numbers[2] = 127 * scale, -127 * scale  # the largest sums, of any sign
+    torch.testing.assert_close(Int8Linear(linear)(x), linear(x), rtol=1e-6, atol=1e-3)
 
 
 @pytest.mark.usefixtures("any_product")
@@ -135,26 +126,24 @@ def test_rows_of_zeros_and_of_the_smallest_numbers_are_quantised() -> None:
 
 @torch.no_grad()
 def test_every_linear_layer_of_a_model_is_quantised() -> None:
-    for model in (build_encoder(**SIZES), build_decoder(**SIZES, residual=PreNorm)):
-        parts = list(prepare(model, int8=True).modules())
-        assert not any(isinstance(part, PrepackedLinear) for part in parts)
-        # the fused and the output projection of self-attention, the four projections of
-        # cross-attention, and the two layers of the feed-forward network
-        expected = 2 * (8 if hasattr(model.layers[0], "cross_attention") else 4)
-        assert sum(isinstance(part, Int8Linear) for part in parts) == expected
+    # The fused and the output projection of self-attention, the four projections of
+    # cross-attention, and the two layers of the feed-forward network.
+    for build, count in ((build_encoder, 2 + 2), (build_decoder, 2 + 4 + 2)):
+        model: Any = build(**SIZES)
+        parts = [type(part) for part in prepare(model, int8=True).modules()]
+        assert parts.count(PrepackedLinear) == 0
+        assert parts.count(Int8Linear) == SIZES["num_layers"] * count
 
 
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 @torch.no_grad()
-def test_a_quantised_decoder_computes_nearly_the_same_steps() -> None:
-    for residual in (PreNorm, None):
-        options: dict[str, Any] = {} if residual is None else {"residual": residual}
-        decoder = build_decoder(**SIZES, **options).eval()
-        memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
-        prepared = prepare(decoder, int8=True)
-        cache = prepared.new_cache(memory)
-        steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
-        expected = decoder(x, memory)
-        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=0.15)
+def test_a_quantised_decoder_computes_nearly_the_same_steps(residual: Any) -> None:
+    decoder = build_decoder(**SIZES, residual=residual).eval()
+    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
+    prepared = prepare(decoder, int8=True)
+    cache = prepared.new_cache(memory)
+    steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.15)
 
 
 @torch.no_grad()
