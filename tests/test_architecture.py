@@ -58,9 +58,10 @@ LEVELS = {
     "interop": 7,
     "inspection": 8,
     "explorer": 9,
-    "inference": 10,
-    "museum": 11,  # the highest: nothing imports it
+    "inference": 10,  # the highest level: nothing imports it, nor the museum
+    "museum": 10,
 }
+WITHOUT_CHAPTER = {"_contracts", "_contexts", "_version", "_tables", "variants.explicit"}
 OF_FILES = {"fast", "variants"}  # packages whose files have levels of their own
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
@@ -82,6 +83,12 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or "")
+
+
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, Any]]:
+    """Yield the parts of these kinds of all files."""
+    for path, tree in SOURCES.items():
+        yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 INITS = {Path("__init__.py"), *(Path(name) / "__init__.py" for name in OF_FILES)}
@@ -121,14 +128,8 @@ def test_the_blocks_need_torch_alone(path: Path) -> None:
 def test_every_level_has_its_file_and_every_chapter_its_tests() -> None:
     assert {level_of(path) for path in SOURCES if path not in INITS} == LEVELS.keys()
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
-    with_tests = {name.split(".")[-1] for name in LEVELS} - {
-        "_contracts",
-        "_contexts",
-        "_version",
-        "_tables",
-        "explicit",
-    }
-    assert {f"test_{name}" for name in with_tests} <= tests
+    with_tests = LEVELS.keys() - WITHOUT_CHAPTER
+    assert {f"test_{name.split('.')[-1]}" for name in with_tests} <= tests
 
 
 @pytest.mark.parametrize("path", FLAT_CHAPTERS, ids=str)
@@ -152,41 +153,30 @@ def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> No
     assert "has_values" not in imported
 
 
-@pytest.mark.parametrize("path", FLAT_CHAPTERS, ids=str)
-def test_the_forward_of_a_block_declares_what_its_arguments_must_be(path: Path) -> None:
-    for node in ast.walk(SOURCES[path]):
-        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+def test_the_forward_of_a_block_declares_what_its_arguments_must_be() -> None:
+    for path, node in nodes(ast.FunctionDef):
+        if path in FLAT_CHAPTERS and node.name == "forward":
             is_abstract = ast.unparse(node.body[-1]) == "raise NotImplementedError"
-            assert is_abstract or [ast.unparse(each) for each in node.decorator_list] == ["checked"]
+            decorators = [ast.unparse(each) for each in node.decorator_list]
+            assert is_abstract or decorators == ["checked"], path
 
 
 def test_no_file_imports_a_private_name_of_another() -> None:
+    for path, node in nodes(ast.ImportFrom):
+        if str(node.module).startswith("transformer_blocks"):
+            assert not [each.name for each in node.names if re.match("_[^_]", each.name)], path
+
+
+def test_every_fast_form_names_the_torch_call_that_it_equals() -> None:
     for path, tree in SOURCES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
-                "transformer_blocks"
-            ):
-                assert not [each.name for each in node.names if re.match("_[^_]", each.name)], path
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if level_of(path).startswith("fast.")], ids=str
-)
-def test_every_fast_form_names_the_torch_call_that_it_equals(path: Path) -> None:
-    if path not in INITS:
-        assert re.search(r"Equals ``torch\.[\w.]+\(", ast.get_docstring(SOURCES[path]) or "")
-
-
-def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
-    for path, tree in SOURCES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                yield path, node
+        if level_of(path).startswith("fast.") and path not in INITS:
+            docstring = ast.get_docstring(tree) or ""
+            assert re.search(r"Equals ``torch\.[\w.]+\(", docstring), path
 
 
 def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() -> None:
     inversions, uses = [], []
-    for path, function in functions():
+    for path, function in nodes(ast.FunctionDef):
         if level_of(path) in ("inspection", "museum"):  # explain masks, and show wrong ones
             continue
         for node in ast.walk(function):
@@ -205,19 +195,16 @@ def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() ->
 
 
 def test_no_number_stands_for_infinity() -> None:
-    for path, tree in SOURCES.items():
-        numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
-        large = [n for n in numbers if isinstance(n, int | float) and abs(n) > 1e5]
-        assert large == [], path
+    for path, node in nodes(ast.Constant):
+        assert not isinstance(node.value, int | float) or abs(node.value) <= 1e5, path
 
 
 def test_errors_are_raised_and_not_asserted() -> None:
-    for path, tree in SOURCES.items():
-        assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path
+    assert [path for path, _ in nodes(ast.Assert)] == []
 
 
 def test_no_block_accepts_unknown_arguments() -> None:
-    for path, function in functions():
+    for path, function in nodes(ast.FunctionDef):
         # Checks report the names of their arguments; inspection forwards the calls of others.
         if level_of(path) not in ("_contracts", "inspection"):
             options = function.args.kwarg
@@ -250,8 +237,7 @@ def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
 
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    parts = {"_contracts", "_contexts", "_version", "_tables", "variants.explicit"}
-    parts |= {name for name in LEVELS if name.startswith("fast.")}
+    parts = WITHOUT_CHAPTER | {name for name in LEVELS if name.startswith("fast.")}
     assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
 
 

@@ -138,19 +138,16 @@ def test_nothing_is_written_while_a_change_is_not_described(
 ) -> None:
     monkeypatch.setattr(public_api, "FILE", tmp_path / "api.txt")
     monkeypatch.setattr(public_api, "CHANGELOG", tmp_path / "CHANGELOG.md")
-    (tmp_path / "api.txt").write_text("".join(f"{line}\n" for line in BEFORE))
-    (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `E` and `D`\n\n## 1\n"
-    )
+    changelog = "# Changelog\n\n## 2\n\n- `C.go`, `old`, {} and `D`\n\n## 1\n"
+    public_api.FILE.write_text("".join(f"{line}\n" for line in BEFORE))
+    public_api.CHANGELOG.write_text(changelog.format("`E`"))
     monkeypatch.setattr(public_api, "api_lines", lambda: AFTER)
     with pytest.raises(SystemExit, match=r"must name p\.f$"):
         public_api.main()
-    assert (tmp_path / "api.txt").read_text().splitlines() == BEFORE
-    (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\n## 2\n\n- `C.go`, `old`, `f`, `E` and `D`\n\n## 1\n"
-    )
+    assert public_api.FILE.read_text().splitlines() == BEFORE
+    public_api.CHANGELOG.write_text(changelog.format("`E`, `f`"))
     public_api.main()
-    assert (tmp_path / "api.txt").read_text().splitlines() == AFTER
+    assert public_api.FILE.read_text().splitlines() == AFTER
 
 
 def test_the_version_of_the_package_is_that_of_its_distribution_and_of_the_changelog() -> None:
