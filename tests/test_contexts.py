@@ -92,33 +92,16 @@ def test_overlapping_ablations_have_effect_until_each_ends_and_then_restore_the_
         assert state_of(model) == before
 
 
-def torch_compiled_function() -> Callable[[], bool]:
-    """Return a check of whether a function of ``torch.compile`` executes its compiled graph."""
-    calls = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        def call(*inputs: Tensor) -> Any:
-            calls.append(inputs)
-            return graph(*inputs)
-
-        return call
-
-    compiled = torch.compile(lambda x: x + 1, backend=backend)
-
-    def is_compiled() -> bool:
-        calls.clear()
-        compiled(torch.ones(1))
-        return bool(calls)
-
-    return is_compiled
-
-
 @pytest.mark.parametrize("run", [lambda work: work(), in_a_thread], ids=["one thread", "threads"])
 def test_compiled_models_are_executed_eagerly_until_the_last_context_has_ended(
     run: Callable[[Callable[[], object]], None],
 ) -> None:
     make_contexts = run_eagerly, lambda: record_attention(nn.Linear(1, 1)), run_eagerly
-    is_compiled = torch_compiled_function()
+    compiled = torch.compile(lambda x: x + torch.compiler.is_compiling(), backend="eager")
+
+    def is_compiled() -> bool:
+        return bool(compiled(torch.zeros(1)))
+
     assert is_compiled()
     for order in itertools.permutations(range(3)):
         contexts = [make() for make in make_contexts]
