@@ -1,7 +1,7 @@
 """Beam search, compared with a textbook version and with an exhaustive search."""
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -107,10 +107,11 @@ def test_where_few_sequences_are_possible_fewer_are_returned() -> None:
             logits = torch.full((len(tokens), 9), -math.inf)
             return logits.scatter(1, (tokens[:, None] + 1) % 9, 0.0)
 
-    for beam_size in (1, 2, 4, 9):
-        sizes = {"beam_size": beam_size, "n_best": beam_size, "max_length": 20}
+    for beam_size, max_length in product((1, 2, 4, 9), (3, 20)):
+        sizes = {"beam_size": beam_size, "n_best": beam_size, "max_length": max_length}
         (found,) = beam_search(Narrow(1), torch.tensor([1]), end_id=END, **sizes)
-        assert found == [Generation([2, 3, 4, 5, 6, 7, 8], 0.0, finished=True)]
+        tokens = [2, 3, 4, 5, 6, 7, 8][:max_length]
+        assert found == [Generation(tokens, 0.0, finished=max_length == 20)]
 
 
 def test_a_repeated_beam_is_never_extended_by_a_token_of_probability_0() -> None:
