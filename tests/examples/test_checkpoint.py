@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -289,10 +289,26 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
 # Damage is found and named
 
 
+def elsewhere(file: Path) -> None:
+    file.symlink_to(shutil.move(file, file.parents[2] / "elsewhere"))
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(whole: Path, name: str) -> None:
-    (whole / name).unlink()
-    with pytest.raises(DamagedCheckpointError, match=f"{name}' is missing"):
+@pytest.mark.parametrize(
+    ("replace", "problem"),
+    [
+        (lambda file: file.unlink(), "is missing"),
+        (elsewhere, "is not a plain file"),
+        (lambda file: (file.unlink(), file.mkdir()), "is not a plain file"),
+        (lambda file: (file.unlink(), os.mkfifo(file)), "is not a plain file"),
+    ],
+    ids=["nothing", "link", "folder", "pipe"],
+)
+def test_a_file_that_is_none_is_named(
+    whole: Path, name: str, replace: Callable[[Path], object], problem: str
+) -> None:
+    replace(whole / name)
+    with pytest.raises(DamagedCheckpointError, match=f"{name}' {problem}"):
         load_checkpoint(whole)
 
 
@@ -300,23 +316,6 @@ def test_an_extra_file_is_named(whole: Path) -> None:
     (whole / "extra.safetensors").write_bytes(b"")
     with pytest.raises(DamagedCheckpointError, match=r"'extra.safetensors' is not as it was saved"):
         load_checkpoint(whole)
-
-
-def test_directories_symlinks_and_pipes_are_no_part_of_a_checkpoint(
-    whole: Path, tmp_path: Path
-) -> None:
-    file = whole / "model.safetensors"
-    shutil.move(file, tmp_path / "elsewhere")
-    kinds: list[tuple[Callable[[], object], Callable[[], object]]] = [
-        (lambda: file.symlink_to(tmp_path / "elsewhere"), file.unlink),
-        (file.mkdir, file.rmdir),
-        (lambda: os.mkfifo(file), file.unlink),
-    ]
-    for make, remove in kinds:
-        make()
-        with pytest.raises(DamagedCheckpointError, match=r"model.safetensors' is not a plain file"):
-            load_checkpoint(whole)
-        remove()
 
 
 @settings(
@@ -375,21 +374,47 @@ def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
+MANIFESTS = [
+    *("", "[]", "{}", DEEP, '{"format_version": NaN, "files": {}}'),
+    *('{"format_version": 1e999, "files": {}}', '{"format_version": 1, "files": []}'),
+    *('{"format_version": 1, "files": {}}', '{"format_version": 1, "files": {"a": 1}}'),
+    '{"format_version": 1, "files": {"state.json": {"bytes": "x", "sha256": 7}}}',
+    '{"format_version": 1, "files": {"state.json": {"bytes": ' + "9" * 5000 + "}}}",
+]
+STATE = {"step": 1, "tied": {"model": {}, "average": {}}, "state": {}}
+STATES = [
+    *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"tied": {}}, {"tied": 3}),
+    *({"tied": {"../x": {}}}, {"tied": {"model": {"a": "b"}, "average": {}}}),
+    *({"state": 3}, {"state": {"x": float("nan")}}),
+]
+HEADERS = [
+    *("{}", "[]", '{"w":3}', '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}'),
+    '{"w":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,399999999996]}}',
+    '{"w":{"dtype":"Q7","shape":[2],"data_offsets":[0,8]}}',
+    '{"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
+]
 
 
 @pytest.mark.parametrize(
-    "manifest",
+    ("name", "content"),
     [
-        *("", "[]", "{}", DEEP, '{"format_version": NaN, "files": {}}'),
-        *('{"format_version": 1e999, "files": {}}', '{"format_version": 1, "files": []}'),
-        *('{"format_version": 1, "files": {}}', '{"format_version": 1, "files": {"a": 1}}'),
-        '{"format_version": 1, "files": {"state.json": {"bytes": "x", "sha256": 7}}}',
-        '{"format_version": 1, "files": {"state.json": {"bytes": ' + "9" * 5000 + "}}}",
+        *(("manifest.json", text.encode()) for text in MANIFESTS),
+        *(("state.json", json.dumps({**STATE, **changes}).encode()) for changes in STATES),
+        *(
+            ("model.safetensors", len(header).to_bytes(8, "little") + header.encode() + bytes(8))
+            for header in HEADERS
+        ),
     ],
+    ids=lambda value: str(value[-60:]),
 )
-def test_a_malformed_manifest_is_an_error_without_a_traceback(whole: Path, manifest: str) -> None:
-    (whole / "manifest.json").write_text(manifest)
-    with pytest.raises(DamagedCheckpointError, match=str(whole)):
+def test_a_file_that_another_program_made_is_refused(
+    whole: Path, name: str, content: bytes
+) -> None:
+    (whole / name).write_bytes(content)
+    problem = "" if name == "manifest.json" else " is not a checkpoint of this program"
+    if problem:
+        reseal(whole)
+    with pytest.raises(DamagedCheckpointError, match=f"{whole}{problem}"):
         load_checkpoint(whole)
 
 
@@ -404,44 +429,6 @@ def test_names_in_a_manifest_are_never_opened(whole: Path, tmp_path: Path) -> No
         with pytest.raises(DamagedCheckpointError, match="is missing") as caught:
             load_checkpoint(whole)
         assert "\n" not in str(caught.value)
-
-
-def other_state(whole: Path, **changes: object) -> str:
-    return json.dumps(json.loads((whole / "state.json").read_text()) | changes)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"tied": {}}, {"tied": 3}),
-        *({"tied": {"../x": {}}}, {"tied": {"model": {"a": "b"}, "average": {}}}),
-        *({"state": 3}, {"state": {"x": float("nan")}}),
-    ],
-)
-def test_a_state_that_was_written_by_another_program_is_refused(
-    whole: Path, changes: dict[str, object]
-) -> None:
-    (whole / "state.json").write_text(other_state(whole, **changes))
-    reseal(whole)
-    with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
-        load_checkpoint(whole)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        *("{}", "[]", '{"w":3}', '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}'),
-        '{"w":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,399999999996]}}',
-        '{"w":{"dtype":"Q7","shape":[2],"data_offsets":[0,8]}}',
-        '{"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
-    ],
-)
-def test_a_hostile_weight_file_is_refused(whole: Path, header: str) -> None:
-    data = len(header).to_bytes(8, "little") + header.encode() + bytes(8)
-    (whole / "model.safetensors").write_bytes(data)
-    reseal(whole)
-    with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
-        load_checkpoint(whole)
 
 
 def test_a_path_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
@@ -521,14 +508,6 @@ def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched() -> No
 # A save that fails leaves everything as it was
 
 
-def attempt(work: Callable[[], object]) -> UserError | None:
-    try:
-        work()
-    except UserError as error:
-        return error
-    return None
-
-
 def test_a_missing_parent_or_a_file_in_the_way_is_an_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{tmp_path}/gone/checkpoints .*No such file"):
         save_step(tmp_path / "gone" / "checkpoints", 1)
@@ -540,36 +519,43 @@ def test_a_missing_parent_or_a_file_in_the_way_is_an_error_with_the_path(tmp_pat
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("call", ["mkdir", "open", "fsync", "rename"])
+@pytest.mark.parametrize(
+    ("owner", "call", "calls"),
+    [(os, "mkdir", 2), (Path, "open", 4), (os, "fsync", 7), (os, "rename", 1)],
+)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_wherever_the_disk_refuses_the_old_checkpoint_stays(
-    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+    folder: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    call: str,
+    calls: int,
+    code: int,
 ) -> None:
-    before = snapshot(folder)
-    owner: Any = Path if call == "open" else os
-    work = getattr(owner, call)
-    for allowed in range(20):
+    before, work, left = snapshot(folder), getattr(owner, call), 0
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        if left == 0:
+            raise OSError(code, os.strerror(code))
+        left -= 1
+        return work(*args, **kwargs)
+
+    for allowed in range(calls):
         left = allowed
-
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            nonlocal left
-            if left == 0:
-                raise OSError(code, os.strerror(code))
-            left -= 1
-            return work(*args, **kwargs)
-
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, refuse)
-            error = attempt(lambda: save_step(folder, 2, keep=1))
-        if error is None:
-            break
-        assert str(folder) in str(error)
-        assert os.strerror(code) in str(error)
+            with pytest.raises(UserError, match=f"{folder}.*{os.strerror(code)}"):
+                save_step(folder, 2, keep=1)
         if call == "fsync" and allowed >= 5:  # it has its name, which may not outlast the power
             assert_is_step(latest_checkpoint(folder), 2)
             shutil.rmtree(folder / "step-00000002")
         assert snapshot(folder) == before
-    assert allowed == {"mkdir": 2, "open": 4, "fsync": 7, "rename": 1}[call]
+    left = calls
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, refuse)
+        save_step(folder, 2, keep=1)
     assert_is_step(latest_checkpoint(folder), 2)
 
 
@@ -645,17 +631,6 @@ def test_all_is_on_the_disk_before_the_name_and_the_name_before_the_old_goes(
     ]
 
 
-def run_victims(*arguments: str) -> None:
-    """Run this file as a program: see the end of it."""
-    examples = Path(module.__file__).parents[1]
-    subprocess.run(
-        [sys.executable, __file__, *arguments],
-        env={**os.environ, "PYTHONPATH": str(examples)},
-        check=True,
-        timeout=500,
-    )
-
-
 def assert_survived(folder: Path, steps: tuple[int, ...], keep: int) -> None:
     """A whole checkpoint of one of ``steps`` loads, and the next save finds order."""
     newest = latest_checkpoint(folder)
@@ -675,7 +650,9 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     start = tmp_path / "start"
     for earlier in (1, 2):
         save_step(start, earlier, keep=keep)
-    run_victims(str(tmp_path), str(step), str(keep))
+    examples = Path(module.__file__).parents[1]
+    command = [sys.executable, __file__, tmp_path, str(step), str(keep)]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(examples)}, check=True)
     killed = sorted(tmp_path.glob("killed-*"))
     assert len(killed) > 20
     leftovers = [names(folder) for folder in killed]
@@ -686,45 +663,35 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     assert not caplog.records
 
 
-def fork(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            os._exit(1)
-    return child
+def die_at_operation(number: int) -> None:
+    """Kill this process at its next file operation but so many."""
+    left = number
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open" or event.startswith(("os.", "shutil.")):
+            left -= 1
+            if left == -1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(audit)
 
 
-def kill_at_every_operation(place: Path, step: int, keep: int) -> None:
+def main(place: Path, step: int, keep: int) -> None:
     """Copy ``start`` and kill a save into the copy, at its first file operation, its second ..."""
-    for count in range(1000):
-        folder = place / f"killed-{count:03d}"
+    for number in range(1000):
+        folder = place / f"killed-{number:03d}"
         shutil.copytree(place / "start", folder)
-
-        def save_and_die(folder: Path = folder, left: int = count) -> None:
-            def audit(event: str, arguments: tuple[Any, ...]) -> None:
-                nonlocal left
-                if event == "open" or event.startswith(("os.", "shutil.")):
-                    left -= 1
-                    if left == -1:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-            sys.addaudithook(audit)
+        child = os.fork()
+        if child == 0:
+            die_at_operation(number)
             save_step(folder, step, keep=keep)
-
-        _, status = os.waitpid(fork(save_and_die), 0)
-        if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
             return
-        assert os.WTERMSIG(status) == signal.SIGKILL
-
-
-def main(arguments: Iterator[str]) -> None:
-    kill_at_every_operation(Path(next(arguments)), *map(int, arguments))
+        assert os.WIFSIGNALED(status)
 
 
 if __name__ == "__main__":
-    main(iter(sys.argv[1:]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

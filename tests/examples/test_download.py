@@ -16,48 +16,42 @@ FILES = {"train.ja": "猫がいる。\n".encode() * 5000, "train.en": b"there is
 SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
 
 
+class Handler(BaseHTTPRequestHandler):
+    server: "Server"
+
+    def do_GET(self) -> None:
+        self.name = self.path.removeprefix("/here/")
+        self.server.requests.append(self.name)
+        with suppress(OSError):  # the client has gone
+            self.server.answer(self)
+
+    def send(self, content: bytes = b"", status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+        self.wfile.flush()
+
+    def send_file(self) -> None:
+        content = FILES[self.name]
+        self.send(content, Content_Length=str(len(content)))
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 class Server(ThreadingHTTPServer):
-    """Serve ``files`` from memory and remember what was asked for."""
+    """Answer with ``FILES``, or otherwise, and remember what was asked for."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files = dict(FILES)
-        self.cut: int | None = None  # how many bytes of a body go out ...
-        self.stall = threading.Event()  # ... before it ends, or once cleared, hangs
-        self.stall.set()
+        self.answer: Callable[[Handler], object] = Handler.send_file
         self.requests: list[str] = []
-        self.answer: Callable[[Handler], object] | None = None  # instead of a file
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/here"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        name = self.path.removeprefix("/here/")
-        self.server.requests.append(name)
-        if self.server.answer:
-            with suppress(OSError):  # the client has gone
-                self.server.answer(self)
-            return None
-        content = self.server.files.get(name)
-        if content is None:
-            return self.send_error(404)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content[: self.server.cut])
-        self.wfile.flush()
-        self.server.stall.wait()
-        return None
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.url = f"http://127.0.0.1:{self.server_port}/here"
+        self.has_ended = threading.Event()
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
-        server.stall.set()
+        server.has_ended.set()
         server.shutdown()
         thread.join()
 
@@ -88,99 +82,74 @@ def test_files_that_are_there_are_not_asked_for_again(server: Server, tmp_path: 
     assert server.requests == ["train.en"]
 
 
-def test_a_wrong_file_is_refused_with_both_checksums(server: Server, tmp_path: Path) -> None:
-    page = b"<html>please log in</html>"
-    server.files["train.ja"] = page
-    with pytest.raises(UserError) as error:
-        fetch(SHA256, tmp_path, base_url=server.url)
-    assert str(error.value) == (
-        f"{server.url}/train.ja has SHA-256 {hashlib.sha256(page).hexdigest()}, "
-        f"expected {SHA256['train.ja']}; it was not kept as {tmp_path / 'train.ja'}"
-    )
-    assert contents(tmp_path) == {}
+PAGE = b"<html>please log in</html>"
+CANNOT = "cannot download {url}/train.ja into {folder}: "
 
 
-def test_a_wrong_file_on_disk_stays_until_the_right_one_is_here(
-    server: Server, tmp_path: Path
-) -> None:
-    (tmp_path / "train.ja").write_bytes(b"my own")
-    server.cut = 10
-    with pytest.raises(UserError, match=r"train\.ja .* 79,990 bytes are missing; run again"):
-        fetch(SHA256, tmp_path, base_url=server.url)
-    assert (tmp_path / "train.ja").read_bytes() == b"my own"
-    server.cut = None
-    fetch(SHA256, tmp_path, base_url=server.url)
-    assert contents(tmp_path) == FILES
+def send_ten_bytes(handler: Handler) -> None:
+    handler.send(bytes(10), Content_Length="80000")
 
 
-def test_a_missing_page_says_what_to_do(server: Server, tmp_path: Path) -> None:
-    server.files.clear()
-    with pytest.raises(UserError) as error:
-        fetch(SHA256, tmp_path, base_url=server.url)
-    assert str(error.value) == (
-        f"cannot download {server.url}/train.ja into {tmp_path}: HTTP Error 404: Not Found; "
-        "run again, or name a folder that holds train.ja, train.en with "
-        "--data-dir"
-    )
+def send_ten_bytes_and_hang(handler: Handler) -> None:
+    send_ten_bytes(handler)
+    handler.server.has_ended.wait()
 
 
-def test_a_silent_server_is_left_after_a_while(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.5)  # a busy machine sends ten bytes in it, too
-    server.cut = 10
-    server.stall.clear()
-    with pytest.raises(UserError, match="timed out"):
-        fetch(SHA256, tmp_path, base_url=server.url)
-    assert contents(tmp_path) == {}
-
-
-def respond(status: int = 200, **headers: str) -> Callable[[Handler], None]:
-    def answer(handler: Handler) -> None:
-        handler.send_response(status)
-        for name, value in headers.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-
-    return answer
+def send_without_end(handler: Handler) -> None:
+    handler.send()
+    while True:
+        handler.wfile.write(bytes(1 << 16))
 
 
 @pytest.mark.parametrize(
-    ("location", "reason"), [("file:///etc/passwd", "not allowed"), ("train.ja", "infinite loop")]
+    ("answer", "message"),
+    [
+        (
+            lambda handler: handler.send(PAGE),
+            f"{{url}}/train.ja has SHA-256 {hashlib.sha256(PAGE).hexdigest()}, "
+            f"expected {SHA256['train.ja']}; it was not kept as {{folder}}/train.ja",
+        ),
+        (
+            lambda handler: handler.send_error(404),
+            CANNOT + "HTTP Error 404: Not Found; run again, or name a folder that holds "
+            "train.ja, train.en with --data-dir",
+        ),
+        (send_ten_bytes, CANNOT + "79,990 bytes are missing; run again"),
+        (send_ten_bytes_and_hang, CANNOT + "timed out"),
+        (send_without_end, "{url}/train.ja has SHA-256 "),
+        (lambda handler: handler.send(status=302, Location="file:///etc/passwd"), "not allowed"),
+        (lambda handler: handler.send(status=302, Location="train.ja"), "infinite loop"),
+    ],
 )
-def test_an_invalid_redirect_is_refused_in_one_line(
-    server: Server, tmp_path: Path, location: str, reason: str
+def test_an_answer_that_is_not_the_file_is_refused_and_the_file_on_the_disk_stays(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[Handler], object],
+    message: str,
 ) -> None:
-    server.answer = respond(302, Location=location)
-    with pytest.raises(UserError, match=rf"cannot download .*{reason}"):
+    monkeypatch.setattr(download, "TIMEOUT", 0.5)  # a busy machine sends ten bytes in it, too
+    monkeypatch.setattr(download, "LARGEST", 10**6)
+    (tmp_path / "train.ja").write_bytes(b"my own")
+    server.answer = answer
+    with pytest.raises(UserError) as error:
         fetch(SHA256, tmp_path, base_url=server.url)
+    assert message.format(url=server.url, folder=tmp_path) in str(error.value)
     gc.collect()  # a connection that was not closed would be an error here
-    assert contents(tmp_path) == {}
+    assert contents(tmp_path) == {"train.ja": b"my own"}
+    server.answer = Handler.send_file
+    fetch(SHA256, tmp_path, base_url=server.url)
+    assert contents(tmp_path) == FILES
 
 
 def test_a_redirect_to_another_page_is_followed(server: Server, tmp_path: Path) -> None:
     def answer(handler: Handler) -> None:
-        server.answer = None
-        respond(302, Location=f"{server.url}/train.ja")(handler)
+        server.answer = Handler.send_file
+        handler.send(status=302, Location=f"{server.url}/train.ja")
 
     server.answer = answer
     fetch(SHA256, tmp_path, base_url=server.url)
     assert contents(tmp_path) == FILES
-
-
-def test_a_body_without_end_is_left(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def answer(handler: Handler) -> None:
-        respond()(handler)
-        while True:
-            handler.wfile.write(bytes(1 << 16))
-
-    monkeypatch.setattr(download, "LARGEST", 10**6)
-    server.answer = answer
-    with pytest.raises(UserError, match="has SHA-256"):
-        fetch(SHA256, tmp_path, base_url=server.url)
-    assert contents(tmp_path) == {}
 
 
 def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:

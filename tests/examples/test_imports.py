@@ -9,27 +9,19 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "pretrained", "coursework")
 LEVELS = {
-    **dict.fromkeys(
-        ("__init__", "errors", "packages", "terminal", "batching"),
-        0,
-    ),
-    **dict.fromkeys(
+    name: level
+    for level, names in enumerate(
         (
-            *("options", "tables", "text_files", "files", "distributed", "sharding"),
-            *("parallel",),
-        ),
-        1,
-    ),
-    "programs": 1,
-    "searches": 1,
-    **dict.fromkeys(
-        ("program", "configuration", "plots", "tokenizer", "token_files", "learner"),
-        2,
-    ),
-    **dict.fromkeys(("checkpoint", "commands", "display"), 3),
-    "run": 4,
-    "plan": 5,
-    "training": 6,
+            "__init__ errors packages terminal batching",
+            "options tables text_files files distributed sharding parallel programs searches",
+            "program configuration plots tokenizer token_files learner",
+            "checkpoint commands display",
+            "run",
+            "plan",
+            "training",
+        )
+    )
+    for name in names.split()
 }
 """Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {

@@ -206,38 +206,35 @@ def test_the_mean_of_the_words_vectors_is_classified() -> None:
 def test_texts_for_training_labels_and_test_come_from_different_seeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drawn: list[tuple[object, Tensor]] = []
-    trained: list[Tensor] = []
-    tested: list[Tensor] = []
+    states, drawn, trained, tested = list[str](), list[Tensor](), list[Tensor](), list[Tensor]()
     forward = Classifier.forward
 
     def draw(count: int, rng: random.Random) -> Any:
-        state = rng.getstate()
+        states.append(repr(rng.getstate()))
         found = sample_texts(min(count, 60), rng)
-        drawn.append((state, found[0]))
+        drawn.append(found[0])
         return found
 
     def test(self: Classifier, tokens: Tensor) -> Tensor:
         tested.append(tokens)
         return forward(self, tokens)
 
+    def fine_tune(_: Classifier, tokens: Tensor, *__: Tensor, **___: float) -> None:
+        trained.append(tokens)
+
     monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
     monkeypatch.setattr(pretrain_encoder, "sample_texts", draw)
+    monkeypatch.setattr(pretrain_encoder, "fine_tune", fine_tune)
     monkeypatch.setattr(Classifier, "forward", test)
-    monkeypatch.setattr(
-        pretrain_encoder, "fine_tune", lambda _, tokens, *__, **___: trained.append(tokens)
-    )
     pretrain_encoder.run([0, 1], steps=2)
-    held_out, *others = drawn
-    of_seeds = [others[:4], others[4:]]  # two updates, labelled texts, test texts
-    assert all(len(each) == 4 for each in of_seeds)
-    assert len({repr(state) for state, _ in (held_out, *of_seeds[0])}) == 5
-    for number, (*_, labelled, test_texts) in enumerate(of_seeds):
-        few = trained[3 * number]
-        assert all((row == labelled[1]).all(1).any() for row in few)  # from the labelled ones
-        assert tested[2 * number] is tested[2 * number + 1] is test_texts[1]
-    assert repr(of_seeds[0][3][0]) == repr(of_seeds[1][3][0])  # one test for all seeds
-    assert repr(of_seeds[0][2][0]) != repr(of_seeds[1][2][0])
+    # Held-out texts, and for each seed those of two updates, labelled ones and those of the test.
+    assert len(states) == 9
+    assert len({*states}) == 8
+    assert states[4] == states[8]  # one test for all seeds
+    for seed in (0, 1):
+        labelled, test_texts = drawn[4 * seed + 3 : 4 * seed + 5]
+        assert all((row == labelled).all(1).any() for row in trained[3 * seed])
+        assert all(each is test_texts for each in tested[2 * seed : 2 * seed + 2])
 
 
 def test_the_bound_is_the_loss_of_a_model_that_knows_the_template() -> None:
@@ -258,35 +255,20 @@ def test_the_bound_is_the_loss_of_a_model_that_knows_the_template() -> None:
     torch.testing.assert_close(loss, possible[places].log().mean())
 
 
-def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
-    monkeypatch.setattr(pretrain_encoder, "sample_texts", lambda _, rng: sample_texts(100, rng))
-
-
-def test_a_short_run_writes_the_picture_and_its_numbers(
+def test_a_short_run_writes_the_picture_and_its_numbers_which_a_seed_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shrink(monkeypatch)
+    monkeypatch.setattr(pretrain_encoder, "LABELS", (1,))
+    monkeypatch.setattr(pretrain_encoder, "sample_texts", lambda _, rng: sample_texts(100, rng))
     folder = tmp_path / "new" / "folder"
-    options = ["--steps", "2", "--seeds", "0", "--output", str(folder)]
-    main(options)
+    main(["--steps", "2", "--seeds", "0", "0", "--output", str(folder)])
     assert {file.suffix for file in folder.iterdir()} == {".json", ".png"}
     content = json.loads((folder / "pretrain_encoder.json").read_text("utf-8"))
-    (run,) = content["runs"]
+    first, again = content["runs"]
+    assert first == again
     assert content["command"] == "python examples/pretrain_encoder.py"
-    assert all(len(values) == 1 for values in run["accuracies"].values())
+    assert all(len(values) == 1 for values in first["accuracies"].values())
     assert capsys.readouterr().out.endswith("pretrain_encoder.png\n")
-
-
-@pytest.mark.slow
-def test_the_same_seed_writes_the_same_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shrink(monkeypatch)
-    for name in "ab":
-        main(["--steps", "2", "--seeds", "0", "--output", str(tmp_path / name)])
-    first, second = (tmp_path / name / "pretrain_encoder.json" for name in "ab")
-    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.slow
