@@ -289,24 +289,21 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
 # Damage is found and named
 
 
-def elsewhere(file: Path) -> None:
-    file.symlink_to(shutil.move(file, file.parents[2] / "elsewhere"))
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
     ("replace", "problem"),
     [
-        (lambda file: file.unlink(), "is missing"),
-        (elsewhere, "is not a plain file"),
-        (lambda file: (file.unlink(), file.mkdir()), "is not a plain file"),
-        (lambda file: (file.unlink(), os.mkfifo(file)), "is not a plain file"),
+        (lambda file: None, "is missing"),
+        (lambda file: file.symlink_to(file.parents[2] / "elsewhere"), "is not a plain file"),
+        (lambda file: file.mkdir(), "is not a plain file"),
+        (os.mkfifo, "is not a plain file"),
     ],
     ids=["nothing", "link", "folder", "pipe"],
 )
 def test_a_file_that_is_none_is_named(
     whole: Path, name: str, replace: Callable[[Path], object], problem: str
 ) -> None:
+    shutil.move(whole / name, whole.parents[1] / "elsewhere")
     replace(whole / name)
     with pytest.raises(DamagedCheckpointError, match=f"{name}' {problem}"):
         load_checkpoint(whole)
@@ -381,8 +378,8 @@ MANIFESTS = [
     '{"format_version": 1, "files": {"state.json": {"bytes": "x", "sha256": 7}}}',
     '{"format_version": 1, "files": {"state.json": {"bytes": ' + "9" * 5000 + "}}}",
 ]
-STATE = {"step": 1, "tied": {"model": {}, "average": {}}, "state": {}}
-STATES = [
+STATE: dict[str, Any] = {"step": 1, "tied": {"model": {}, "average": {}}, "state": {}}
+STATES: list[dict[str, Any]] = [
     *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"tied": {}}, {"tied": 3}),
     *({"tied": {"../x": {}}}, {"tied": {"model": {"a": "b"}, "average": {}}}),
     *({"state": 3}, {"state": {"x": float("nan")}}),
@@ -651,7 +648,7 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     for earlier in (1, 2):
         save_step(start, earlier, keep=keep)
     examples = Path(module.__file__).parents[1]
-    command = [sys.executable, __file__, tmp_path, str(step), str(keep)]
+    command = [sys.executable, __file__, str(tmp_path), str(step), str(keep)]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(examples)}, check=True)
     killed = sorted(tmp_path.glob("killed-*"))
     assert len(killed) > 20

@@ -117,6 +117,7 @@ def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "corpus").is_symlink()
 
 
+FOLDER = "in a new folder, which is then renamed"
 WRITERS = {
     "src/transformer_blocks/explorer/files.py": "the function that all others call",
     "src/transformer_blocks/explorer/figure.py": "into memory",
@@ -124,13 +125,9 @@ WRITERS = {
     "src/transformer_blocks/inspection/survey/page.py": "tables that can be written again",
     "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
-    **dict.fromkeys(
-        (
-            *("examples/common/checkpoint.py",),
-            *("examples/common/token_files.py", "examples/translation/run.py"),
-        ),
-        "in a new folder, which is then renamed",
-    ),
+    "examples/common/checkpoint.py": FOLDER,
+    "examples/common/token_files.py": FOLDER,
+    "examples/translation/run.py": FOLDER,
     "benchmarks/corpus.py": "a corpus to measure with, in its own folder",
     "benchmarks/harness.py": "a switch of the kernel",
 }

@@ -66,19 +66,19 @@ def test_the_probabilities_of_all_tokens_sum_to_one_after_any_history(order: int
         chances = [model.probability(history, token) for token in range(7)]
         assert sum(chances) == pytest.approx(1.0, abs=1e-12)
         assert min(chances) > 0.0
+    for token in range(7):  # the longer history was never seen
+        assert model.probability([6, 2], token) == model.probability([2], token)
 
 
 def test_bigrams_are_the_formula_worked_out_by_hand() -> None:
-    text = [0, 1, 0, 2, 0, 1, 1]  # pairs: 01 twice, 10, 02, 20, 11 once
-    model = NgramModel(text, order=2, vocabulary=3)
-    above = 4 / (4 + 2 * 1)  # four pairs seen once, one twice
-    # The words before: 1 stands after {0, 1}, 0 after {1, 2}, 2 after {0}; five pairs in all.
-    below = 1 / (1 + 2 * 2)
-    single = {
-        token: (kinds - below) / 5 + below * 3 / 5 / 3 for token, kinds in ((0, 2), (1, 2), (2, 1))
-    }
+    text = [0, 1, 0, 2, 0, 1, 1, 3]  # pairs: 01 twice; 10, 02, 20, 11 and 13 once
+    model = NgramModel(text, order=2, vocabulary=4)
+    above = 5 / (5 + 2 * 1)  # five pairs seen once, one twice
+    # The words before: 0 stands after {1, 2}, 1 after {0, 1}, 2 after {0}, 3 after {1}; six pairs.
+    below = 2 / (2 + 2 * 2)
+    single = [(kinds - below) / 6 + below * 4 / 6 / 4 for kinds in (2, 2, 1, 1)]
     after_0 = {1: 2, 2: 1}  # three times in all, two different
-    for token in range(3):
+    for token in range(4):
         own = max(after_0.get(token, 0) - above, 0.0) / 3
         wanted = own + above * 2 / 3 * single[token]
         assert model.probability([0], token) == pytest.approx(wanted)

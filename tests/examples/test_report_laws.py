@@ -200,6 +200,12 @@ def quarters(lengths: Sequence[int]) -> list[list[int]]:
     return [group for group in groups if group]
 
 
+SHOWN = (
+    "{parameters:,} {minutes:.1f} {epochs} {training_speed:,.0f} {validation_loss:.3f} "
+    "{bleu:.1f} {p} {chrf:.1f} {decoding_speed:.0f}"
+)
+
+
 def test_compare_writes_the_figures_of_each_run(
     proof: Proof,
     tmp_path: Path,
@@ -222,42 +228,29 @@ def test_compare_writes_the_figures_of_each_run(
         f"{'-'.join(str(end) for end in dict.fromkeys((each[0], each[-1])))} ({len(group)})"
         for each, group in zip(lengths, groups, strict=True)
     ]
-    for run, result, seconds in zip(
-        (proof.paired, proof.single), results, (3.0, 16.0), strict=True
-    ):
-        best = run.best()
-        outputs = greedy_lines(run, best, SOURCES)
-        assert result["bleu"] == pytest.approx(by_hand.bleu(outputs, REFERENCES))
-        assert result["chrf"] == pytest.approx(by_hand.chrf(outputs, REFERENCES))
+    for run, result, seconds in zip((proof.paired, proof.single), results, (3, 16), strict=True):
+        outputs = greedy_lines(run, run.best(), SOURCES)
+        expected = {
+            "parameters": sum(weight.numel() for weight in run.best()),
+            "minutes": run.rows[-1]["minutes"],
+            "epochs": len(run.rows),
+            "training_speed": statistics.median(row["tokens_per_second"] for row in run.rows),
+            "validation_loss": min(row["validation_loss"] for row in run.rows),
+            "bleu": by_hand.bleu(outputs, REFERENCES),
+            "chrf": by_hand.chrf(outputs, REFERENCES),
+            "decoding_speed": 12 / seconds,
+        }
+        assert {name: result[name] for name in expected} == pytest.approx(expected)
+        assert result["metrics"] == run.rows
         assert result["bleu_by_length"] == pytest.approx(
             [
                 by_hand.bleu([outputs[i] for i in group], [REFERENCES[i] for i in group])
                 for group in groups
             ]
         )
-        assert result["decoding_speed"] == pytest.approx(12 / seconds)
-        assert result["metrics"] == run.rows
-        assert result["parameters"] == sum(weight.numel() for weight in best)
-        assert result["epochs"] == len(run.rows)
-        assert result["minutes"] == run.rows[-1]["minutes"]
-        assert result["validation_loss"] == min(row["validation_loss"] for row in run.rows)
-        speeds = [row["tokens_per_second"] for row in run.rows]
-        assert result["training_speed"] == statistics.median(speeds)
-        (row,) = re.findall(rf"^{result['name']} .*/?.*\d$", printed, re.M)[:1]
-        cells = row.split()
-        assert cells[2:5] == [
-            f"{result['parameters']:,}",
-            f"{result['minutes']:.1f}",
-            f"{result['epochs']}",
-        ]
-        assert cells[5:] == [
-            f"{result['training_speed']:,.0f}",
-            f"{result['validation_loss']:.3f}",
-            f"{result['bleu']:.1f}",
-            "-" if result is results[0] else f"{result['p_value']:.3f}",
-            f"{result['chrf']:.1f}",
-            f"{result['decoding_speed']:.0f}",
-        ]
+        (row, *_) = re.findall(rf"^{result['name']} .*$", printed, re.M)
+        p_value = "-" if result["p_value"] is None else f"{result['p_value']:.3f}"
+        assert row.split()[2:] == SHOWN.format(**result, p=p_value).split()
     first, second = results
     assert first["bleu"] != second["bleu"]
     assert first["bleu_by_length"] != second["bleu_by_length"]

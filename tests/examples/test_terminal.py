@@ -43,9 +43,6 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
-    def fileno(self) -> int:
-        return -1
-
 
 class FoundError(Exception):
     """Carries the parser of a program out of it."""
@@ -104,13 +101,11 @@ def in_a_terminal(stdin: str, columns: int) -> str:
     from tests.examples.terminals import terminal  # not on Windows
 
     command = [sys.executable, "-c", DRIVER, str(Path(translate.__file__).parent)]
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = {**os.environ, "NO_COLOR": "1"}
+    environment.pop("COLUMNS", None)
     with terminal(columns) as screen:
-        out = {"stdout": sys.stdout, "stderr": sys.stderr}
-        environment["NO_COLOR"] = "1"
-        subprocess.run(
-            command, input=stdin.encode(), env=environment, timeout=60, check=True, **out
-        )
+        out, lines = sys.stdout, stdin.encode()
+        subprocess.run(command, input=lines, stdout=out, stderr=out, env=environment, check=True)
     return screen.raw.replace("\r\n", "\n")
 
 
@@ -217,21 +212,19 @@ def test_a_table_that_is_too_wide_is_continued_below() -> None:
 
 
 def test_the_outputs_of_a_translator_fit_into_80_columns(
-    trained: TranslationTraining, files: list[str], monkeypatch: pytest.MonkeyPatch
+    trained: TranslationTraining, files: list[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-    run = str(trained.run.folder)
+    from tests.examples.terminals import terminal  # not on Windows
+
     test = ["--test-source", files[1], "--test-target", files[3]]
-    terminals = {"stdout": Terminal(), "stderr": Terminal()}
-    for name, stream in terminals.items():
-        monkeypatch.setattr(sys, name, stream)
-    assert translate.main(["evaluate", "--run", run, *test, "--beam", "1"]) == 0
-    assert translate.main(["evaluate", "--run", "a folder that does not exist " * 4]) == 2
-    for stream in terminals.values():
-        assert len(stream.getvalue().split("\n")) > 2
-        for line in re.split("[\r\n]", stream.getvalue()):
-            assert cells(line) <= 80, line
+    with terminal(80, colours=False) as screen:
+        command = ["evaluate", "--run", str(trained.run.folder), *test, "--beam", "1"]
+        assert translate.main(command) == 0
+        assert translate.main(["evaluate", "--run", "a folder that does not exist " * 4]) == 2
+    lines = re.split("[\r\n]+", screen.raw)
+    assert "30 test sentences" in lines
+    assert any(line.startswith("error: a folder that") for line in lines)
+    assert all(cells(line) <= 80 for line in lines)
 
 
 # ------------------------------------------------------------------ defaults
