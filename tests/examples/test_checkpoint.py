@@ -576,9 +576,12 @@ def test_weights_that_could_not_be_loaded_are_not_saved(
 ) -> None:
     before = snapshot(folder)
     tensors = {"model": {"weight": torch.tensor([1.0, value])}}
-    with pytest.raises(UserError, match="step 2 is not saved: model: tensor 'weight' holds NaN"):
-        save_checkpoint(folder, step=2, tensors=tensors, state={}, keep=1)
+    refusal = "step 2 is not saved: model: tensor 'weight' holds NaN"
+    for place in (folder, folder.with_name("new")):
+        with pytest.raises(UserError, match=refusal):
+            save_checkpoint(place, step=2, tensors=tensors, state={}, keep=1)
     assert snapshot(folder) == before
+    assert names(folder.parent) == [folder.name]
 
 
 @pytest.mark.parametrize("value", [object(), np.zeros(3), {(1, 2): 3}, float("nan")])

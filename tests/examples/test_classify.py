@@ -33,16 +33,22 @@ def order_matters(count: int = 12) -> list[Review]:
     return [Review(f"{a} {b}", "before" if a < b else "after") for a, b in pairs[:count]]
 
 
+def write_reviews(folder: Path) -> list[str]:
+    """Write two files of labelled texts; return the options that name them."""
+    options, reviews = [], order_matters(30)
+    for name, split in (("train", reviews[:24]), ("test", reviews[24:])):
+        text = "".join(f"{review.label}\t{review.text}\n" for review in split)
+        (folder / name).write_text(text, encoding="utf-8")
+        options += [f"--{name}-file", str(folder / name)]
+    return options
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     """Two files of labelled texts, in a folder with a comma and a space in its name."""
     folder = tmp_path / "my, files"
     folder.mkdir()
-    reviews = order_matters(30)
-    for name, split in (("train", reviews[:24]), ("test", reviews[24:])):
-        text = "".join(f"{review.label}\t{review.text}\n" for review in split)
-        (folder / name).write_text(text, encoding="utf-8")
-    return ["--train-file", str(folder / "train"), "--test-file", str(folder / "test")]
+    return write_reviews(folder)
 
 
 def test_the_reviews_of_a_family_have_one_bag_and_different_labels() -> None:

@@ -1,8 +1,6 @@
 """The language model: its baseline, its two styles, its decoding, and the program."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +29,6 @@ from text.writing import generate
 from transformer_blocks import greedy_search
 from transformer_blocks.generation import left_pad
 
-PROGRAM = Path(__file__).parents[2] / "examples" / "generate_text.py"
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
 TINY = [
     *("--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"),
@@ -278,17 +275,6 @@ def test_a_prompt_that_is_no_text_is_refused(
 ) -> None:
     assert generate_text.main(["generate", "--run", str(trained), "good", "a\udc8cb"]) == 2
     assert "the prompt is not UTF-8" in one_error_line(capsys)
-
-
-@pytest.mark.slow
-def test_a_language_model_is_trained_in_two_processes(tmp_path: Path, file: str) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--standalone", "--", str(PROGRAM), "train", "--text", file, *TINY]
-    command += ["--run", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Written:") == 1  # one process prints
-    assert Run(tmp_path / "run", Config).read_metrics()
 
 
 # ------------------------------------------------------------------ the page

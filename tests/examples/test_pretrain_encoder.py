@@ -105,32 +105,29 @@ def test_the_loss_ignores_positions_that_are_not_chosen() -> None:
 def test_the_training_uses_the_loss_at_the_chosen_positions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls: list[tuple[Tensor, Tensor, Tensor]] = []
-    corruptions: list[tuple[Tensor, Tensor]] = []
-    loss, change = pretrain_encoder.masked_loss, pretrain_encoder.corrupt
+    chosen_in, losses_at = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
 
-    def record(logits: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
-        calls.append((logits, tokens, chosen))
-        return loss(logits, tokens, chosen)
+    def change(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        corrupted, chosen = corrupt(tokens)
+        chosen_in.append((tokens, chosen))
+        return corrupted, chosen
 
-    def record_change(tokens: Tensor) -> tuple[Tensor, Tensor]:
-        corruptions.append((tokens, change(tokens)[1]))
-        return torch.where(corruptions[-1][1], MASK, tokens), corruptions[-1][1]
+    def loss(logits: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+        losses_at.append((tokens, chosen))
+        return masked_loss(logits, tokens, chosen)
 
-    monkeypatch.setattr(pretrain_encoder, "masked_loss", record)
-    monkeypatch.setattr(pretrain_encoder, "corrupt", record_change)
+    monkeypatch.setattr(pretrain_encoder, "corrupt", change)
+    monkeypatch.setattr(pretrain_encoder, "masked_loss", loss)
     tokens, _, _ = sample_texts(20, random.Random(0))
     held_out = tokens.clone()
     held_out[:, 1] = MASK
-    losses = pretrain_encoder.pretrain(
-        MaskedLanguageModel(d_model=8), (held_out, tokens), steps=2, seed=0
-    )
+    model = MaskedLanguageModel(d_model=8)
+    losses = pretrain_encoder.pretrain(model, (held_out, tokens), steps=2, seed=0)
     assert [*losses] == [2]
-    for (_, original, chosen), (before, places) in zip(calls[:2], corruptions, strict=True):
-        assert torch.equal(original, before)
-        assert torch.equal(chosen, places)
-    assert torch.equal(calls[2][2], held_out == MASK)  # the bound is that of [MASK]
-    assert not torch.equal(calls[0][1], calls[1][1])  # new texts in each update
+    expected = [*chosen_in, (tokens, held_out == MASK)]  # the bound is that of [MASK]
+    for found, wanted in zip(losses_at, expected, strict=True):
+        assert all(map(torch.equal, found, wanted))
+    assert not torch.equal(chosen_in[0][0], chosen_in[1][0])  # new texts in each update
 
 
 def test_padding_changes_neither_predictions_nor_classes() -> None:

@@ -182,16 +182,25 @@ def test_processes_that_never_come_are_waited_for_in_bounded_time(
 
 
 @pytest.mark.slow
-def test_the_program_trains_in_two_processes(tmp_path: Path, files: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("program", "options", "said", "picture"),
+    [
+        ("translate", "--epochs 2 --vocabulary 80", "in 2 processes", "attention.png"),
+        ("generate_text", "--steps 8 --vocabulary 60 --d-model 16", "Written:", "loss.png"),
+    ],
+)
+def test_a_program_trains_in_two_processes_of_which_one_speaks(
+    tmp_path: Path, files: list[str], program: str, options: str, said: str, picture: str
+) -> None:
     folder = tmp_path / "run"
-    program = [str(ROOT / "examples" / "translate.py"), "train", *files, "--run", str(folder)]
-    program += ["--epochs", "2", "--vocabulary", "80"]
-    done = torchrun(2, program)
+    data = files if program == "translate" else ["--text", files[3]]
+    command = [str(ROOT / "examples" / f"{program}.py"), "train", *data, "--run", str(folder)]
+    command += options.split()
+    done = torchrun(2, command)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("in 2 processes") == 1
-    assert done.stdout.count("Test sentences, none of which is in the training data") == 1
-    assert (folder / "attention.png").exists()
-    again = torchrun(2, program)
+    assert done.stdout.count(said) == 1
+    assert (folder / picture).exists()
+    again = torchrun(2, command)
     assert again.returncode != 0
     assert "holds a run; resume it with --resume" in again.stderr
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 from matplotlib.image import imread
 from tests.examples.test_checkpoint import snapshot
-from tests.examples.test_classify import order_matters
+from tests.examples.test_classify import write_reviews
 from tests.examples.test_translate import one_error_line
-from tests.examples.tiny_run import PLAN, begin, make_corpus
+from tests.examples.tiny_run import PLAN, begin, write_files
 
 import classify
 import generate_text
@@ -110,21 +110,8 @@ def _hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def _runs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Write what the programs learn from, and finish a run of each."""
     folder = tmp_path_factory.mktemp("runs")
-    corpus = make_corpus()
-    pairs = [*corpus.train, *corpus.validation, *corpus.test]
-    reviews = [f"{review.label}\t{review.text}" for review in order_matters(30)]
-    texts = {
-        "source": [pair.source for pair in pairs],
-        "target": [pair.target for pair in pairs],
-        "train": reviews[:24],
-        "test": reviews[24:],
-    }
-    for name, lines in texts.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    source, target, train, test = (str(folder / name) for name in texts)
-    TRANSLATE.data = ["--source-file", source, "--target-file", target]
-    CLASSIFY.data = ["--train-file", train, "--test-file", test]
-    GENERATE.data = ["--text", target]
+    TRANSLATE.data, CLASSIFY.data = write_files(folder), write_reviews(folder)
+    GENERATE.data = ["--text", TRANSLATE.data[3]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "as_png", lambda _: b"")  # to draw takes longer than to train
         for program in PROGRAMS:

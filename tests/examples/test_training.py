@@ -38,16 +38,11 @@ def fingerprint(training: TranslationTraining) -> str:
     return digest.hexdigest()
 
 
-def test_training_learns_far_more_than_nothing_and_writes_down_every_epoch(
-    trained: TranslationTraining,
-) -> None:
-    lines = trained.run.metrics.read_text(encoding="utf-8").split("\n")
-    rows = [json.loads(line) for line in lines if line]
-    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
+def test_training_learns_far_more_than_nothing(trained: TranslationTraining) -> None:
+    rows = trained.run.read_metrics()
     guess = math.log(trained.task.tokenizers[1].vocab_size)  # the loss where nothing is known
     assert rows[0]["train_loss"] > 0.75 * guess
     assert max(rows[-1]["train_loss"], rows[-1]["validation_loss"]) < 0.5 * guess
-    assert (trained.run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 class KilledError(Exception):
