@@ -1,5 +1,6 @@
 import gc
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -132,9 +133,9 @@ def test_an_answer_that_is_not_the_file_is_refused_and_the_file_on_the_disk_stay
     monkeypatch.setattr(download, "LARGEST", 10**6)
     (tmp_path / "train.ja").write_bytes(b"my own")
     server.answer = answer
-    with pytest.raises(UserError) as error:
+    expected = re.escape(message.format(url=server.url, folder=tmp_path))
+    with pytest.raises(UserError, match=expected):
         fetch(SHA256, tmp_path, base_url=server.url)
-    assert message.format(url=server.url, folder=tmp_path) in str(error.value)
     gc.collect()  # a connection that was not closed would be an error here
     assert contents(tmp_path) == {"train.ja": b"my own"}
     server.answer = Handler.send_file
@@ -150,6 +151,11 @@ def test_a_redirect_to_another_page_is_followed(server: Server, tmp_path: Path) 
     server.answer = answer
     fetch(SHA256, tmp_path, base_url=server.url)
     assert contents(tmp_path) == FILES
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r": \[Errno \d+\] Connection refused; run again"):
+        fetch(SHA256, tmp_path, base_url="http://127.0.0.1:1")
 
 
 def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:
