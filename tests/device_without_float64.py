@@ -7,7 +7,6 @@ PyTorch registers such a device once in a process and for good, hence the progra
 
 import contextlib
 import io
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +26,46 @@ from transformer_blocks import explorer, inference, inspection, interop
 
 NAME = "singles"
 DEVICE_STRING = f"{NAME}:0"
+
+
+def exchange(change: Callable[[Any], Any], nested: Any) -> Any:
+    """Return nested arguments whose leaves are changed, in a third of the time of `tree_map`."""
+    if isinstance(nested, list | tuple):
+        return type(nested)([exchange(change, each) for each in nested])
+    if isinstance(nested, dict):
+        return {name: exchange(change, each) for name, each in nested.items()}
+    return change(nested)
+
+
+def compute(_: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Call a function on the inner tensors, and wrap its results if they are on the device."""
+    leaves: list[Any] = []
+    exchange(leaves.append, (args, kwargs or {}))
+    tensors = [each for each in leaves if isinstance(each, Tensor)]
+    given = [each for each in tensors if isinstance(each, OnDevice)]
+    devices = [each for each in leaves if isinstance(each, torch.device)]
+    is_there = devices[0].type == NAME if devices else bool(given)
+    others = [each for each in tensors if each.dim() and not isinstance(each, OnDevice)]
+    if given and others and not any(part in function.__name__ for part in ("copy", "index", "to.")):
+        raise RuntimeError(f"{function.__name__}: all tensors must be on the same device")
+
+    def unwrap(leaf: Any) -> Any:
+        if isinstance(leaf, OnDevice):
+            return leaf.on_cpu
+        return torch.device("cpu") if is_there and isinstance(leaf, torch.device) else leaf
+
+    inner_args, inner_kwargs = exchange(unwrap, (args, kwargs or {}))
+    result = function(*inner_args, **inner_kwargs)
+    if not is_there or "_local_scalar_dense" in function.__name__:
+        return result
+    known = {id(each.on_cpu): each for each in given}  # what a function in place returns
+
+    def wrap(inner: Any) -> Any:
+        if not isinstance(inner, Tensor):
+            return inner
+        return known[id(inner)] if id(inner) in known else OnDevice(inner)
+
+    return exchange(wrap, result)
 
 
 class OnDevice(Tensor):
@@ -49,6 +88,7 @@ class OnDevice(Tensor):
 
     def __init__(self, inner: Tensor) -> None: ...
 
+    __torch_dispatch__ = classmethod(compute)  # type: ignore[assignment]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -72,60 +112,11 @@ class OnDevice(Tensor):
             memo[id(self)] = nn.Parameter(copied, self.requires_grad) if is_parameter else copied
         return memo[id(self)]
 
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return compute(function, args, kwargs or {})
-
 
 class Factories(TorchDispatchMode):
     """Calls :func:`compute` for functions that make a tensor on the device, too."""
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return compute(function, args, kwargs or {})
-
-
-def exchange(change: Callable[[Any], Any], nested: Any) -> Any:
-    """Return nested arguments whose leaves are changed, in a third of the time of `tree_map`."""
-    if isinstance(nested, list | tuple):
-        return type(nested)([exchange(change, each) for each in nested])
-    if isinstance(nested, dict):
-        return {name: exchange(change, each) for name, each in nested.items()}
-    return change(nested)
-
-
-def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Call a function on the inner tensors, and wrap its results if they are on the device."""
-    leaves: list[Any] = []
-    exchange(leaves.append, (args, kwargs))
-    tensors = [each for each in leaves if isinstance(each, Tensor)]
-    given = [each for each in tensors if isinstance(each, OnDevice)]
-    devices = [each for each in leaves if isinstance(each, torch.device)]
-    is_there = devices[0].type == NAME if devices else bool(given)
-    others = [each for each in tensors if each.dim() and not isinstance(each, OnDevice)]
-    if given and others and not any(part in function.__name__ for part in ("copy", "index", "to.")):
-        raise RuntimeError(f"{function.__name__}: all tensors must be on the same device")
-
-    def unwrap(leaf: Any) -> Any:
-        if isinstance(leaf, OnDevice):
-            return leaf.on_cpu
-        return torch.device("cpu") if is_there and isinstance(leaf, torch.device) else leaf
-
-    inner_args, inner_kwargs = exchange(unwrap, (args, kwargs))
-    result = function(*inner_args, **inner_kwargs)
-    if not is_there or "_local_scalar_dense" in function.__name__:
-        return result
-    known = {id(each.on_cpu): each for each in given}  # what a function in place returns
-
-    def wrap(inner: Any) -> Any:
-        if not isinstance(inner, Tensor):
-            return inner
-        return known[id(inner)] if id(inner) in known else OnDevice(inner)
-
-    return exchange(wrap, result)
+    __torch_dispatch__ = compute
 
 
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24, "dropout": 0.0}
@@ -326,10 +317,6 @@ def main() -> None:
                     found = function(DEVICE_STRING)
                 compare(found, expected[name])
             except Exception as error:
-                if "--trace" in sys.argv:
-                    import traceback
-
-                    traceback.print_exc()
                 print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
             else:
                 print(f"{name}: ok")
