@@ -62,6 +62,13 @@ def name(answer: Answer) -> str:
     return f"{answer.unit}: {answer.name}"
 
 
+def folder_of(module: ModuleType) -> str:
+    return str(Path(module.__file__ or "").parent)
+
+
+OVER_QUERIES = next(each for each in WRONG if each.name == "a softmax over the queries")
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_solution_passes(build: Build, unit: str) -> None:
     assert list(check(UNITS[unit], build(unit))) == []
@@ -94,7 +101,7 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
             "positions",
             "return table",
             "return table.double()",
-            "the dtype of sinusoidal_table() must be float32",
+            "sinusoidal_table() must be float32",
         ),
         ("positions", "return table", "return table.tolist()", "be Tensor, got a list of 40 items"),
         ("positions", "return table", "return table.numpy()", "be Tensor, got a numpy.ndarray"),
@@ -104,18 +111,8 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
         ("embedding", "nn.Parameter(", "(", "unexpected: weight is not an nn.Parameter"),
         ("tokens", "append(best)", "append(''.join(best))", "must be tuple[str, str], got 'es'"),
         ("tokens", "merges, voc", "merges, *voc", "must be tuple[list[tuple[str, str]], dict[str"),
-        (
-            "tokens",
-            "merges, vocabulary",
-            "merges, [0]",
-            "learn_merges()[1] must be dict[str, int], got",
-        ),
-        (
-            "attention",
-            "return weights @ value,",
-            "return",
-            "be tuple[Tensor, Tensor], got a Tensor",
-        ),
+        ("tokens", "merges, vocabulary", "merges, [0]", "[1] must be dict[str, int], got"),
+        ("attention", "return weights @ value,", "return", "tuple[Tensor, Tensor], got a Tensor"),
     ],
 )
 def test_a_result_of_a_wrong_type_is_named(
@@ -127,9 +124,8 @@ def test_a_result_of_a_wrong_type_is_named(
 
 
 def test_an_interrupted_check_names_the_law_and_the_line(build: Build) -> None:
-    answer = Answer(
-        "tokens", "stops", [("    merged: list[str] = []", "    raise KeyboardInterrupt")]
-    )
+    edits = [("    merged: list[str] = []", "    raise KeyboardInterrupt")]
+    answer = Answer("tokens", "stops", edits)
     with pytest.raises(KeyboardInterrupt, match=r"in the law 'every .*' at tokens.py:\d"):
         list(check(UNITS["tokens"], build("tokens", answer)))
 
@@ -178,32 +174,29 @@ def test_a_new_package_is_empty_and_is_refused(
 
 
 def test_a_check_prints_where_by_how_much_and_why(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    build: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = next(each for each in WRONG if each.name == "a softmax over the queries")
-    folder = Path(build("attention", answer).__file__ or "").parent
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    assert course.main(["check", "masks", "--package", str(folder)]) == 0
-    assert course.main(["check", "5", "--package", str(folder)]) == 1
+    folder = folder_of(build("attention", OVER_QUERIES))
+    assert course.main(["check", "masks", "--package", folder]) == 0
+    assert course.main(["check", "5", "--package", folder]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "at batch 0, head 0, query 0, key 0: " in printed
     assert "numbers differ, by at most" in printed
     assert "A known mistake gives the same: a softmax over the queries." in printed
     assert "python -m transformer_blocks.museum softmax_over_queries" in printed
-    assert course.main(["check", "heads", "--package", str(folder)]) == 1
+    assert course.main(["check", "heads", "--package", folder]) == 1
     assert "It needs units that do not pass yet: attention." in capsys.readouterr().out
 
 
 def test_code_that_cannot_be_imported_or_fails_is_refused_with_its_line(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    build: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     for old, new, text in (
         ("import torch\n", "import torch as\n", "masks.py cannot be imported: SyntaxError"),
         ("torch.ones", "torch.one", "raises AttributeError at masks.py:9"),
     ):
-        folder = build("tokens", Answer("masks", "fails", ((old, new),))).__file__ or ""
-        assert course.main(["check", "masks", "--package", str(Path(folder).parent)]) == 1
+        folder = folder_of(build("tokens", Answer("masks", "fails", ((old, new),))))
+        assert course.main(["check", "masks", "--package", folder]) == 1
         assert text in capsys.readouterr().out
 
 
@@ -228,13 +221,9 @@ def test_arguments_of_a_law_that_a_call_changes_are_restored_too() -> None:
     assert argument.equal(torch.ones(2))
 
 
-def test_a_report_for_machines_has_a_test_for_each_law(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    answer = next(each for each in WRONG if each.name == "a softmax over the queries")
-    folder, report = Path(build("attention", answer).__file__ or "").parent, tmp_path / "laws.xml"
-    options = ["--package", str(folder), "--junit", str(report)]
+def test_a_report_for_machines_has_a_test_for_each_law(build: Build, tmp_path: Path) -> None:
+    folder, report = folder_of(build("attention", OVER_QUERIES)), tmp_path / "laws.xml"
+    options = ["--package", folder, "--junit", str(report)]
     for unit, fails in (("masks", False), ("attention", True)):
         assert course.main(["check", unit, *options]) == int(fails)
         suites = ElementTree.parse(report).getroot()
@@ -245,7 +234,7 @@ def test_a_report_for_machines_has_a_test_for_each_law(
         failures = [each.get("message", "") for each in suites.iter("failure")]
         assert suites[0].get("failures") == str(len(failures))
         assert any("a softmax over the queries" in each for each in failures) is fails
-    (folder / "bleu.py").write_text("import\n", "utf-8")
+    Path(folder, "bleu.py").write_text("import\n", "utf-8")
     assert course.main(["check", "bleu", *options]) == 1
     assert len(list(ElementTree.parse(report).iter("error"))) == len(UNITS["bleu"].laws)
 
@@ -271,20 +260,18 @@ def test_the_readers_modules_learn_to_translate_and_their_attention_is_shown(
     for each in (memory, model.decode(repeated, memory, mask)):
         assert (each[0, 1:] - each[0, :1]).abs().amax(-1).min() > 1e-3
     assert lines[-1] == f"BLEU {result.bleu:.1f} of 8 test sentences"
-    assert [each.name for each in result.page.maps] == [
-        *("Encoder self-attention", "Decoder self-attention", "Cross-attention"),
-    ]
+    names = ["Encoder self-attention", "Decoder self-attention", "Cross-attention"]
+    assert [each.name for each in result.page.maps] == names
 
 
 def test_a_training_begins_only_when_all_laws_hold(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    build: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    answer = next(each for each in WRONG if each.unit == "embedding")
-    folder = Path(build("embedding", answer).__file__ or "").parent
-    assert course.main(["train", "--package", str(folder), "--page", str(folder / "a.html")]) == 1
+    answer, page = next(each for each in WRONG if each.unit == "embedding"), tmp_path / "a.html"
+    folder = folder_of(build("embedding", answer))
+    assert course.main(["train", "--package", folder, "--page", str(page)]) == 1
     assert capsys.readouterr().out.startswith("embedding: ")
-    assert not (folder / "a.html").exists()
+    assert not page.exists()
 
 
 def test_an_error_equals_nothing_not_even_the_same_error() -> None:
