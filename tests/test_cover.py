@@ -2,9 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, in_browser
+from tests.browser import in_browser
 
 from cells import LEARN, chapter_files, definitions
 
@@ -35,9 +36,9 @@ def test_a_function_is_quoted_with_its_comments_and_no_other() -> None:
 
 @pytest.mark.slow
 @in_browser
-def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(tmp_path: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(
+    browser: Any, tmp_path: Path
+) -> None:
     (tmp_path / "translator_model.js").write_text(cover.translator_script(), encoding="utf-8")
     page_file = tmp_path / "page.html"
     page_file.write_text(
@@ -54,25 +55,23 @@ def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(tmp_path
         search = chapter["greedy_search"]
         [found] = chapter["library"].generate([ids], search, end_id=chapter["EOS"], max_length=9)
         expected.append(" ".join(chapter["target_words"][token] for token in found.tokens))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(reduced_motion="reduce")
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(page_file.as_uri())
-        box = page.locator("input[type=text]")
-        shown = []
-        for sentence in sentences:
-            box.fill(sentence)
-            shown.append(page.inner_text(".status").partition(" — ")[0].removesuffix(" …"))
-        box.fill("<b>x</b>")
-        assert page.inner_text(".status").endswith(" ".join(chapter["source_words"]))
-        page.check("input[type=checkbox]")
-        without = set()
-        for sentence in sentences[:5]:
-            box.fill(sentence)
-            without.add(page.inner_text(".status"))
-        browser.close()
+    page = browser.new_page(reduced_motion="reduce")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_file.as_uri())
+    box = page.locator("input[type=text]")
+    shown = []
+    for sentence in sentences:
+        box.fill(sentence)
+        shown.append(page.inner_text(".status").partition(" — ")[0].removesuffix(" …"))
+    box.fill("<b>x</b>")
+    assert page.inner_text(".status").endswith(" ".join(chapter["source_words"]))
+    page.check("input[type=checkbox]")
+    without = set()
+    for sentence in sentences[:5]:
+        box.fill(sentence)
+        without.add(page.inner_text(".status"))
+    page.close()
     assert shown == expected
     assert len(without) == 1
     assert all(address.startswith("file:") for address in requests)
