@@ -1,17 +1,58 @@
 """What tests of pages with a model share: the model on the page, and torch with its weights."""
 
+import io
 from typing import Any
 
 import torch
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tests.page import weights
 from tests.page_script import Script
 from torch import nn
 
+from transformer_blocks import PreNorm, build_seq2seq
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.live import LiveModel, quantize
 from transformer_blocks.models import Seq2Seq, TokenModel
 
 END = 3
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
+TEXTS = [
+    *("the cat sleeps", "the dog runs.", "a cat and a dog", "猫が眠る。", "犬が走る。"),
+    *("ＡＢＣ　１２３ ｶﾞｷﾞ", "cafe\u0301 ﬁ ½ ㌔ ㍿", "한국어", "e\u0301\u0323\u0327x"),
+]
+
+
+def train(kind: str, **options: Any) -> bytes:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 3),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=95,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def with_other_weights(model: Any) -> Any:
+    """Change weights that are zeros or ones, so that none of them is without effect."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return model.eval()
+
+
+def translator_of_texts() -> tuple[Seq2Seq, bytes]:
+    """Build a translator of a small tokenizer, which it also returns."""
+    content = train("bpe")
+    size = SentencePieceProcessor(model_proto=content).vocab_size()
+    torch.manual_seed(0)
+    model = build_seq2seq(size, size, **SIZES, residual=PreNorm, begin_id=1).eval()
+    model.output = nn.Linear(16, size)
+    return model, content
 
 
 def round_weights(model: nn.Module) -> None:

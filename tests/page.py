@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.image import imread
+from tests.browser import axe
 from torch import Tensor
 
 from transformer_blocks import attention_weights, causal_mask
@@ -152,6 +153,12 @@ class Opened:
             })""",
             place,
         )
+
+    def problems(self, part: str = "document") -> list[Any]:
+        """List what axe finds in a part of the page."""
+        self.page.evaluate(axe())
+        found = self.page.evaluate(f"axe.run({part})")["violations"]
+        return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))

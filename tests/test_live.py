@@ -1,6 +1,5 @@
 """The model in the page: what it computes is what torch computes with the same rounded weights."""
 
-import io
 import itertools
 import json
 import random
@@ -9,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
-from tests.live import END, LivePage
+from sentencepiece import SentencePieceProcessor
+from tests.live import END, SIZES, TEXTS, LivePage, train, translator_of_texts, with_other_weights
 from tests.page import data_of
 from torch import nn
 
@@ -38,7 +37,6 @@ from transformer_blocks.explorer.live import LiveModel
 from transformer_blocks.inspection import ablate, head_patterns
 from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
 
-SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24}
 SOURCE, TARGET = [5, 9, 7, 3], [1, 8, 11, 4]
 
 
@@ -65,14 +63,6 @@ def rotary_model() -> LanguageModel:
     ]
     model = LanguageModel(TokenEmbedding(30, 16), Encoder(layers, norm=nn.RMSNorm(16)))
     return with_other_weights(model)
-
-
-def with_other_weights(model: Any) -> Any:
-    """Change weights that are zeros or ones, so that none of them is without effect."""
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.3 * torch.randn_like(weight))
-    return model.eval()
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -209,30 +199,11 @@ def test_samples_have_the_frequencies_of_the_temperature() -> None:
 
 # --- Tokenizers -----------------------------------------------------------------------------------
 
-TEXTS = [
-    *("the cat sleeps", "the dog sleeps.", "a cat and a dog", "猫が眠る。", "犬が走る。"),
-    *("ＡＢＣ　１２３ ｶﾞｷﾞ", "cafe\u0301 ﬁ ½ ㌔ ㍿", "한국어", "e\u0301\u0323\u0327x"),
-]
 HOSTILE = [
     *("", " ", "   a   b ", "\n\t", "▁", "▁▁a▁ ▁", "\x00\x01", "\ud800x", "x\udc00", "\ufeffa"),
     *("a\u200bb", "\u202eabc", "\xa0a\x85\x1cb\u2028", "😀👨‍👩‍👧‍👦🇯🇵1️⃣", "</s><unk> <s>", "a ´ b ¨"),
     *("ﷺ", "𠮷\U0010ffff", "!" * 3000, "猫" * 2000, "あ い !", "“q” ‘s’", "<script>"),
 ]
-
-
-def train(kind: str, **options: Any) -> bytes:
-    model = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 3),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=95,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-        **options,
-    )
-    return model.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -316,11 +287,7 @@ class Box(LivePage):
     """The box for a sentence, in which a part is switched off by a click."""
 
     def __init__(self) -> None:
-        processor = SentencePieceProcessor(model_proto=(content := train("bpe")))
-        torch.manual_seed(0)
-        size = processor.vocab_size()
-        self.model = build_seq2seq(size, size, **SIZES, residual=PreNorm, begin_id=1)
-        self.model.output = nn.Linear(16, size)
+        self.model, content = translator_of_texts()
         super().__init__(with_other_weights(self.model), [content, content])
         self.run("$('live-text').value = 'the cat', runText(), 0")
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tests.browser import in_browser
@@ -23,17 +22,6 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     yield page
     assert page.messages == []
     page.context.close()
-
-
-@in_browser
-def test_the_file_of_weights_has_what_is_shown(shared: Opened) -> None:
-    shared.show("#v=map&a=2&l=1&h=2&pin=2.0.1")
-    expected = shared.explorer.maps[2].weights[1, 2] - shared.explorer.maps[2].weights[0, 1]
-    shared.page.click("#save")
-    rows = shared.download("#poster-csv").decode("utf-8-sig").splitlines()
-    table = np.array([[float(x) for x in row.split(",")[1:]] for row in rows[1:]])
-    assert np.abs(table - expected.numpy()).max() < 1 / 4095 + 1e-4
-    shared.page.keyboard.press("Escape")
 
 
 @in_browser
