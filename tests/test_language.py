@@ -54,7 +54,10 @@ def texts() -> dict[str, str]:
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile"]
     for folder in ("src", "examples", "docs", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".py", ".md", ".html", ".js", ".toml"} and "_build" not in path.parts:
+            if (
+                path.suffix in {".py", ".md", ".html", ".js", ".toml"}
+                and "_build" not in path.parts
+            ):
                 found.append(path)
     return {
         path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
