@@ -34,10 +34,14 @@ def test_the_page_holds_the_weights_that_the_model_returns_itself(name: str) -> 
         ]
         assert [maps.queries for maps in page.maps] == [SOURCE, TARGET, TARGET]
         assert [maps.key_tokens for maps in page.maps] == [SOURCE, TARGET, SOURCE]
+        output = "target (input of the decoder)"
+        axes = [("source", "source"), (output, output), (output, "source")]
     else:
         assert [maps.name for maps in page.maps] == ["Self-attention"]
         numbers = [str(position) for position in range(5)]
         assert list(page.maps[0].queries) == (tokens_of(family.kind) or numbers)
+        axes = [("query", "key")]
+    assert [(maps.query_axis, maps.key_axis) for maps in page.maps] == axes
     found = [layer for maps in page.maps for layer in maps.weights]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0.0)
 

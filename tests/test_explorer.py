@@ -17,11 +17,7 @@ from tests.page_script import Script
 from torch import Tensor
 
 from transformer_blocks import causal_mask
-from transformer_blocks.explorer import (
-    AttentionMaps,
-    DecodingSteps,
-    Explorer,
-)
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.tokens import token_labels
 
@@ -130,66 +126,62 @@ def test_without_matplotlib_a_page_is_saved_and_a_warning_names_the_extra(
     assert 'pip install "transformer-blocks[plot]"' in caplog.text
 
 
+MAPS = AttentionMaps("a", torch.ones(1, 1, 4, 4), TARGET)
+PAGE, OTHER = Explorer([MAPS]), Explorer([replace(MAPS, name="b")])
+DECODING = [replace(MAPS, is_decoding=True)]
+STEPS = DecodingSteps(["a"], [[]])
+
+
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("whole", "change", "error", "message"),
     [
-        ({"weights": torch.ones(2, 4, 4)}, ValueError, r"^weights must have shape \(layers, H, L"),
         (
-            {"weights": weights(1, 1, 4, 3)},
+            MAPS,
+            {"weights": torch.ones(2, 4, 4)},
             ValueError,
-            r"^weights of 'a' must have shape \(L, S\) = \(4",
+            r"^weights must have shape \(layers, H, L",
         ),
-        ({"weights": weights(1, 1, 4, 4) * torch.nan}, ValueError, "must be numbers from 0 to 1"),
-        ({"weights": weights(0, 1, 4, 4)}, ValueError, "must not be empty"),
-        ({"weights": weights(1, 1, 4, 4).to("meta")}, ValueError, "must have values, got a tensor"),
+        (MAPS, {"queries": ["a"]}, ValueError, r"^weights of 'a' must have shape \(L, S\) = \(1"),
+        (MAPS, {"weights": MAPS.weights * torch.nan}, ValueError, "must be numbers from 0 to 1"),
+        (MAPS, {"weights": MAPS.weights[:0]}, ValueError, "must not be empty"),
+        (MAPS, {"weights": MAPS.weights.to("meta")}, ValueError, "must have values, got a tensor"),
+        (MAPS, {"weights": MAPS.weights.int()}, TypeError, "^weights must be a floating-point"),
         (
-            {"weights": torch.ones(1, 1, 4, 4).int()},
+            MAPS,
+            {"queries": [1, 2, 3, 4]},
             TypeError,
-            "^weights must be a floating-point tensor",
+            r"^queries\[0\] must be an instance of str",
         ),
-        ({"queries": [1, 2, 3, 4]}, TypeError, r"^queries\[0\] must be an instance of str, got"),
-        ({"keys": "abcd"}, TypeError, "^keys must be a list of strings, got keys='abcd'$"),
-        ({"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
-        ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
+        (MAPS, {"keys": "abcd"}, TypeError, "^keys must be a list of strings, got keys='abcd'$"),
+        (MAPS, {"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
+        (MAPS, {"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
+        (PAGE, {"maps": []}, ValueError, "^maps must not be empty, got none$"),
+        (PAGE, {"maps": MAPS}, TypeError, "^maps must be a list of AttentionMaps instances, got "),
+        (PAGE, {"maps": DECODING}, ValueError, "got 4 queries and 0 steps$"),
+        (PAGE, {"maps": DECODING, "decoding": STEPS}, ValueError, "got 4 queries and 1 steps$"),
+        (PAGE, {"earlier": [OTHER]}, ValueError, r"^earlier .* the maps \['a'\], got \['b'\]$"),
+        (PAGE, {"others": [OTHER]}, ValueError, r"^others .* the maps \['a'\], got \['b'\]$"),
+        (PAGE, {"earlier": "a"}, TypeError, "^earlier must be a list of Explorer instances, got"),
+        (PAGE, {"earlier": [1]}, TypeError, r"^earlier\[0\] must be an instance of Explorer, got"),
+        (STEPS, {"tokens": "a"}, TypeError, "^tokens must be a list of strings, got tokens='a'$"),
+        (STEPS, {"tokens": [], "candidates": []}, ValueError, "got 0 tokens and 0 lists$"),
+        (STEPS, {"candidates": []}, ValueError, "got 1 tokens and 0 lists$"),
+        (STEPS, {"layers": [[[]], []]}, ValueError, "got 1 tokens and 0 lists$"),
+        (
+            STEPS,
+            {"candidates": [[(1, 0.5)]]},
+            TypeError,
+            r"^candidates\[0\] must be an instance",
+        ),
+        (STEPS, {"candidates": [[("b", math.nan)]]}, ValueError, "^probability of 'b' .*=nan$"),
+        (STEPS, {"layers": [[[("b", 2.0)]]]}, ValueError, "^probability of 'b' .*=2.0$"),
     ],
 )
-def test_weights_and_masks_that_do_not_fit_are_refused(
-    change: dict[str, Any], error: type[Exception], message: str
+def test_what_does_not_fit_is_refused(
+    whole: Any, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    parts: dict[str, Any] = {"weights": weights(1, 1, 4, 4)}
     with pytest.raises(error, match=message):
-        AttentionMaps("a", **({"queries": TARGET} | parts | change))
-
-
-def test_empty_pages_and_missing_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^maps must not be empty, got none$"):
-        Explorer([])
-    only: Any = AttentionMaps("a", weights(1, 1, 4, 4), TARGET)
-    with pytest.raises(TypeError, match=r"^maps must be a list of AttentionMaps instances, got "):
-        Explorer(only)
-    with pytest.raises(TypeError, match=r"^tokens must be a list of strings, got tokens='a'$"):
-        DecodingSteps("a", [[]])
-    candidates: Any = [[(1, 0.5)]]
-    with pytest.raises(TypeError, match=r"^candidates\[0\] must be an instance of str, got"):
-        DecodingSteps(["a"], candidates)
-    with pytest.raises(ValueError, match=r"got 1 tokens and 0 lists$"):
-        DecodingSteps(["a"], [])
-    with pytest.raises(ValueError, match=r"^probability of 'b' must be in \[0, 1\], got .*=nan$"):
-        DecodingSteps(["a"], [[("b", math.nan)]])
-    maps = AttentionMaps("a", weights(1, 1, 4, 4), TARGET, is_decoding=True)
-    others, earlier = (Explorer([AttentionMaps(x, weights(1, 1, 4, 4), TARGET)]) for x in "ab")
-    with pytest.raises(ValueError, match=r"^earlier .* the maps \['a'\], got \['b'\]$"):
-        replace(others, earlier=[earlier])
-    wrong: Any
-    for wrong in (1, [1], "a"):
-        message = (
-            r"^earlier must be a list of Explorer|^earlier\[0\] must be an instance of Explorer"
-        )
-        with pytest.raises(TypeError, match=message):
-            replace(others, earlier=wrong)
-    for decoding, steps in ((None, 0), (DecodingSteps(["a"], [[]]), 1)):
-        with pytest.raises(ValueError, match=f"got 4 queries and {steps} steps$"):
-            Explorer([maps], decoding=decoding)
+        replace(whole, **change)
 
 
 def test_characters_that_cannot_be_encoded_and_weights_with_gradients_are_shown(

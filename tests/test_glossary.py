@@ -117,12 +117,9 @@ def test_the_name_of_a_term_exists_in_the_library(term: dict[str, Any]) -> None:
         assert hasattr(whole, name) or importlib.import_module(f"transformer_blocks.{name}")
 
 
-def test_the_words_of_other_articles_are_found() -> None:
-    assert [word for word in words_of(ALIASES) if word not in everything_searched()] == []
-
-
-def test_the_terms_that_the_project_uses_are_explained() -> None:
-    assert [word for word in words_of(USED) if word not in everything_searched()] == []
+def test_the_words_of_other_articles_and_of_the_project_are_found() -> None:
+    words = [*words_of(ALIASES), *words_of(USED)]
+    assert [word for word in words if word not in everything_searched()] == []
 
 
 @pytest.mark.parametrize("pattern", SPELLINGS)

@@ -7,21 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.page import (
-    SOURCE,
-    TARGET,
-    colour,
-)
-from tests.page_script import (
-    LIGHT,
-    QUANTUM,
-    Script,
-    labels,
-    plain,
-    table,
-    uneven,
-    with_arithmetic,
-)
+from tests.page import SOURCE, TARGET, colour
+from tests.page_script import LIGHT, QUANTUM, Script, labels, plain, table, uneven, with_arithmetic
 
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.style import PALETTES

@@ -8,14 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tests.page import (
-    FULLY_MASKED,
-    SENTENCE,
-    SIZE,
-    SOURCE,
-    TARGET,
-    weights,
-)
+from tests.page import FULLY_MASKED, SENTENCE, SIZE, SOURCE, TARGET, weights
 from tests.page_script import (
     LIGHT,
     QUANTUM,

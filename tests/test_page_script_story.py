@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.page import (
-    FULLY_MASKED,
-    SOURCE,
-    TARGET,
-    make_explorer_with_arithmetic,
-    weights,
-)
+from tests.page import FULLY_MASKED, SOURCE, TARGET, make_explorer_with_arithmetic, weights
 from tests.page_script import (
     QUANTUM,
     Script,
