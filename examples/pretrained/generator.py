@@ -77,7 +77,13 @@ class TextGenerator:
 
     @torch.inference_mode()
     def generate(
-        self, prompts: Sequence[str], decoding: Any = None, *, length: int, search: Search
+        self,
+        prompts: Sequence[str],
+        decoding: Any = None,
+        *,
+        length: int,
+        search: Search,
+        batch_tokens: int = BATCH_TOKENS,
     ) -> list[list[str]]:
         """Continue texts until the model ends them.
 
@@ -88,6 +94,7 @@ class TextGenerator:
                 which the model begins a new text.
             length: Maximum number of tokens to generate for each.
             search: The decoding strategy.
+            batch_tokens: Maximum number of tokens of a batch, with padding and continuations.
 
         Returns:
             For each prompt, the continuations that the search returns, best first, without the
@@ -109,7 +116,7 @@ class TextGenerator:
                     f"{shorten(prompt, 40)!r}"
                 )
         continuations: list[list[str]] = [[] for _ in prompts]
-        for chosen in group_by_length([len(ids) + length for ids in encoded], BATCH_TOKENS):
+        for chosen in group_by_length([len(ids) + length for ids in encoded], batch_tokens):
             options = {"end_id": model.end_ids, "max_length": [length] * len(chosen)}
             found = (decoding or model).generate([encoded[i] for i in chosen], search, **options)
             for i, generations in zip(chosen, found, strict=True):

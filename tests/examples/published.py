@@ -1,5 +1,6 @@
 """Small models with random weights, saved by the library that published models come from."""
 
+import io
 import json
 import random
 from collections.abc import Callable
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import Tensor, nn
 
 from pretrained import bert_sentences, generator
@@ -58,95 +62,89 @@ THEIRS = {
 }
 every_family = pytest.mark.parametrize("family", THEIRS)
 
-SMALL = {"hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2}
-SMALL |= {"num_attention_heads": 2, "vocab_size": VOCABULARY}
-GROUPED = SMALL | {"num_key_value_heads": 1, "head_dim": 6, "eos_token_id": 2}
-MARIAN = {"d_model": 12, "encoder_layers": 1, "encoder_ffn_dim": 10, "encoder_attention_heads": 2}
-MARIAN |= {"decoder_layers": 1, "decoder_ffn_dim": 10, "decoder_attention_heads": 2}
-MARIAN |= {"pad_token_id": VOCABULARY - 1, "decoder_start_token_id": VOCABULARY - 1}
-MARIAN |= {"eos_token_id": 0}
-SIZES: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_embd": 12, "n_layer": 1, "n_head": 2, "eos_token_id": 2, "bos_token_id": 2},
-    "llama": SMALL | {"eos_token_id": 2},
-    "qwen3": GROUPED,
-    "gemma3_text": GROUPED | {"num_hidden_layers": 7},
-    "bert": SMALL,
-    "distilbert": {"dim": 12, "hidden_dim": 10, "n_layers": 1, "n_heads": 2},
-    "roberta": SMALL,
-    "marian": MARIAN | {"scale_embedding": True, "activation_function": "swish"},
-    "t5": {"d_model": 12, "d_kv": 4, "d_ff": 10, "num_layers": 1, "num_heads": 2},
+NAMES = {
+    "gpt2": ("n_embd", "n_layer", "n_head", "n_inner"),
+    "distilbert": ("dim", "n_layers", "n_heads", "hidden_dim"),
+    "marian": ("d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"),
+    "t5": ("d_model", "num_layers", "num_heads", "d_ff"),
 }
-"""Sizes of a small model of each family; its other settings have their defaults."""
+USUAL = "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"
+"""Names of the hidden size, the numbers of layers and heads, and the inner size."""
 
+ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+MARIAN = {"decoder_layers": 1, "decoder_ffn_dim": 10, "decoder_attention_heads": 2}
+MARIAN |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), VOCABULARY - 1)
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt2": {"eos_token_id": 2, "bos_token_id": 2},
+    "llama": ENDS,
+    "qwen3": ENDS | {"num_key_value_heads": 1, "head_dim": 6},
+    "gemma3_text": ENDS | {"num_key_value_heads": 1, "head_dim": 6, "num_hidden_layers": 7},
+    "marian": MARIAN | {"eos_token_id": 0, "scale_embedding": True, "activation_function": "swish"},
+    "t5": {"d_kv": 4},
+}
+"""Further settings of a small model; all others have their defaults."""
 
-def draw_rotary(rng: random.Random) -> dict[str, Any]:
-    drawn: dict[str, Any] = {"rope_theta": rng.choice([100.0, 10000.0, 500000.0])}
-    kind = rng.choice(["default", "linear", "llama3"])
-    drawn["rope_type"] = kind
-    if kind != "default":
-        drawn["factor"] = rng.choice([2.0, 8.0])
-    if kind == "llama3":
-        low = rng.choice([0.5, 1.0])
-        drawn |= {"original_max_position_embeddings": rng.choice([8, 16]), "low_freq_factor": low}
-        drawn["high_freq_factor"] = low * rng.choice([2, 4])
-    return drawn
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+ROTARY = [
+    {"rope_type": "default", "rope_theta": 100.0},
+    {"rope_type": "linear", "rope_theta": 500000.0, "factor": 8.0},
+    LLAMA3 | {"rope_theta": 10000.0},
+    LLAMA3 | {"rope_theta": 500.0, "low_freq_factor": 0.5},
+]
+WINDOW, WHOLE = "sliding_attention", "full_attention"
+EPS, EITHER = [1e-2, 1e-6], [True, False]
+Choices = dict[str, list[Any]]
+BERT: Choices = {"hidden_act": ["gelu", "relu"], "type_vocab_size": [1, 2], "layer_norm_eps": EPS}
+LLAMA: Choices = {"num_attention_heads": [2, 4], "num_key_value_heads": [1, 2]}
+LLAMA |= {"head_dim": [6, 10, 16], "max_position_embeddings": [64], "rms_norm_eps": EPS}
+LLAMA |= {"attention_bias": EITHER, "tie_word_embeddings": EITHER, "rope_parameters": ROTARY}
+GEMMA3: Choices = {"sliding_window": [3, 5, 40], "num_hidden_layers": [2]}
+GEMMA3 |= {"layer_types": [[WINDOW, WHOLE], [WHOLE, WINDOW], [WINDOW] * 2]}
+GEMMA3 |= {"rope_parameters": [{WINDOW: ROTARY[i], WHOLE: ROTARY[i - 1]} for i in range(4)]}
+GEMMA3 |= {"query_pre_attn_scalar": [4, 9, 256], "final_logit_softcapping": [None, 5.0]}
+T5_SIZES: Choices = {"d_kv": [4, 5, 16], "num_decoder_layers": [1, 2]}
+T5_SIZES |= {"relative_attention_num_buckets": [4, 8, 32], "layer_norm_epsilon": EPS}
+T5_SIZES |= {"relative_attention_max_distance": [32, 100], "decoder_start_token_id": [0]}
+T5_SIZES |= {"feed_forward_proj": ["relu", "gated-gelu", "gated-silu"]}
+CHOICES: dict[str, Choices] = {
+    "gpt2": {
+        "n_positions": [LENGTH],
+        "n_inner": [None, 20],
+        "layer_norm_epsilon": EPS,
+        "activation_function": ["gelu_new", "relu"],
+    },
+    "llama": LLAMA | {"mlp_bias": EITHER},
+    "qwen3": LLAMA
+    | {"sliding_window": [3, 5], "use_sliding_window": EITHER, "max_window_layers": [0, 1]},
+    "gemma3_text": LLAMA | GEMMA3,
+    "bert": BERT | {"max_position_embeddings": [LENGTH]},
+    "distilbert": {
+        "activation": ["gelu", "relu"],
+        "max_position_embeddings": [LENGTH],
+        "sinusoidal_pos_embds": EITHER,
+    },
+    "roberta": BERT | {"max_position_embeddings": [LENGTH + 2]},
+    "marian": {
+        "decoder_layers": [1, 2],
+        "decoder_ffn_dim": [40],
+        "decoder_attention_heads": [1, 2],
+        "activation_function": ["swish", "relu"],
+        "max_position_embeddings": [40],
+    },
+    "t5": T5_SIZES | {"tie_word_embeddings": EITHER},
+}
+"""Values of settings to draw from, besides the sizes that all families have."""
 
 
 def draw_settings(family: str, seed: int) -> dict[str, Any]:
-    """Draw the settings of a small model."""
-    rng = random.Random(f"{family} {seed}")
-    heads, num_layers, d_ff = rng.choice([1, 2, 4]), rng.choice([2, 3]), rng.choice([16, 20])
-    d_model, eps = heads * rng.choice([8, 12]), rng.choice([1e-2, 1e-6])
-    drawn: dict[str, Any]
-    if family == "gpt2":
-        drawn = {"n_embd": d_model, "n_layer": num_layers, "n_head": heads, "n_positions": LENGTH}
-        drawn |= {"n_inner": rng.choice([None, d_ff]), "layer_norm_epsilon": eps}
-        drawn |= {"activation_function": rng.choice(["gelu_new", "relu"])}
-    elif family == "marian":
-        drawn = {"d_model": d_model, "encoder_layers": num_layers, "encoder_ffn_dim": d_ff}
-        drawn |= {"decoder_layers": rng.choice([1, 2]), "decoder_ffn_dim": 40}
-        drawn |= {"encoder_attention_heads": heads, "decoder_attention_heads": rng.choice([1, 2])}
-        drawn |= {"activation_function": rng.choice(["swish", "relu"])}
-        drawn |= {"max_position_embeddings": 40}
-    elif family == "t5":
-        buckets = rng.choice([4, 8, 32])
-        drawn = {"d_model": rng.choice([8, 12]), "d_kv": rng.choice([4, 5, 16]), "d_ff": d_ff}
-        drawn |= {"num_layers": num_layers, "num_decoder_layers": rng.choice([1, 2])}
-        drawn |= {"num_heads": heads, "relative_attention_num_buckets": buckets}
-        drawn |= {"relative_attention_max_distance": rng.choice([buckets, 10 * buckets])}
-        drawn |= {"feed_forward_proj": rng.choice(["relu", "gated-gelu", "gated-silu"])}
-        drawn |= {"tie_word_embeddings": rng.random() < 0.5, "decoder_start_token_id": 0}
-        drawn |= {"layer_norm_epsilon": eps}
-    elif family == "distilbert":
-        drawn = {"dim": d_model, "n_layers": num_layers, "n_heads": heads, "hidden_dim": d_ff}
-        drawn |= {"activation": rng.choice(["gelu", "relu"]), "max_position_embeddings": LENGTH}
-        drawn |= {"sinusoidal_pos_embds": rng.random() < 0.5}
-    else:
-        drawn = {"hidden_size": d_model, "num_hidden_layers": num_layers}
-        drawn |= {"num_attention_heads": heads, "intermediate_size": d_ff}
-    if family in ("bert", "roberta"):
-        drawn |= {"type_vocab_size": rng.choice([1, 2]), "layer_norm_eps": eps}
-        drawn |= {"max_position_embeddings": LENGTH + 2 * (family == "roberta")}
-        drawn |= {"hidden_act": rng.choice(["gelu", "relu"])}
-    if family in ("llama", "qwen3", "gemma3_text"):
-        groups = rng.choice([each for each in (1, 2, 4) if heads % each == 0])
-        drawn |= {"num_key_value_heads": groups, "head_dim": rng.choice([d_model // heads, 6, 10])}
-        drawn |= {"max_position_embeddings": 64, "rms_norm_eps": eps}
-        drawn |= {"attention_bias": rng.random() < 0.5, "tie_word_embeddings": rng.random() < 0.5}
-        drawn |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-        drawn |= {"rope_parameters": draw_rotary(rng)}
-    if family == "llama":
-        drawn["mlp_bias"] = rng.random() < 0.5
-    if family in ("qwen3", "gemma3_text"):
-        drawn["sliding_window"] = rng.choice([3, 5, 40])
-    if family == "qwen3" and rng.random() < 0.5:
-        drawn |= {"use_sliding_window": True, "max_window_layers": rng.choice([0, 1])}
-    if family == "gemma3_text":
-        kinds = "sliding_attention", "full_attention"
-        drawn["layer_types"] = [rng.choice(kinds) for _ in range(num_layers)]
-        drawn["rope_parameters"] = {kind: draw_rotary(rng) for kind in reversed(kinds)}
-        drawn["query_pre_attn_scalar"] = rng.choice([4, 9, 256])
-        drawn["final_logit_softcapping"] = rng.choice([None, 5.0])
+    """Draw the settings of a small model; the seeds 0 to 3 have all values of each."""
+    sizes = zip(NAMES.get(family, USUAL), ([16, 24], [2, 3], [1, 2, 4], [16, 20]), strict=True)
+    drawn = {}
+    for name, values in (dict(sizes) | CHOICES[family]).items():
+        rounds, place = divmod(seed, len(values))
+        order = random.Random(f"{family} {name} {rounds}").sample(values, len(values))
+        drawn[name] = order[place]
     return drawn
 
 
@@ -160,8 +158,9 @@ def save_model(
 ) -> Any:
     """Save a model of transformers with drawn settings, or with small sizes if there is no seed."""
     torch.manual_seed(seed or 0)
+    sizes = dict(zip(NAMES.get(family, USUAL), (12, 2, 2, 10), strict=True))
     drawn = {} if seed is None else draw_settings(family, seed)
-    settings = {"vocab_size": VOCABULARY} | SIZES[family] | drawn | fixed
+    settings = {"vocab_size": VOCABULARY} | sizes | SIZES.get(family, {}) | drawn | fixed
     config = transformers.AutoConfig.for_model(family, **settings)
     with computing_in(dtype):
         theirs = getattr(transformers, THEIRS[family])(config)
@@ -196,6 +195,91 @@ def assert_same_weights(ours: nn.Module, others: nn.Module) -> None:
     expected, found = ours.state_dict(), others.state_dict()
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+# Folders with a tokenizer
+
+TEXTS = (
+    *("the cat", "The  cat\tsat on a mat. ", "", "東京の犬は e\u0301é", "👍🏽\n\n🐈", "it's 2024"),
+    *("</s> <s><pad>the", "a▁b", "the cat on the mat and the dog"),
+)
+MERGES = [("t", "h"), ("th", "e"), ("c", "a"), ("ca", "t"), ("d", "o"), ("do", "g")]
+WORDS = [*map("".join, MERGES), "on", "mat", "▁the", "▁cat", "##t", "##s", "##at", "##京"]
+LETTERS = {*pre_tokenizers.ByteLevel.alphabet(), *"".join(TEXTS), "▁"} - {*" 👍🏽🐈"}
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]  # of characters without a token
+TOKENS = ["<pad>", "<s>", "</s>", "<unk>", *sorted(LETTERS), *BYTES, *WORDS]
+AROUND = dict.fromkeys(ENCODERS, "<s> $A </s>") | dict.fromkeys(("llama", "gemma3_text"), "<s> $A")
+
+
+def make_tokenizer(family: str) -> tokenizers.Tokenizer:
+    """Make a tokenizer of the kind that a family has."""
+    ids = {token: number for number, token in enumerate(TOKENS)}
+    model: Any = models.BPE(ids, MERGES)
+    split: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    decoder: Any = decoders.ByteLevel()
+    if family in ("bert", "distilbert"):
+        model = models.WordPiece(ids, unk_token="<unk>")
+        split, decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    elif family == "t5":
+        model = models.Unigram([(token, -1.0) for token in TOKENS], 3, False)
+        split, decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    elif family == "gemma3_text":
+        model = models.BPE(ids, MERGES, byte_fallback=True, unk_token="<unk>")
+        split = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+        parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        decoder = decoders.Sequence(parts)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer, tokenizer.decoder = split, decoder
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=(AROUND | {"t5": "$A </s>"}).get(family, "$A"),
+        special_tokens=[("<s>", 1), ("</s>", 2)],
+    )
+    tokenizer.add_special_tokens(TOKENS[:4])
+    return tokenizer
+
+
+JAPANESE = [
+    f"{who}は{what}{verb}。"
+    for who in ("私", "彼", "彼女", "太郎", "先生")
+    for what in ("本を", "手紙を", "ｶﾞﾗｽを", "Tokyoで新聞を")
+    for verb in ("読みます", "読みません", "書きました")
+]
+
+
+def save_sentence_pieces(folder: Path) -> int:
+    """Save Marian's tokenizer, and return the size of its vocabulary."""
+    found = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*JAPANESE, "I read the book!"]),
+        model_writer=found,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    pieces = SentencePieceProcessor(model_proto=found.getvalue())
+    known = [pieces.id_to_piece(number) for number in range(3, pieces.vocab_size() - 1)]
+    tokens = ["</s>", "<unk>", ">>jpn<<", *known, "<pad>"]  # without the last piece
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(found.getvalue())
+    numbers = {token: number for number, token in enumerate(tokens)}
+    (folder / "vocab.json").write_text(json.dumps(numbers), encoding="utf-8")
+    return len(tokens)
+
+
+def save_folder(family: str, folder: Path) -> Path:
+    """Save a model with its tokenizer, whose vocabulary is smaller than the model's."""
+    folder.mkdir()
+    size, ids = len(TOKENS), ENDS
+    if family == "marian":
+        size = save_sentence_pieces(folder)
+        ids = dict.fromkeys(("pad_token_id", "decoder_start_token_id"), size - 1)
+    else:
+        make: Any = transformers.PreTrainedTokenizerFast
+        options = {"pad_token": "<pad>", "unk_token": "<unk>", "model_max_length": 20}
+        make(tokenizer_object=make_tokenizer(family), **options).save_pretrained(folder)
+    settings: dict[str, Any] = ids | {"vocab_size": size + 9}
+    save_model(family, folder, **settings)
+    return folder
 
 
 # Files
