@@ -56,16 +56,6 @@ def randomise(module: Model) -> Model:
     return module.eval()
 
 
-every_layer = every_pair(
-    {
-        "dtype": [torch.float64, torch.float32],
-        "norm_first": [False, True],
-        "bias": [True, False],
-        "activation": [F.relu, F.gelu, nn.SiLU()],
-    }
-)
-
-
 @every_pair(
     {
         "dtype": [torch.float64, torch.float32],
@@ -118,46 +108,37 @@ def test_attention_survives_the_round_trip(
     )
 
 
-@every_layer
-def test_an_encoder_layer_survives_the_round_trip(
-    dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
+@every_pair(
+    {
+        "kind": [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer],
+        "dtype": [torch.float64, torch.float32],
+        "norm_first": [False, True],
+        "bias": [True, False],
+        "activation": [F.relu, F.gelu, nn.SiLU()],
+    }
+)
+def test_a_layer_survives_the_round_trip(
+    kind: Any, dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, **options)
-    randomise(theirs).to(dtype)
-    ours, x = from_torch(theirs), X.to(dtype)
-    assert_equivalent(theirs, ours, [x])
-    assert_equivalent(
-        lambda x: theirs(x, src_mask=FUTURE, src_key_padding_mask=PADDING[:, :5]),
-        lambda x: ours(x, causal=True, mask=PADDING[:, None, None, :5]),
-        [x],
-    )
+    theirs: Any = randomise(kind(D_MODEL, NUM_HEADS, **options)).to(dtype)
+    ours, x, memory = from_torch(theirs), X.to(dtype), MEMORY.to(dtype)
+    mask, memory_mask = PADDING[:, None, None, :5], PADDING[:, None, None]
     assert_same_state(to_torch(ours), theirs)
-    assert_equivalent(to_torch(ours), ours, [x])
-
-
-@every_layer
-def test_a_decoder_layer_survives_the_round_trip(
-    dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
-) -> None:
-    options = layer_options(norm_first, bias, activation)
-    theirs: Any = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, **options)
-    randomise(theirs).to(dtype)
-    ours = from_torch(theirs)
-    assert_equivalent(
-        lambda x, memory: theirs(
-            x,
-            memory,
-            tgt_mask=FUTURE,
-            tgt_key_padding_mask=PADDING[:, :5],
-            memory_key_padding_mask=PADDING,
-        ),
-        lambda x, memory: ours(
-            x, memory, mask=PADDING[:, None, None, :5], memory_mask=PADDING[:, None, None]
-        ),
-        [X.to(dtype), MEMORY.to(dtype)],
-    )
-    assert_same_state(to_torch(ours), theirs)
+    if kind is nn.TransformerEncoderLayer:
+        assert_equivalent(theirs, ours, [x])
+        assert_equivalent(to_torch(ours), ours, [x])
+        assert_equivalent(
+            lambda x: theirs(x, src_mask=FUTURE, src_key_padding_mask=PADDING[:, :5]),
+            lambda x: ours(x, causal=True, mask=mask),
+            [x],
+        )
+    else:
+        assert_equivalent(
+            lambda *inputs: theirs(*inputs, FUTURE, None, PADDING[:, :5], PADDING),
+            lambda *inputs: ours(*inputs, mask=mask, memory_mask=memory_mask),
+            [x, memory],
+        )
 
 
 @pytest.mark.parametrize("norm", [True, False])
@@ -266,25 +247,27 @@ class Tied(nn.Module):
         self.output.weight = self.embedding.weight
 
 
+def other(tensor: Tensor) -> Callable[[dict[str, Tensor]], None]:
+    """Return a function that replaces the embedding."""
+    return lambda weights: weights.update({"embedding.weight": tensor})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
-            lambda w: w.pop("embedding.weight"),
+            lambda weights: weights.pop("embedding.weight"),
             r"^the weights lack tensor 'embedding.weight' \(1 missing",
         ),
-        (lambda w: w.update(gate=torch.ones(2)), r"^the module has no tensor 'gate' \(1 extra"),
-        (lambda w: w.update({"embedding.weight": torch.ones(2, 3)}), r"\(3, 2\), got .* \(2, 3\)$"),
         (
-            lambda w: w.update({"embedding.weight": torch.ones(3, 2).double()}),
-            r"torch\.float32 of .* got torch\.float64",
+            lambda weights: weights.update(gate=torch.ones(2)),
+            r"^the module has no tensor 'gate' \(1 extra",
         ),
+        (other(torch.ones(2, 3)), r"\(3, 2\), got .* \(2, 3\)$"),
+        (other(torch.ones(3, 2).double()), r"torch\.float32 of .* got torch\.float64"),
+        (other(torch.full((3, 2), torch.inf)), "NaN or infinity"),
         (
-            lambda w: w.update({"embedding.weight": torch.full((3, 2), torch.inf)}),
-            "NaN or infinity",
-        ),
-        (
-            lambda w: w.update({"embedding.weight": torch.ones(3, 2)}),
+            other(torch.ones(3, 2)),
             "^'embedding.weight' and 'output.weight' are tied in the module but differ in weights$",
         ),
     ],
@@ -320,47 +303,70 @@ def test_assert_equivalent_prints_every_difference(capsys: pytest.CaptureFixture
 
 
 def test_a_difference_anywhere_is_found() -> None:
-    ours = build_encoder(**SIZES).double()
+    ours = build_encoder(**SIZES | {"num_layers": 1}).double()
     for name, _ in ours.named_parameters():
         other = copy.deepcopy(ours)
         with torch.no_grad():
             other.get_parameter(name).flatten()[0] += 1e-3
-        if (
-            "key_projection.bias" in name
-        ):  # which shifts all scores of a query: the softmax ignores it
+        if "key_projection.bias" in name:  # adds the same to all scores, and no weight changes
             continue
         with pytest.raises(AssertionError, match="differs by"):
             assert_equivalent(ours, other, [X])
 
 
-def test_gradients_count_even_if_outputs_are_equal() -> None:
-    with pytest.raises(AssertionError, match=r"gradient of input 0 differs by 9\.1e-01"):
-        assert_equivalent(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)])
-    linear = nn.Linear(2, 2, bias=False)
-    frozen = copy.deepcopy(linear)
-
-    class Halved(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = frozen
-
-        def forward(self, x: Tensor) -> Tensor:
-            return F.linear(x, (self.linear.weight + self.linear.weight.detach()) / 2)
-
-    with pytest.raises(AssertionError, match="gradient of all parameters differs"):
-        assert_equivalent(linear, Halved(), [torch.randn(3, 2)])
-    reversed_ = copy.deepcopy(linear)
-    reversed_.weight.register_hook(lambda gradient: -gradient)
-    with pytest.raises(AssertionError, match="gradient of all parameters differs"):
-        assert_equivalent(linear, reversed_, [torch.randn(3, 2)])
+def linear_with(gradient_factor: float, *, bias: bool = False, frozen: str = "-") -> nn.Module:
+    """Make a linear layer that multiplies its gradient; what ``frozen`` names has none."""
+    layer = nn.Linear(2, 2, bias=bias)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.arange(1.0, 1.0 + parameter.numel()).view_as(parameter))
+    layer.weight.register_hook(lambda gradient: gradient_factor * gradient)
+    for name, parameter in layer.named_parameters():
+        parameter.requires_grad_(frozen not in name)
+    return layer
 
 
-def test_the_path_without_gradients_is_compared_too() -> None:
-    def without_gradients_other(x: Tensor) -> Tensor:
-        return x if torch.is_grad_enabled() else x + 1
+def other_without_gradients(x: Tensor) -> Tensor:
+    return x if torch.is_grad_enabled() else x + 1
 
-    with pytest.raises(AssertionError, match="output without gradients differs by 1"):
-        assert_equivalent(lambda x: x, without_gradients_other, [torch.ones(2)])
+
+DIFFERENT: list[tuple[Any, Any, list[Tensor], str]] = [
+    (
+        lambda x: x,
+        other_without_gradients,
+        [torch.ones(2)],
+        "output without gradients differs by 1",
+    ),
+    (lambda x: x, lambda x: x[None], [torch.ones(2)], r"in shape: \(2,\) and \(1, 2\)"),
+    (lambda x: x, lambda x: x * torch.nan, [torch.ones(2)], "output differs by inf"),
+    (
+        *(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)]),
+        r"gradient of input 0 differs by 9\.1e-01",
+    ),
+    (
+        *(lambda x: x.square().sum(), lambda x: (x.detach().square() + 0 * x).sum()),
+        *([torch.ones(3)], "gradient of input 0 differs"),
+    ),
+    *(
+        (linear_with(1.0), linear_with(factor), [torch.ones(3, 2)], "of all parameters differs")
+        for factor in (0.5, -1.0)
+    ),
+    *(
+        (
+            *(linear_with(1.0, bias=True), linear_with(1.0, bias=True, frozen=part)),
+            *([torch.ones(3, 2)], rf"of all parameters differs in shape: \(6,\) and \({left},\)"),
+        )
+        for part, left in (("bias", 4), ("", 0))
+    ),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "inputs", "message"), DIFFERENT)
+def test_a_difference_of_outputs_or_gradients_is_named(
+    a: Any, b: Any, inputs: list[Tensor], message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        assert_equivalent(a, b, inputs)
 
 
 @pytest.mark.parametrize(
@@ -386,44 +392,11 @@ def test_the_tolerance_is_relative_to_the_largest_number(
         assert_equivalent(lambda x: x, off_by(0.75), [x], tolerance=given)
 
 
-def test_other_shapes_nan_and_empty_outputs_are_not_equivalent() -> None:
-    with pytest.raises(ValueError, match=r"^the outputs must hold numbers, got shape \(0, 2\)$"):
-        assert_equivalent(lambda x: x, lambda x: x + 1, [torch.ones(0, 2)])
-    with pytest.raises(AssertionError, match=r"output differs in shape: \(2,\) and \(1, 2\)"):
-        assert_equivalent(lambda x: x, lambda x: x[None], [torch.ones(2)])
-    with pytest.raises(AssertionError, match="differs by inf"):
-        assert_equivalent(lambda x: x, lambda x: x * float("nan"), [torch.ones(2)])
-
-
 def test_inputs_are_not_changed_and_other_arguments_are_passed_on() -> None:
     x = torch.ones(2)
     assert_equivalent(lambda x, k: (1 * x).mul_(k), lambda x, k: x * k, [x, 3])
     assert torch.equal(x, torch.ones(2))
     assert not x.requires_grad
-
-
-def test_a_scalar_has_a_gradient_too() -> None:
-    with pytest.raises(AssertionError, match="gradient of input 0 differs"):
-        assert_equivalent(
-            lambda x: x.square().sum(),
-            lambda x: (x.detach().square() + 0 * x).sum(),
-            [torch.ones(3)],
-        )
-
-
-def test_the_same_number_of_parameters_must_be_trainable() -> None:
-    layer = nn.Linear(2, 2)
-    frozen = copy.deepcopy(layer)
-    frozen.bias.requires_grad_(False)
-    with pytest.raises(
-        AssertionError, match=r"of all parameters differs in shape: \(6,\) and \(4,\)"
-    ):
-        assert_equivalent(layer, frozen, [torch.randn(3, 2)])
-    frozen.requires_grad_(False)
-    with pytest.raises(
-        AssertionError, match=r"of all parameters differs in shape: \(6,\) and \(0,\)"
-    ):
-        assert_equivalent(layer, frozen, [torch.randn(3, 2)])
 
 
 def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
@@ -436,32 +409,57 @@ def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
         assert_equivalent(torch.abs, torch.abs, torch.ones(2))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return a tensor, got dict"):
         assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
+    with pytest.raises(ValueError, match=r"^the outputs must hold numbers, got shape \(0, 2\)$"):
+        assert_equivalent(torch.abs, torch.abs, [torch.ones(0, 2)])
 
 
 class SubclassedAttention(nn.MultiheadAttention):
     """May compute something else."""
 
 
-def their_layer(**parts: nn.Module) -> nn.TransformerEncoderLayer:
+def their_layer(**parts: Any) -> nn.TransformerEncoderLayer:
     layer = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, D_FF, batch_first=True)
     for name, part in parts.items():
         setattr(layer, name, part)
     return layer
 
 
-def changed(module: Any, change: Callable[[Any], object]) -> Any:
-    change(module)
-    return module
+def changed(make: Callable[[], Any], change: Callable[[Any], object]) -> Callable[[], Any]:
+    """Return a function that makes a module and changes it."""
+
+    def make_changed() -> Any:
+        module = make()
+        change(module)
+        return module
+
+    return make_changed
 
 
-def replaced(module: Any, method: str) -> None:
-    setattr(module, method, getattr(module, method))
+def replace(method: str) -> Callable[[Any], None]:
+    """Return a function that replaces a method of a module by itself."""
+    return lambda module: setattr(module, method, getattr(module, method))
 
 
-def with_shared_attention() -> EncoderDecoder:
-    encoder, decoder = build_encoder(**SIZES), build_decoder(**SIZES)
-    encoder.layers[1].self_attention = decoder.layers[0].self_attention
-    return EncoderDecoder(encoder, decoder)
+def share(part: str, other: str, name: str = "") -> Callable[[Any], None]:
+    """Return a function that gives two parts of a module one part or parameter."""
+
+    def change(module: Any) -> None:
+        shared = module.get_submodule(other)
+        owner, _, own = part.rpartition(".")
+        if name:
+            setattr(module.get_submodule(part), name, getattr(shared, name))
+        else:
+            setattr(module.get_submodule(owner), own, shared)
+
+    return change
+
+
+def their_stack() -> nn.Module:
+    return nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False)
+
+
+def our_decoder() -> nn.Module:
+    return build_decoder(**SIZES)
 
 
 REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -472,42 +470,26 @@ REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Subclass(16, 4, batch_first=True), TypeError, "must be one of .*, got Subclass$"),
     (lambda: nn.Linear(2, 2), TypeError, "contain one of MultiheadAttention, .* got Linear$"),
     (
-        lambda: their_layer(self_attn=SubclassedAttention(16, 4, batch_first=True)),
-        TypeError,
+        *(lambda: their_layer(self_attn=SubclassedAttention(16, 4, batch_first=True)), TypeError),
         "attention must be a MultiheadAttention, got SubclassedAttention",
     ),
     (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
     (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
     (
-        lambda: changed(their_layer(), lambda layer: layer.linear1.register_forward_hook(print)),
-        ValueError,
-        "linear1 must have neither hooks .*got hooks$",
+        changed(their_layer, lambda layer: layer.linear1.register_forward_hook(print)),
+        *(ValueError, "linear1 must have neither hooks .*got hooks$"),
     ),
     *(
-        (
-            lambda method=method: changed(their_layer(), lambda layer: replaced(layer, method)),
-            ValueError,
-            f"module .*got a replaced {method}$",
-        )
+        (changed(their_layer, replace(method)), ValueError, f"module .*got a replaced {method}$")
         for method in ("forward", "_ff_block")
     ),
     (
-        lambda: changed(
-            nn.TransformerDecoder(nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS), 1),
-            lambda stack: replaced(stack.layers[0], "forward"),
-        ),
-        ValueError,
-        "^layers.0 must have neither .*got a replaced forward$",
+        changed(their_stack, lambda stack: replace("forward")(stack.layers[0])),
+        *(ValueError, "^layers.0 must have neither .*got a replaced forward$"),
     ),
     (
-        lambda: changed(
-            nn.TransformerEncoder(their_layer(), 2, enable_nested_tensor=False),
-            lambda stack: setattr(
-                stack.layers[1].linear1, "weight", stack.layers[0].linear1.weight
-            ),
-        ),
-        ValueError,
-        r"got shared weights layers\.1\.linear1\.weight$",
+        changed(their_stack, share("layers.1.linear1", "layers.0.linear1", "weight")),
+        *(ValueError, r"got shared weights layers\.1\.linear1\.weight$"),
     ),
 ]
 HOOKS = "forward", "forward_pre", "full_backward", "full_backward_pre"
@@ -532,53 +514,40 @@ OF_ATTENTION: list[tuple[Callable[[Any], object], str]] = [
         for other in ("meta", torch.float64)
     ),
 ]
-SHARED = "^each weight .* must belong to one part, .* shared weights "
+SHARED = r"^each weight .* must belong to one part, .* shared weights "
+OWN, CROSS = "layers.1.self_attention", "layers.0.cross_attention"
 REFUSED_TO_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: encoder_layer(GatedFeedForward(16, 24)), TypeError, "feed_forward must be a Feed"),
     (lambda: encoder_layer(norm=nn.RMSNorm(16)), TypeError, "norm must be a LayerNorm, got RMS"),
     (
-        lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
-        TypeError,
+        *(lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)), TypeError),
         "attention_function must be scaled dot-product attention, as in torch, got Additive",
     ),
     (
-        lambda: MultiHeadAttention(8, 2, d_k=5),
-        ValueError,
+        *(lambda: MultiHeadAttention(8, 2, d_k=5), ValueError),
         "d_k must be d_model / num_heads, as in torch, got d_k=5",
     ),
     (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
     (lambda: prepare(build_encoder(**SIZES)), TypeError, "must be one of .* got UnpaddedEncoder"),
     (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
     *(
-        (lambda change=change: changed(MultiHeadAttention(8, 2), change), ValueError, message)
+        (changed(lambda: MultiHeadAttention(8, 2), change), ValueError, message)
         for change, message in OF_ATTENTION
     ),
     (
-        lambda: changed(
-            build_decoder(**SIZES),
-            lambda stack: setattr(
-                stack.layers[1], "self_attention", stack.layers[0].self_attention
-            ),
-        ),
-        ValueError,
-        rf"{SHARED}layers\.1\.self_attention\.query_projection\.weight, .*$",
+        changed(our_decoder, share(OWN, "layers.0.self_attention")),
+        *(ValueError, rf"{SHARED}{OWN}.query_projection\.weight, .*$"),
     ),
     (
-        lambda: changed(
-            build_decoder(**SIZES),
-            lambda stack: setattr(
-                stack.layers[1].self_attention.key_projection,
-                "weight",
-                stack.layers[0].cross_attention.key_projection.weight,
-            ),
-        ),
-        ValueError,
-        rf"{SHARED}layers\.1\.self_attention\.key_projection\.weight$",
+        changed(our_decoder, share(f"{OWN}.key_projection", f"{CROSS}.key_projection", "weight")),
+        *(ValueError, rf"{SHARED}{OWN}.key_projection\.weight$"),
     ),
     (
-        with_shared_attention,
-        ValueError,
-        rf"{SHARED}decoder\.layers\.0\.self_attention\.query_.*$",
+        changed(
+            lambda: EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES)),
+            share("encoder.layers.1.self_attention", "decoder.layers.0.self_attention"),
+        ),
+        *(ValueError, rf"{SHARED}decoder\.layers\.0\.self_attention\.query_.*$"),
     ),
 ]
 
