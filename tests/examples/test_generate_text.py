@@ -17,13 +17,13 @@ import generate_text
 from common.errors import UserError
 from common.run import Run
 from common.searches import Greedy, Sample, Search
-from common.tokenizer import EOS, Tokenizer
+from common.tokenizer import Tokenizer
 from text import writing
 from text.arguments import STYLES
 from text.learning import Config
 from text.models import TextModel, TextSteps, build_text_model
 from text.ngrams import NgramModel
-from text.source import FEWEST, characters, decode_lines, encode_lines, load_text
+from text.source import FEWEST, load_text
 from text.stories import BOYS, GIRLS, story, toy_text
 from text.writing import generate
 from transformer_blocks import greedy_search
@@ -99,21 +99,8 @@ def test_stories_keep_to_their_thing_and_their_person() -> None:
         assert job in told
 
 
-def test_the_parts_of_a_text_follow_each_other_and_nothing_is_lost() -> None:
-    text = load_text(None)
-    assert [*text.train, *text.validation, *text.test] == toy_text()
-    assert len(text.validation) == len(text.test) == len(toy_text()) // 20
+def test_no_line_of_the_toy_text_is_there_twice() -> None:
     assert len(set(toy_text())) == len(toy_text())
-
-
-def test_a_stream_reads_back_as_its_lines(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.train(LINES, vocab_size=40, path=tmp_path / "tokenizer.model")
-    ids = encode_lines(LINES, tokenizer)
-    assert int(ids[0]) == int(ids[-1]) == EOS
-    assert int((ids == EOS).sum()) == len(LINES) + 1
-    text = decode_lines(ids[1:].tolist(), tokenizer)
-    assert text == "".join(f"{line}\n" for line in LINES)
-    assert len(text) == characters(LINES)
 
 
 # ------------------------------------------------------------------ models

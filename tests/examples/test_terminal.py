@@ -1,6 +1,5 @@
 """The command lines in a terminal: quick, no wider than it, and helpful about mistakes."""
 
-import argparse
 import importlib
 import io
 import os
@@ -44,33 +43,23 @@ class Terminal(io.StringIO):
         return True
 
 
-class FoundError(Exception):
-    """Carries the parser of a program out of it."""
-
-
-def all_parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def all_parsers() -> Iterator[tuple[str, Parser]]:
     """Yield the parser of each program and of each of its commands, by name."""
+    found: list[Parser] = []
 
     def stop(parser: Parser, *_: object) -> None:
-        raise FoundError(parser)
+        found.append(parser)
+        raise SystemExit
 
     for program in PROGRAMS:
         main = importlib.import_module(program).main
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Parser, "parse_args", stop)
-            with pytest.raises(FoundError) as found:
+            with pytest.raises(SystemExit):
                 main([])
-        (parser,) = found.value.args
-        yield program, parser
-        for name, each in commands_of(parser).items():
+        yield program, found[-1]
+        for name, each in found[-1].commands.items():
             yield f"{program} {name}", each
-
-
-def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
 
 
 PARSERS = dict(all_parsers())
@@ -306,10 +295,7 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
     [
         ("translate translate --bean 3 x", "unknown option --bean (did you mean --beam?)"),
         ("translate translate --bean=3 x", "unknown option --bean (did you mean --beam?)"),
-        (
-            "translate train --bean 4",
-            "--bean (did you mean --beam of translate, evaluate, compare, explore, compile?)",
-        ),
+        ("translate train --bean 4", "--bean (did you mean --beam of translate, evaluate, "),
         ("translate explore --sample", "(did you mean --sample of translate, evaluate?)"),
         ("classify classify --stes 4 x", "unknown option --stes (did you mean --steps of train?)"),
         ("translate trian", "invalid choice: 'trian' (choose from "),
@@ -338,10 +324,7 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("translate translate --beam 0 犬", "--beam: must be a whole number above 0, got '0'"),
         ("translate translate --top-p 0.9 犬", "--top-p requires --sample"),
         ("translate translate --sample --beam 3 犬", "--beam cannot be combined with --sample"),
-        (
-            "translate translate --n-best 9 犬",
-            "--n-best 9 requires a beam of at least that size, got --beam 5",
-        ),
+        ("translate translate --n-best 9 犬", "a beam of at least that size, got --beam 5"),
         (f"translate translate --sample --n-best {'9' * 20} 犬", "a whole number from 1 to 1000"),
         ("classify train --steps 0", "must be a whole number from 1 to 1000000, got '0'"),
         ("classify train --train-file a", "--train-file and --test-file must be given together"),
@@ -354,10 +337,7 @@ def test_an_option_of_one_meaning_has_one_name() -> None:
         ("generate_text evaluate --run nowhere", "nowhere holds no run"),
         ("generate_text generate --top-p 0", "must be a number in (0, 1], got '0'"),
         ("generate_text generate --temperature 0", "must be a number above 0"),
-        (
-            "generate_text generate --greedy --top-k 3",
-            "--top-k cannot be combined with --greedy",
-        ),
+        ("generate_text generate --greedy --top-k 3", "--top-k cannot be combined with --gr"),
     ],
 )
 def test_an_impossible_command_is_refused_in_one_line_and_leaves_nothing(
