@@ -142,13 +142,11 @@ class Proof:
     """Both trainings on one corpus.
 
     Attributes:
-        data: The folder of the corpus.
         hashes: The SHA-256 of its files.
         paired: Reads two batches for an update.
         single: Reads one.
     """
 
-    data: Path
     hashes: dict[str, str]
     paired: ProofRun
     single: ProofRun
@@ -175,4 +173,4 @@ def make_proof(folder: Path) -> Proof:
         paired = train(folder / "paired", data, SETTINGS, seed=0)
         other = replace(SETTINGS, accumulate=1, epochs=1, tie_embeddings=False, batch_tokens=60)
         single = train(folder / "single", data, other, seed=3)
-    return Proof(data, hashes, paired, single)
+    return Proof(hashes, paired, single)

@@ -37,6 +37,7 @@ from text.learning import Config as TextConfig
 from translation import commands as translate_commands
 from translation import training as translate_training
 from translation.presets import Config
+from translation.run import load_translator
 from translation.training import TranslationTraining
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
@@ -354,6 +355,51 @@ def test_every_edited_field_of_a_configuration_is_named(
     assert program.call("evaluate", run.folder) == 0
 
 
+@pytest.fixture
+def run(tmp_path: Path, trained: TranslationTraining) -> Run[Config]:
+    """A copy of a finished run of the translator, to be damaged."""
+    return Run(copy(trained.run.folder, tmp_path / "run"), Config)
+
+
+def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run[Config]) -> None:
+    _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
+    saved = [
+        load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
+    ]
+    for name, tensor in model.state_dict().items():
+        expected = (saved[0][name].double() + saved[1][name].double()) / 2
+        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("version", [6, 8])
+def test_another_format_is_refused(run: Run[Config], version: int) -> None:
+    content = json.loads(run.config_file.read_text(encoding="utf-8"))
+    content["format_version"] = version
+    run.config_file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=f"format version {version}, and this program reads 7"):
+        run.read_config()
+
+
+def test_another_or_a_damaged_tokenizer_is_refused_and_a_missing_one_named(
+    run: Run[Config],
+) -> None:
+    path = run.tokenizer_file("source")
+    saved = path.read_bytes()
+    for content in (run.tokenizer_file("target").read_bytes(), saved[:-1], saved[:-1] + b"?", b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"{path} is not the tokenizer that this run was"):
+            run.load_tokenizers(run.read_config())
+    path.unlink()
+    with pytest.raises(UserError, match=f"cannot read the tokenizer {path}: No such file"):
+        run.load_tokenizers(run.read_config())
+
+
+def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
+    shutil.rmtree(run.best)
+    with pytest.raises(UserError, match="holds no weights yet"):
+        load_translator(run, torch.device("cpu"))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -365,9 +411,8 @@ def test_every_edited_field_of_a_configuration_is_named(
     ],
 )
 def test_a_state_that_is_none_is_refused_in_one_line(
-    trained: TranslationTraining, tmp_path: Path, change: dict[str, Any]
+    run: Run[Config], change: dict[str, Any]
 ) -> None:
-    run = Run(copy(trained.run.folder, tmp_path / "run"), Config)
     checkpoint = load_checkpoint(max(run.checkpoints.iterdir()))
     save_checkpoint(
         run.checkpoints,
