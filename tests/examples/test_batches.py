@@ -42,6 +42,15 @@ def test_batches_depend_on_seed_and_epoch_alone() -> None:
     assert [*first] != [*Batches(examples, batch_tokens=30, seed=2, epoch=1)]
 
 
+def test_sentences_of_equal_lengths_are_divided_anew_in_each_epoch() -> None:
+    examples = [Example([i + 4], [5]) for i in range(40)]
+    first, second = (
+        {str(sorted(batch)) for batch in Batches(examples, batch_tokens=8, seed=1, epoch=epoch)}
+        for epoch in (1, 2)
+    )
+    assert first != second
+
+
 def test_a_long_sentence_takes_no_room_in_later_batches() -> None:
     examples = [Example([5] * 8, [6]), *[Example([5], [6, 6])] * 4]
     batches = Batches(examples, batch_tokens=12, seed=0, epoch=1)

@@ -202,8 +202,9 @@ def test_a_changed_file_is_never_taken_for_the_old_one(tmp_path: Path, name: str
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     path.write_text("m" + path.read_text("utf-8")[1:], encoding="utf-8")
     os.utime(path, ns=times)  # the same size, and the same time of change
-    with pytest.raises(UserError, match="has changed since the run began"):
-        corpus_of(run, config)
+    for write in (None, write_folder):
+        with pytest.raises(UserError, match="has changed since the run began"):
+            corpus_of(run, config, write=write)
 
 
 def test_files_that_were_only_copied_are_encoded_again_and_accepted(
