@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = ROOT, ROOT / "src", ROOT / "examples"
 PROGRAM = Path(__file__).with_name("device_without_float64.py")
 
 
 def test_everything_works_on_a_device_without_float64() -> None:
     found = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "examples")))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, FOLDERS))},
         capture_output=True,
         text=True,
         check=False,
