@@ -34,8 +34,8 @@ def attention_loop(
 
     Args:
         query: Query vectors, of shape (B, H, L, d_k).
-        key: Key vectors, of shape (B, H, S, d_k).
-        value: Value vectors, of shape (B, H, S, d_v).
+        key: Key vectors, of shape (B, G, S, d_k); H / G consecutive heads share each head of keys.
+        value: Value vectors, of shape (B, G, S, d_v).
         mask: Boolean mask, broadcastable to (B, H, L, S); True hides a key.
         causal: Also mask future positions, aligned to the bottom right.
         scale: Factor of the scores; 1 / sqrt(d_k) if not given.
@@ -47,20 +47,21 @@ def attention_loop(
     q, k, v = to_numpy(query), to_numpy(key), to_numpy(value)
     masked = None if mask is None else to_numpy(mask)
     batch, heads, queries, d_k = q.shape
-    keys = k.shape[2]
+    groups, keys = k.shape[1:3]
     factor = 1.0 / math.sqrt(d_k) if scale is None else scale
     output = np.zeros((batch, heads, queries, v.shape[3]))
     weights = np.zeros((batch, heads, queries, keys))
     for b in range(batch):
         for h in range(heads):
+            g = h * groups // heads
             for i in range(queries):
                 last = keys - queries + i if causal else keys
                 visible = [j for j in range(keys) if j <= last and not _hides(masked, b, h, i, j)]
-                scores = [factor * score(q[b, h, i], k[b, h, j], h) for j in visible]
+                scores = [factor * score(q[b, h, i], k[b, g, j], h) for j in visible]
                 exponentials = [math.exp(each - max(scores)) for each in scores]
                 for j, exponential in zip(visible, exponentials, strict=True):
                     weights[b, h, i, j] = exponential / sum(exponentials)
-                    output[b, h, i] += weights[b, h, i, j] * v[b, h, j]
+                    output[b, h, i] += weights[b, h, i, j] * v[b, g, j]
     return output, weights
 
 

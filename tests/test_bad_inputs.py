@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformer_blocks import (
     EncoderDecoder,
     FeedForward,
+    GroupedQueryAttention,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     SinusoidalPositionalEncoding,
@@ -19,7 +20,6 @@ from transformer_blocks import (
     fused_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.inference import prepare
 
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
 MESSAGES: list[tuple[dict[str, Any], str]] = [
@@ -29,6 +29,11 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"dropout": None}, "dropout must be a number, got dropout=None"),
     ({"bias": "no"}, "bias must be True or False, got bias='no'"),
     ({"activation": nn.GELU}, "activation must be an instance, got the class GELU"),
+    (
+        {"activation": "gelu"},
+        "activation must be a function or a module, got activation='gelu'; "
+        "pass torch.nn.functional.gelu",
+    ),
 ]
 
 
@@ -57,6 +62,12 @@ Q, X = zeros(2, 4, 5, 8), zeros(2, 5, 8)
         (zeros(2, 1, 5, 8), Q, "key and value must agree in the number of heads G, got 1 and 4"),
         (zeros(5, 8), Q, "key must have shape (B, G, S, d_k), got (5, 8)"),
         (Q.double(), Q, "query and key must have one dtype, got torch.float32 and torch.float64"),
+        (
+            zeros(2, 3, 5, 8),
+            zeros(2, 3, 5, 8),
+            "query and key must agree in the number of heads, or that of query must be a multiple "
+            "of that of key, got 4 and 3",
+        ),
     ],
 )
 def test_attention_reports_inputs_that_do_not_fit(
@@ -66,15 +77,13 @@ def test_attention_reports_inputs_that_do_not_fit(
         attention_function(Q, key, value)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [MultiHeadAttention, lambda d, h: build_encoder(**STACK | {"d_model": d, "num_heads": h})],
-)
-def test_num_heads_must_divide_d_model(make: Any) -> None:
+def test_numbers_of_heads_that_do_not_divide_are_refused() -> None:
     message = "d_model must be divisible by num_heads, got d_model=10 and num_heads=3"
     with pytest.raises(ValueError, match=f"^{message}$"):
-        make(10, 3)
-    assert MultiHeadAttention(10, 3, d_k=4).query_projection.out_features == 12
+        MultiHeadAttention(10, 3)
+    message = "num_heads must be divisible by num_key_value_heads, got num_heads=4 and num_k"
+    with pytest.raises(ValueError, match=f"^{message}"):
+        GroupedQueryAttention(16, 4, 3)
 
 
 ACCEPT_A_MASK: list[Callable[[Tensor], Any]] = [
@@ -116,37 +125,6 @@ def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             positions(zeros(1, length, 8), offset=offset)
     positions(zeros(1, 4, 8), offset=5)
-
-
-@pytest.mark.parametrize(
-    "reduce",
-    [
-        lambda value: value.mean(2, keepdim=True),  # (B, H, 1, d_k), which broadcasts
-        lambda value: value[:1],
-        lambda value: value.transpose(1, 2),
-    ],
-)
-@pytest.mark.parametrize("as_pair", [False, True])
-@pytest.mark.parametrize("prepared", [False, True])
-def test_an_output_of_an_attention_function_has_one_vector_for_each_query_and_head(
-    reduce: Callable[[Tensor], Tensor], as_pair: bool, prepared: bool
-) -> None:
-    def attention_function(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Any:
-        return (reduce(value), query) if as_pair else reduce(value)
-
-    model = build_encoder(
-        num_layers=1,
-        d_model=8,
-        d_ff=12,
-        attention=lambda: MultiHeadAttention(8, 2, attention_function=attention_function),
-    )
-    model = prepare(model) if prepared else model
-    rule = (
-        r"^attention_function must return an output of shape "
-        r"\(B, H, L, d_v\) = \(3, 2, 5, 4\), got \("
-    )
-    with pytest.raises(ValueError, match=rule), torch.no_grad():
-        model(torch.randn(3, 5, 8))
 
 
 INPUT, HIDDEN = torch.randn(2, 6, 8), torch.zeros(2, 6, dtype=torch.bool)

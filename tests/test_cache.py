@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
-    AttentionFunction,
     Decoder,
     DecoderCache,
+    Encoder,
     KeyValueCache,
     MultiHeadAttention,
     PostNorm,
@@ -22,54 +22,41 @@ from transformer_blocks import (
     Residual,
     build_decoder,
     build_encoder,
-    fused_attention,
     padding_mask,
-    scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
 
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [8, 1, 1, 2, 0]])  # 0 is padding
 MASK = padding_mask(SOURCES)
-LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5}
+SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
 
-def make(
-    build: Callable[..., Any],
-    residual: type[Residual] = PostNorm,
-    attention_function: AttentionFunction = fused_attention,
-) -> Any:
-    return build(
-        num_layers=2,
-        d_model=16,
-        num_heads=4,
-        d_ff=24,
-        residual=residual,
-        attention=lambda: MultiHeadAttention(16, 4, attention_function=attention_function),
-    ).eval()
+def make_decoder(**options: Any) -> Decoder:
+    return build_decoder(**SIZES | options).eval()
 
 
-make_decoder, make_encoder = partial(make, build_decoder), partial(make, build_encoder)
+def make_encoder(**options: Any) -> Encoder:
+    return build_encoder(**SIZES | options).eval()
 
 
 def make_memory(dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(len(SOURCES), SOURCES.shape[1], 16, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
-@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
 @torch.no_grad()
 def test_cached_steps_of_any_length_equal_one_full_pass(
-    dtype: torch.dtype, residual: type[Residual], attention_function: AttentionFunction
+    residual: type[Residual], dtype: torch.dtype, limit: float
 ) -> None:
-    decoder, memory = make_decoder(residual, attention_function).to(dtype), make_memory(dtype)
+    decoder, memory = make_decoder(residual=residual).to(dtype), make_memory(dtype)
     x = torch.randn(len(SOURCES), 40, 16, dtype=dtype)
     whole = decoder(x, memory, memory_mask=MASK)
     for sizes in ([1] * 40, [40], [3, 1, 1, 20, 15], [17, 1, 22]):
         cache = decoder.new_cache(memory, memory_mask=MASK)
         steps = [decoder(part, cache=cache) for part in x.split(sizes, dim=1)]
         assert cache.length == 40
-        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=LIMITS[dtype])
+        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=limit)
 
 
 @st.composite
@@ -160,15 +147,9 @@ def test_a_memory_mask_of_one_row_for_all_queries_serves_steps_of_any_length() -
     steps = [decoder(part, cache=cache) for part in x.split([1, 3], dim=1)]
     whole = decoder(x, memory, memory_mask=row[None, None])
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-5)
+    assert decoder.new_cache(memory, memory_mask=row & False).memory_mask is None  # hides nothing
     with pytest.raises(ValueError, match=r"^memory_mask must have shape"):
         decoder.new_cache(memory, memory_mask=MASK[..., :-1])
-
-
-def test_a_memory_mask_that_hides_nothing_is_dropped() -> None:
-    decoder = make_decoder()
-    with torch.no_grad():
-        cache = decoder.new_cache(torch.randn(1, 5, 16), memory_mask=MASK[:1])
-    assert cache.memory_mask is None
 
 
 @torch.no_grad()
@@ -190,55 +171,79 @@ def test_an_empty_batch_is_decoded() -> None:
         assert decoder(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
 
-def test_a_cache_names_what_is_wrong() -> None:
-    decoder, memory = make_decoder(), torch.randn(3, 5, 16)
-    x = torch.randn(3, 1, 16)
-    with pytest.raises(RuntimeError, match=r"^a cache stores no gradients; decode inside `with "):
-        decoder.new_cache(memory)
-    with torch.no_grad():
-        cache = decoder.new_cache(memory)
-        either = r"^memory must be given with its memory_mask, or instead a cache that holds both$"
-        for memories, options in (
-            ((memory,), {"cache": cache}),
-            ((), {}),
-            ((), {"cache": cache, "memory_mask": MASK}),
-        ):
-            with pytest.raises(ValueError, match=either):
-                decoder(x, *memories, **options)
-        decoder(x, cache=cache)
-        own = KeyValueCache()
-        own.append(*torch.randn(2, 3, 4, 1, 4).unbind())
-        with pytest.raises(
-            ValueError, match=r"^appended keys and values must have shape \(3, 4, 'L', 4\)"
-        ):
-            own.append(*torch.randn(2, 2, 4, 1, 4).unbind())
-        for rows, wrong in (([0, 3], 3), ([-1, 0], -1)):
-            for part in (cache, own):
-                with pytest.raises(IndexError, match=rf"^rows must be in 0\.\.2, got {wrong}$"):
-                    part.reorder(torch.tensor(rows))
-        with pytest.raises(ValueError, match=r"^keys and values must agree in size N, got"):
-            KeyValueCache().append(torch.randn(2, 2, 3, 4), torch.randn(5, 2, 9, 4))
-        keys, new = own.read()[0].clone(), torch.randn(3, 4, 1, 4)
-        with pytest.raises(
-            ValueError, match=r"^appended keys and values must .* torch.float32, got .*64$"
-        ):
-            own.append(new.double(), new.double())
-        with pytest.raises(ValueError, match=r"^appended keys and values must have shape"):
-            own.append(new[1:], new[1:])
-        with pytest.raises(
-            ValueError, match=r"^appended keys and values must be on cpu, got meta$"
-        ):
-            own.append(new.to("meta"), new.to("meta"))
-        assert torch.equal(own.read()[0], keys)
-        other = build_decoder(num_layers=1, d_model=16, num_heads=4, d_ff=24)
-        with pytest.raises(ValueError, match=r"^cache must be of this stack with 1 layers"):
-            other(x, cache=cache)
-        with pytest.raises(
-            ValueError, match=r"^x must have the cache's batch size 3, got \(6, 1, 16\)$"
-        ):
-            decoder(torch.cat((x, x)), cache=cache)
-        with pytest.raises(ValueError, match=r"^the cache is empty: there are no keys and values"):
-            KeyValueCache().read()
+def filled_cache() -> KeyValueCache:
+    """Make a cache of 3 rows, 4 heads and one position."""
+    cache = KeyValueCache()
+    cache.append(*torch.ones(2, 3, 4, 1, 4))
+    return cache
+
+
+NEW = torch.ones(3, 4, 1, 4)
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "keys of another batch": (
+        lambda: filled_cache().append(NEW[1:], NEW[1:]),
+        r"appended keys and values must have shape \(3, 4, 'L', 4\) and dtype",
+    ),
+    "keys of another dtype": (
+        lambda: filled_cache().append(NEW.double(), NEW.double()),
+        r"appended keys and values must .* torch.float32, got .*64$",
+    ),
+    "keys on another device": (
+        lambda: filled_cache().append(NEW.to("meta"), NEW.to("meta")),
+        "appended keys and values must be on cpu, got meta$",
+    ),
+    "values of another batch": (
+        lambda: KeyValueCache().append(NEW, NEW[1:]),
+        "keys and values must agree in size N, got",
+    ),
+    "reading nothing": (lambda: KeyValueCache().read(), "the cache is empty: there are no keys"),
+    "the cache of another stack": (
+        lambda: make_encoder()(torch.ones(3, 1, 16), cache=make_encoder(num_layers=1).new_cache()),
+        "cache must be of this stack with 2 layers, got one of 1$",
+    ),
+    "caches of several lengths as memory": (
+        lambda: DecoderCache([filled_cache(), KeyValueCache()]),
+        "memory must hold caches of one length",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
+def test_a_cache_names_what_is_wrong(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.parametrize("rows", [[0, 3], [-1, 0]])
+@torch.no_grad()
+def test_unknown_rows_are_refused(rows: list[int]) -> None:
+    of_encoder = make_encoder().new_cache()
+    make_encoder()(torch.ones(3, 1, 16), cache=of_encoder)
+    for cache in (filled_cache(), of_encoder, make_decoder().new_cache(torch.ones(3, 5, 16))):
+        with pytest.raises(IndexError, match=r"^rows must be in 0\.\.2, got (3|-1)$"):
+            cache.reorder(torch.tensor(rows))
+
+
+@torch.no_grad()
+def test_a_decoder_takes_either_a_memory_or_a_cache() -> None:
+    decoder, memory, x = make_decoder(), torch.randn(3, 5, 16), torch.randn(3, 1, 16)
+    cache = decoder.new_cache(memory)
+    wrong: list[tuple[tuple[Tensor, ...], dict[str, Any]]] = [
+        ((memory,), {"cache": cache}),
+        ((), {}),
+        ((), {"cache": cache, "memory_mask": MASK}),
+    ]
+    for memories, options in wrong:
+        with pytest.raises(ValueError, match="^memory must be given with its memory_mask, or"):
+            decoder(x, *memories, **options)
+
+
+def test_a_cache_takes_neither_keys_nor_values_with_gradients() -> None:
+    recorded = NEW.clone().requires_grad_()
+    for keys, values in ((recorded, NEW), (NEW, recorded)):
+        message = "^a cache stores no gradients; decode inside `with torch.no_grad"
+        with pytest.raises(RuntimeError, match=message):
+            KeyValueCache().append(keys, values)
 
 
 @torch.no_grad()
@@ -283,8 +288,6 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
     with pytest.raises(ValueError, match=r"^the layers of a cache must have one length"):
         encoder(torch.randn(2, 1, 16), cache=cache)
     assert (cache.length, cache.rows) == (3, 2)
-    with pytest.raises(ValueError, match=r"^memory must hold caches of one length"):
-        DecoderCache(cache.layers)
     assert DecoderCache([]).length == 0  # a decoder may have no attention, as a recurrent one
 
 
@@ -298,14 +301,6 @@ def test_rows_of_the_target_are_never_taken_for_positions_of_another_source() ->
         with pytest.raises(ValueError, match=r"^x must have the cache's batch size 2"):
             decoder(x[:rows], cache=cache)
         assert cache.length == 0
-
-
-def test_a_cache_takes_neither_keys_nor_values_with_gradients() -> None:
-    plain = torch.randn(2, 4, 1, 4)
-    recorded = plain.clone().requires_grad_()
-    for keys, values in ((recorded, plain), (plain, recorded)):
-        with pytest.raises(RuntimeError, match=r"^a cache stores no gradients"):
-            KeyValueCache().append(keys, values)
 
 
 @torch.no_grad()
@@ -360,31 +355,21 @@ class InterruptedAt(TorchDispatchMode):
 Step = Callable[[Tensor], Tensor]
 
 
-def begin_attention() -> Callable[[], Step]:
+def of_attention() -> Callable[[], Step]:
     attention = MultiHeadAttention(16, 4)
-
-    def begin() -> Step:
-        cache = KeyValueCache()
-        return lambda x: attention(x, x, x, cache=cache)
-
-    return begin
+    return lambda: lambda x, cache=KeyValueCache(): attention(x, x, x, cache=cache)
 
 
-def begin_stack(stack: Any) -> Callable[[], Step]:
+def of_stack(stack: Any) -> Callable[[], Step]:
     memory = (torch.randn(2, 5, 16),) if isinstance(stack, Decoder) else ()
-
-    def begin() -> Step:
-        cache = stack.new_cache(*memory)
-        return lambda x: stack(x, cache=cache)
-
-    return begin
+    return lambda: partial(stack, cache=stack.new_cache(*memory))
 
 
 STEPS: dict[str, Callable[[], Callable[[], Step]]] = {
-    "attention": begin_attention,
-    "encoder": lambda: begin_stack(make_encoder(PreNorm)),
-    "decoder": lambda: begin_stack(make_decoder(PreNorm)),
-    "prepared decoder": lambda: begin_stack(prepare(make_decoder())),
+    "attention": of_attention,
+    "encoder": lambda: of_stack(make_encoder(residual=PreNorm)),
+    "decoder": lambda: of_stack(make_decoder(residual=PreNorm)),
+    "prepared decoder": lambda: of_stack(prepare(make_decoder())),
 }
 
 

@@ -1,5 +1,7 @@
 """The attention layers: projections and heads around an attention function."""
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +13,18 @@ from tests.reference import Array, attention_loop, to_numpy
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    EncoderLayer,
-    FeedForward,
+    GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
-    PreNorm,
     QueryKeyTransform,
     SingleHeadAttention,
     attention_weights,
+    build_encoder,
     fused_attention,
     padding_mask,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inference import prepare
 
 PADDING = padding_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
 
@@ -139,164 +141,90 @@ def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair
     ]
 
 
-class Recorder(QueryKeyTransform):
-    """Records the positions that it receives."""
+class Affine(QueryKeyTransform):
+    """Multiplies by a factor, adds a number, and records the positions that it receives."""
 
-    def __init__(self, calls: list[tuple[str, int, int]]) -> None:
+    def __init__(self, factor: float, number: float) -> None:
         super().__init__()
-        self.calls = calls
+        self.factor, self.number = factor, number
+        self.calls: list[tuple[str, int, int]] = []
 
     def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
         self.calls.append(("queries", start, start + queries.shape[2]))
-        return 2 * queries
+        return self.factor * queries + self.number
 
     def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
         self.calls.append(("keys", start, start + keys.shape[2]))
-        return keys + 1
+        return self.factor * keys - self.number
 
 
 @torch.no_grad()
 def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
-    calls: list[tuple[str, int, int]] = []
-    layer, cache = MultiHeadAttention(8, 2, transforms=[Recorder(calls)]), KeyValueCache()
+    first, second = Affine(1, 1), Affine(2, 0)
+    layer, cache = MultiHeadAttention(8, 2, transforms=[first, second]), KeyValueCache()
     x = torch.randn(2, 5, 8)
     for part in x.split([3, 1, 1], dim=1):
         layer(part, part, part, causal=True, cache=cache)
     positions = (0, 3), (3, 4), (4, 5)
-    assert calls == [(name, *each) for each in positions for name in ("keys", "queries")]
-    torch.testing.assert_close(cache.read()[0], layer.project(x, x)[0])
-    calls.clear()
+    assert first.calls == [(name, *each) for each in positions for name in ("keys", "queries")]
+    assert second.calls == first.calls
+    keys = 2 * (layer.split_heads(layer.key_projection(x)) - 1)  # in the order of the transforms
+    torch.testing.assert_close(cache.read()[0], keys)
+    queries = 2 * (layer.split_heads(layer.query_projection(x)) + 1)
+    weights = layer.attention_weights(x, x)
+    torch.testing.assert_close(weights, attention_weights(queries, keys))
+    first.calls.clear()
     layer(x[:, :2], cache, cache)
-    assert calls == [("queries", 3, 5)]
-
-
-def test_transforms_are_applied_in_their_order() -> None:
-    class Add(QueryKeyTransform):
-        def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
-            return queries + 1
-
-    class Double(QueryKeyTransform):
-        def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
-            return 2 * queries
-
-    received: list[Tensor] = []
-
-    def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        received.append(query)
-        return query
-
-    layer = MultiHeadAttention(
-        8, 2, attention_function=attention_function, transforms=[Add(), Double()]
-    )
-    x = torch.randn(2, 5, 8)
-    layer(x, x, x)
-    queries = layer.query_projection(x).unflatten(-1, (2, 4)).transpose(1, 2)
-    torch.testing.assert_close(received[0], 2 * (queries + 1))
-
-
-def test_the_weights_of_a_layer_are_those_of_its_heads_before_dropout() -> None:
-    layer = MultiHeadAttention(8, 2, dropout=0.9)
-    query, key = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
-    weights = layer.attention_weights(query, key, mask=PADDING)
-    assert weights.shape == (2, 2, 3, 5)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3))
-    q, k = layer.query_projection(query), layer.key_projection(key)
-    for head, own in enumerate((slice(0, 4), slice(4, 8))):
-        expected = attention_weights(q[:, None, :, own], k[:, None, :, own], mask=PADDING)
-        torch.testing.assert_close(weights[:, head], expected[:, 0])
+    assert first.calls == [("queries", 3, 5)]
 
 
 @pytest.mark.parametrize(
-    "make", [lambda **o: MultiHeadAttention(8, 2, **o), lambda **o: SingleHeadAttention(8, **o)]
+    "make",
+    [
+        lambda **options: MultiHeadAttention(64, 8, **options),
+        lambda **options: SingleHeadAttention(64, **options),
+        lambda **options: GroupedQueryAttention(64, 8, 2, **options),
+    ],
 )
 def test_projections_are_initialised_as_xavier_does_and_biases_with_zero(make: Any) -> None:
-    layer = make()
-    for name, parameter in layer.named_parameters():
-        bound = 0.0 if name.endswith("bias") else (6 / (8 + 8)) ** 0.5  # Xavier's
-        assert parameter.abs().max() <= bound
-    assert sum(name.endswith("bias") for name in layer.state_dict()) == 4
+    biases = 0
+    for name, parameter in make().named_parameters():
+        if name.endswith("bias"):
+            biases += 1
+            assert not parameter.any()
+        else:
+            limit = math.sqrt(6 / sum(parameter.shape))  # Xavier's
+            assert 0.95 * limit < float(parameter.detach().abs().max()) <= limit
+    assert biases == 4
     assert not any(name.endswith("bias") for name in make(bias=False).state_dict())
 
 
-@pytest.mark.parametrize("attention_function", [fused_attention, scaled_dot_product_attention])
-def test_autocast_accepts_inputs_of_different_dtypes(attention_function: Any) -> None:
-    layer = MultiHeadAttention(8, 2, attention_function=attention_function)
-    query, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8, dtype=torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = layer(query, memory, memory)
-    torch.testing.assert_close(
-        output.float(), layer(query, memory.float(), memory.float()), rtol=0.05, atol=0.05
-    )
-
-
 @pytest.mark.parametrize(
-    "returned",
+    ("change", "got"),
     [
-        lambda output: (output,),
-        lambda output: (output, output, output),
-        lambda output: [output],
-        lambda output: None,
+        (lambda output: (output,), "tuple"),
+        (lambda output: (output, output, output), "tuple"),
+        (lambda output: [output], "list"),
+        (lambda output: None, "attention_function=None"),
+        (lambda output: output.mean(2, keepdim=True), "(3, 2, 1, 4)"),  # which would broadcast
+        (lambda output: (output[:1], output), "(1, 2, 5, 4)"),
+        (lambda output: output.transpose(1, 2), "(3, 5, 2, 4)"),
     ],
 )
+@pytest.mark.parametrize("prepared", [False, True])
 def test_a_wrong_return_value_of_the_attention_function_is_refused(
-    returned: Callable[[Tensor], Any],
+    change: Callable[[Tensor], Any], got: str, prepared: bool
 ) -> None:
     def attention_function(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
-        return returned(torch.zeros_like(query))
+        return change(value)
 
-    x = torch.randn(2, 5, 8)
-    with pytest.raises((TypeError, ValueError), match=r"^attention_function must"):
-        MultiHeadAttention(8, 2, attention_function=attention_function)(x, x, x)
-
-
-class UpcastingNorm(nn.Module):
-    """An RMSNorm that computes in float32, with weights in float32, in a model of any dtype."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x32 = x.float()
-        return (x32 * x32.square().mean(-1, keepdim=True).rsqrt() * self.weight).to(x.dtype)
-
-
-class CastingLinear(nn.Linear):
-    """A linear layer that converts its input to the dtype of its weights."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input.to(self.weight.dtype))
-
-
-class Adapted(nn.Module):
-    """A linear layer inside another module, which has no attribute for its sizes."""
-
-    def __init__(self, linear: nn.Module) -> None:
-        super().__init__()
-        self.linear = linear
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * self.linear(x)
-
-
-def test_modules_that_convert_their_input_receive_any_dtype() -> None:
-    x = torch.randn(2, 5, 8)
-    low = EncoderLayer(
-        MultiHeadAttention(8, 2),
-        FeedForward(8, 16),
-        residual=lambda: PreNorm(8, dropout=0.0, norm=nn.LayerNorm(8)),
-    ).bfloat16()
-    for residual in (low.self_attention_residual, low.feed_forward_residual):
-        residual.norm = UpcastingNorm(8)
-    assert low(x.bfloat16()).dtype == torch.bfloat16
-    attention = MultiHeadAttention(8, 2)
-    attention.query_projection = CastingLinear(8, 8)
-    keys = torch.randn(2, 3, 8)
-    assert attention(x.double(), keys, keys).dtype == torch.float32
-    for layer in (attention, FeedForward(8, 16)):
-        names = [name for name, part in layer.named_children() if isinstance(part, nn.Linear)]
-        for name in names:
-            setattr(layer, name, Adapted(getattr(layer, name)))
-    assert attention(x, keys, keys).shape == layer(x).shape == (2, 5, 8)
-    with pytest.raises(TypeError, match=r"^key must"):
-        MultiHeadAttention(8, 2)(x, keys.double(), keys)
+    model = build_encoder(
+        num_layers=1,
+        d_model=8,
+        d_ff=12,
+        attention=lambda: MultiHeadAttention(8, 2, attention_function=attention_function),
+    )
+    model = prepare(model) if prepared else model
+    message = rf"^attention_function must .*, got {re.escape(got)}$"
+    with pytest.raises((TypeError, ValueError), match=message), torch.no_grad():
+        model(torch.randn(3, 5, 8))
