@@ -277,7 +277,8 @@ LABELS = Argument(None, (["a"], [1, 2, 3], 3))
 HEADS = MultiHeadAttention(D, H)
 TARGET = torch.tensor([[1, 2, 3], [4, 0, 0]])
 
-in_calls("TokenEmbedding.forward", tokens=ids(B, L).but(ids(B, L).valid.to("meta")))
+IDS = ids(B, L)
+in_calls("TokenEmbedding.forward", tokens=IDS.but(IDS.valid.to("meta"), IDS.valid.to(torch.int16)))
 in_calls("SinusoidalPositionalEncoding.forward", x=vectors(B, L, D, weights=False))
 SQUARE = torch.zeros(L, L, dtype=torch.bool)
 in_calls(

@@ -58,6 +58,15 @@ FUNCTIONS: dict[str, Callable[[], AttentionFunction]] = {
     "relative bias, causal": lambda: relative_bias(bidirectional=False),
     "window": lambda: SlidingWindowAttention(4),
 }
+
+
+def in_dtype(attention_function: AttentionFunction, dtype: torch.dtype) -> Any:
+    """Return an attention function whose parameters, if it has any, are of a dtype."""
+    if isinstance(attention_function, nn.Module):
+        return copy.deepcopy(attention_function).to(dtype)
+    return attention_function
+
+
 TRANSFORMS: dict[str, Callable[[], list[QueryKeyTransform]]] = {
     "rotary": lambda: [RotaryPositionalEncoding(D_K)],
     "norm": lambda: [QueryKeyNorm(D_K)],
@@ -140,13 +149,8 @@ def test_the_recorded_weights_are_those_of_the_output(
 def test_the_weights_are_those_of_the_output_at_every_scale(
     make: Callable[[], AttentionFunction], scale: float | None
 ) -> None:
-    attention_function: Any = make()
+    attention_function = in_dtype(make(), torch.float64)
     query, key = torch.randn(2, 2, HEADS, 6, D_K, dtype=torch.float64)
-    attention_function = (
-        attention_function.double()
-        if isinstance(attention_function, nn.Module)
-        else attention_function
-    )
     weights_of: Any = getattr(attention_function, "attention_weights", attention_weights)
     # With unit vectors as values, the outputs are the weights.
     unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)
@@ -256,20 +260,14 @@ def test_padding_on_either_side_changes_no_output(make: Callable[[], MultiHeadAt
 def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
     name: str, dtype: torch.dtype, autocast: bool
 ) -> None:
-    attention_function: Any = FUNCTIONS[name]()
-    if isinstance(attention_function, nn.Module):
-        attention_function = attention_function.to(dtype)
+    attention_function = in_dtype(FUNCTIONS[name](), dtype)
+    wide = in_dtype(attention_function, torch.float64)
     query, key, value = torch.randn(3, 2, HEADS, 40, D_K).to(dtype).unbind()
     mask = torch.rand(2, 1, 40, 40) < 0.3
     for scale in (0.5, 5.0, 50.0):
         options: dict[str, Any] = {"mask": mask, "scale": scale}
         with torch.autocast("cpu", dtype, enabled=autocast):
             found = attention_function(query, key, value, **options)
-        wide = (
-            copy.deepcopy(attention_function).double()
-            if isinstance(attention_function, nn.Module)
-            else attention_function
-        )
         exact = wide(query.double(), key.double(), value.double(), **options)
         if not isinstance(found, tuple):
             found, exact = (found,), (exact,)

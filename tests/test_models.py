@@ -64,33 +64,29 @@ def translator() -> Seq2Seq:
     return build_seq2seq(20, 30, **SIZES).eval()
 
 
-LANGUAGE_MODELS = [sinusoidal_model, learned_model, rotary_model]
-language_models = pytest.mark.parametrize("new_model", LANGUAGE_MODELS)
-every_model = pytest.mark.parametrize("new_model", [*LANGUAGE_MODELS, translator])
+every_model = pytest.mark.parametrize(
+    "new_model", [sinusoidal_model, learned_model, rotary_model, translator]
+)
 
 
-@language_models
+def inputs_of(model: LanguageModel | Seq2Seq, *tokens: Any) -> list[Tensor]:
+    """Return the same tokens as each input of a model, which a translator has two of."""
+    return [torch.tensor(tokens)] * (1 if isinstance(model, LanguageModel) else 2)
+
+
+@every_model
 @torch.no_grad()
-def test_greedy_tokens_are_those_of_full_passes(new_model: Callable[[], LanguageModel]) -> None:
+def test_greedy_tokens_are_those_of_full_passes(
+    new_model: Callable[[], LanguageModel | Seq2Seq],
+) -> None:
     model = new_model()
     found = model.generate(PROMPTS, greedy_search, max_length=6, end_id=None)
     for prompt, each in zip(PROMPTS, found, strict=True):
-        tokens = list(prompt)
+        source = [] if isinstance(model, LanguageModel) else [torch.tensor([prompt])]
+        tokens = list(prompt) if isinstance(model, LanguageModel) else [model.begin_id]
         for _ in range(6):
-            tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
-        assert each.tokens == tokens[len(prompt) :]
-
-
-@torch.no_grad()
-def test_greedy_targets_are_those_of_full_passes() -> None:
-    model = translator()
-    found = model.generate(PROMPTS, greedy_search, max_length=6, end_id=None)
-    for source, each in zip(PROMPTS, found, strict=True):
-        target = [model.begin_id]
-        for _ in range(6):
-            logits = model(torch.tensor([source]), torch.tensor([target]))
-            target.append(int(logits[0, -1].argmax()))
-        assert each.tokens == target[1:]
+            tokens.append(int(model(*source, torch.tensor([tokens]))[0, -1].argmax()))
+        assert each.tokens == tokens[-6:]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -160,8 +156,8 @@ def test_the_loss_is_the_mean_over_all_tokens_but_the_first(label_smoothing: flo
 
 @every_model
 def test_the_loss_with_padding_is_one_graph(new_model: Callable[[], Any]) -> None:
-    model, tokens = new_model(), torch.tensor([[1, 4, 5, 6], [1, 6, 0, 0]])
-    inputs = [tokens] if isinstance(model, LanguageModel) else [tokens, tokens]
+    model = new_model()
+    inputs = inputs_of(model, [1, 4, 5, 6], [1, 6, 0, 0])
     compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*inputs), model.loss(*inputs))
 
@@ -177,9 +173,8 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
 
 @every_model
 def test_every_parameter_has_a_gradient(new_model: Callable[[], Any]) -> None:
-    model, tokens = new_model(), torch.tensor([[1, 4, 5], [1, 6, 7]])
-    loss = model.loss(tokens) if isinstance(model, LanguageModel) else model.loss(tokens, tokens)
-    loss.backward()
+    model = new_model()
+    model.loss(*inputs_of(model, [1, 4, 5], [1, 6, 7])).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         if "key_projection.bias" not in name:  # which no softmax depends on
@@ -205,11 +200,6 @@ def test_a_prepared_model_generates_the_same(new_model: Callable[[], Any]) -> No
     ]
 
 
-def test_a_prompt_without_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match="prompts must have at least one token each"):
-        sinusoidal_model().generate([[3], []], greedy_search, max_length=3, end_id=None)
-
-
 @every_model
 def test_prompts_may_be_tensors(new_model: Callable[[], Any]) -> None:
     model, options = new_model(), {"max_length": 3, "end_id": None}
@@ -227,30 +217,36 @@ def test_padding_of_sources_changes_nothing(padding_id: int) -> None:
         assert padded.tokens == alone.tokens
 
 
-def test_a_target_without_its_begin_token_and_a_loss_of_nothing_are_refused() -> None:
+def test_a_target_without_its_begin_token_is_refused() -> None:
     tokens = torch.tensor([[1, 5, 6], [5, 6, 2]])
     with pytest.raises(ValueError, match="target must begin with begin_id=1 in every row"):
         translator().loss(tokens, tokens)
-    for model, inputs in ((sinusoidal_model(), 1), (translator(), 2)):
-        function: Any = model.loss
-        with pytest.raises(ValueError, match="a loss needs at least two tokens"):
-            function(*[tokens[:1, :1]] * inputs)
+
+
+@every_model
+def test_a_loss_of_nothing_is_refused(new_model: Callable[[], Any]) -> None:
+    model = new_model()
+    with pytest.raises(ValueError, match="a loss needs at least two tokens"):
+        model.loss(*inputs_of(model, [1]))
 
 
 def test_a_search_is_a_function_and_a_model_is_no_step_model() -> None:
-    model, search = sinusoidal_model(), "greedy"
+    model: Any = sinusoidal_model()
     with pytest.raises(TypeError, match="search must be a function such as greedy_search, beam_se"):
-        model.generate([[3]], search, max_length=3)  # type: ignore[arg-type]
-    step_model: Any = model
+        model.generate([[3]], "greedy", max_length=3)
     with pytest.raises(TypeError, match="call its method generate instead"):
-        greedy_search(step_model, torch.tensor([3]), max_length=3, end_id=None)
+        greedy_search(model, torch.tensor([3]), max_length=3, end_id=None)
 
 
 @every_model
 def test_prompts_are_lists_of_ids(new_model: Callable[[], Any]) -> None:
+    model, options = new_model(), {"max_length": 3, "end_id": None}
     for prompts in ("text", ["text"], [3, 4], [[0.5]], torch.ones(2, 3)):
         with pytest.raises(TypeError, match="prompts"):
-            new_model().generate(prompts, greedy_search, max_length=3, end_id=None)
+            model.generate(prompts, greedy_search, **options)
+    if isinstance(model, LanguageModel):
+        with pytest.raises(ValueError, match="prompts must have at least one token each"):
+            model.generate([[3], []], greedy_search, **options)
 
 
 @every_model
