@@ -18,7 +18,6 @@ from transformer_blocks import (
     add_lora,
     build_decoder,
     build_encoder,
-    linear_cross_entropy,
     merge_lora,
     record_attention,
 )
@@ -44,20 +43,13 @@ def adapted(dtype: torch.dtype = torch.float32, **options: Any) -> Encoder:
     return model
 
 
-def state_of(model: nn.Module) -> list[tuple[str, type, bool, bool, Tensor]]:
+def state_of(model: nn.Module) -> list[tuple[Any, ...]]:
     """List all that a refused call must not change."""
-    modules = dict(model.named_modules(remove_duplicate=False))
     return [
-        (name, type(part), part.training, weight.requires_grad, weight.detach().clone())
-        for name, part in modules.items()
+        (name, type(part), part.training, weight.requires_grad, weight.tolist())
+        for name, part in model.named_modules(remove_duplicate=False)
         for weight in part.parameters()
     ]
-
-
-def assert_unchanged(model: nn.Module, before: list[tuple[str, type, bool, bool, Tensor]]) -> None:
-    after = state_of(model)
-    assert [each[:4] for each in after] == [each[:4] for each in before]
-    assert all(torch.equal(a[4], b[4]) for a, b in zip(after, before, strict=True))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -148,28 +140,19 @@ def test_a_merged_model_is_the_plain_one_and_computes_the_same(
     assert torch.equal(plain(x), model(x))
 
 
-def test_merging_changes_no_weight_of_the_layer_that_was_replaced() -> None:
-    linear = nn.Linear(8, 8)
-    layer, before = LoraLinear(linear, rank=2), linear.weight.detach().clone()
+def test_the_merged_weight_is_that_of_the_output_and_carries_its_gradients() -> None:
+    linear = nn.Linear(8, 20)
+    layer, before = LoraLinear(linear, rank=2, alpha=3), linear.weight.clone()
     nn.init.normal_(layer.lora_b)
+    x = torch.randn(6, 8)
+    outputs = layer(x), nn.functional.linear(x, layer.weight, layer.bias)
+    gradients = [torch.autograd.grad(y.cos().sum(), [layer.lora_a, layer.lora_b]) for y in outputs]
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
     merged = merge_lora(layer)
     assert type(merged) is nn.Linear
-    assert torch.equal(linear.weight, before)
     assert torch.equal(merged.weight, layer.weight)
-    assert not torch.equal(merged.weight, before)
-
-
-def test_the_merged_weight_carries_gradients_to_a_and_b() -> None:
-    layer = LoraLinear(nn.Linear(8, 20, bias=False), rank=2).double()
-    nn.init.normal_(layer.lora_b)
-    hidden, target = torch.randn(6, 8, dtype=torch.float64), torch.randint(1, 20, (6,))
-    losses = (
-        torch.nn.functional.cross_entropy(layer(hidden), target),
-        linear_cross_entropy(hidden, layer.weight, target),
-    )
-    gradients = [torch.autograd.grad(loss, [layer.lora_a, layer.lora_b]) for loss in losses]
-    torch.testing.assert_close(*losses)
-    torch.testing.assert_close(*gradients)
+    assert torch.equal(linear.weight, before)  # and the layer that was replaced is not changed
 
 
 def test_a_and_b_and_the_trained_model_are_all_that_another_one_needs(tmp_path: Any) -> None:
@@ -257,12 +240,7 @@ def test_what_cannot_be_adapted_is_refused_and_the_model_is_as_it_was(
     before = state_of(model)
     with pytest.raises((TypeError, ValueError), match=f"^{message}"):
         add_lora(model, **{"rank": 2} | options)
-    assert_unchanged(model, before)
-
-
-def test_a_model_without_lora_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^model must have LoRA layers, got none in Encoder"):
-        merge_lora(encoder())
+    assert state_of(model) == before
 
 
 @pytest.mark.parametrize("inner", [True, False])
@@ -275,19 +253,19 @@ def test_a_layer_with_hooks_is_not_merged(inner: bool) -> None:
         ValueError, match=r"must have neither hooks nor replaced methods, .* got hooks$"
     ):
         merge_lora(model)
-    assert_unchanged(model, before)
+    assert state_of(model) == before
 
 
 @pytest.mark.parametrize(
-    ("linear", "message"),
+    "linear",
     [
-        (LoraLinear(nn.Linear(8, 4), rank=1), "linear must be an instance of Linear"),
-        (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 4)), "linear must be an instance of"),
-        (PrepackedLinear(nn.Linear(8, 4)), "linear must be an instance of Linear"),
+        LoraLinear(nn.Linear(8, 4), rank=1),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(8, 4)),
+        PrepackedLinear(nn.Linear(8, 4)),
     ],
 )
-def test_only_a_plain_linear_layer_is_wrapped(linear: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{message}"):
+def test_only_a_plain_linear_layer_is_wrapped(linear: Any) -> None:
+    with pytest.raises(TypeError, match=r"^linear must be an instance of Linear"):
         LoraLinear(linear, rank=1)
 
 
@@ -301,24 +279,18 @@ def test_a_and_b_have_the_dtype_and_the_device_of_the_layer(dtype: torch.dtype) 
 
 def test_a_prepared_model_computes_what_the_adapted_one_does() -> None:
     model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
+    before = state_of(model)
     with torch.no_grad():
         fast = prepare(model)
         torch.testing.assert_close(fast(x), model(x), rtol=0, atol=1e-5)
-    assert not any(isinstance(part, LoraLinear) for part in fast.modules())
-    plain = merge_lora(copy.deepcopy(model))
-    assert [type(each) for each in fast.modules()] == [
-        type(each) for each in prepare(plain).modules()
-    ]
-    assert any(isinstance(part, LoraLinear) for part in model.modules())  # and is not changed
+    assert state_of(model) == before
+    plain = prepare(merge_lora(model))
+    assert [type(each) for each in fast.modules()] == [type(each) for each in plain.modules()]
 
 
 def test_torch_has_no_equal_part_before_merging() -> None:
-    model, x = adapted(), torch.randn(2, 5, 16)
     with pytest.raises(TypeError, match="projection must be a Linear, got LoraLinear"):
-        to_torch(model)
-    expected = model(x)
-    merge_lora(model)
-    torch.testing.assert_close(to_torch(model)(x), expected, rtol=0, atol=1e-5)
+        to_torch(adapted())
 
 
 def test_torch_s_fast_path_never_ignores_the_adapter() -> None:
@@ -337,12 +309,8 @@ def test_a_model_with_lora_layers_passes_the_checks_and_is_observed() -> None:
     merged = merge_lora(copy.deepcopy(model))
     found = []
     for each in (model, merged):
-        with (
-            torch.no_grad(),
-            record_attention(each) as weights,
-            record_projections(each) as vectors,
-        ):
+        with torch.no_grad(), record_attention(each) as maps, record_projections(each) as vectors:
             each(x)
         name = "layers.0.self_attention"
-        found.append((weights[name], vectors[name][0].query))
+        found.append((maps[name], vectors[name][0].query))
     torch.testing.assert_close(*found)
