@@ -54,14 +54,14 @@ def test_shape_and_dtype_are_those_of_the_input_also_if_it_does_not_fill_the_dra
         assert (dropped.shape, dropped.dtype) == (shape, dtype)
 
 
-def test_it_is_differentiable_twice() -> None:
+def test_it_is_differentiable_twice_and_in_forward_mode() -> None:
     x = torch.randn(50, dtype=torch.float64, requires_grad=True)
 
     def seeded(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(0)
         return apply_dropout(x, 0.4) ** 3
 
-    assert torch.autograd.gradcheck(seeded, x)
+    assert torch.autograd.gradcheck(seeded, x, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(seeded, x)
 
 
@@ -85,15 +85,6 @@ def test_samples_of_a_vmap_have_random_masks_of_their_own() -> None:
     assert len({tuple(row) for row in gradients.tolist()}) == 8
 
 
-def test_the_seed_makes_it_reproducible() -> None:
-    x = torch.ones(100)
-    first, second, again = (
-        (torch.manual_seed(seed), apply_dropout(x, 0.5))[1] for seed in (1, 2, 1)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, second)
-
-
 def test_a_probability_of_zero_of_one_and_below_the_resolution() -> None:
     x = torch.randn(50)
     assert torch.equal(apply_dropout(x, 0.0), x)
@@ -107,6 +98,7 @@ def test_the_module_is_torchs_except_for_the_random_numbers() -> None:
     x = torch.ones(1000)
     torch.manual_seed(0)
     expected = apply_dropout(x, 0.5)
+    assert not torch.equal(dropout(x), expected)
     torch.manual_seed(0)
     assert torch.equal(dropout(x), expected)
     assert torch.equal(dropout.eval()(x), x)
@@ -118,16 +110,6 @@ def test_the_module_is_torchs_except_for_the_random_numbers() -> None:
 def test_compiled_code_uses_torchs_dropout() -> None:
     compiled = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
     assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
-
-
-def test_forward_mode_derivatives_are_exact() -> None:
-    def seeded(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(0)
-        return apply_dropout(x, 0.4)
-
-    x = torch.randn(50)
-    value, derivative, *_ = torch.func.jvp(seeded, (x,), (torch.ones(50),))
-    torch.testing.assert_close(derivative * x, value)
 
 
 def test_random_numbers_are_made_on_the_device_of_the_input() -> None:

@@ -29,10 +29,7 @@ def test_a_causal_mask_hides_exactly_the_later_positions(queries: int, keys: int
     for i, j in product(range(queries), range(keys)):
         assert mask[i, j] == (j > i + keys - queries)
     assert not mask[-1].any()  # the last query attends to every key
-
-
-def test_a_causal_mask_is_square_by_default() -> None:
-    assert torch.equal(causal_mask(4), causal_mask(4, 4))
+    assert torch.equal(causal_mask(queries), causal_mask(queries, queries))
 
 
 def test_masks_are_built_on_the_requested_device() -> None:
@@ -109,20 +106,15 @@ def test_columns_are_aligned_with_their_labels_also_for_wide_characters() -> Non
 def test_a_formatted_mask_names_its_sequences_and_heads(mask: Tensor, titles: list[str]) -> None:
     lines = format_mask(mask.bool()).splitlines()
     assert [line for line in lines if "," in line] == titles
-
-
-def test_a_row_for_all_queries_is_labelled_with_a_star() -> None:
-    assert format_mask(torch.zeros(1, 1, 1, 2, dtype=torch.bool)).splitlines()[-1] == "*  . ."
+    assert ("*  . . ." in lines) == (mask.shape[2] == 1)  # one row for all queries
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 9))
 def test_a_window_hides_exactly_the_distant_positions(queries: int, more: int, window: int) -> None:
     keys = queries + more - 1
     mask = sliding_window_mask(queries, keys, window=window)
-    assert mask.shape == (queries, keys)
-    for i in range(queries):
-        for j in range(keys):
-            assert mask[i, j].item() == (abs(keys - queries + i - j) >= window)
+    for i, j in product(range(queries), range(keys)):
+        assert mask[i, j] == (abs(keys - queries + i - j) >= window)
 
 
 @pytest.mark.slow
@@ -166,11 +158,6 @@ def test_a_mask_is_built_without_a_second_tensor_of_its_size() -> None:
         with Record():  # type: ignore[no-untyped-call]
             mask = build()
         assert allocated == [mask.untyped_storage().data_ptr()]
-
-
-def test_with_causal_attention_a_window_covers_the_last_positions_only() -> None:
-    mask = sliding_window_mask(6, window=3) | causal_mask(6)
-    assert mask.sum(1).tolist() == [5, 4, 3, 3, 3, 3]
 
 
 def test_documents_in_one_sequence_do_not_attend_to_each_other() -> None:

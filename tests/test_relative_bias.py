@@ -19,7 +19,6 @@ from transformer_blocks import (
     PreNorm,
     RelativeBias,
 )
-from transformer_blocks.inspection import check_causal
 from transformer_blocks.interop import load_weights
 
 SIZES: dict[str, Any] = {"num_buckets": 8, "max_distance": 7}
@@ -100,13 +99,12 @@ def test_the_buckets_are_those_of_transformers(
 
 def test_a_call_s_scale_takes_the_place_of_the_constructor_s() -> None:
     query, key = torch.randn(2, 1, 2, 5, 4, dtype=torch.float64)
-    plain = RelativeBias(2).double()
-    scaled = RelativeBias(2, scale=3.0).double()
-    scaled.load_state_dict(plain.state_dict())
-    found = scaled.attention_weights(query, key)
-    assert torch.equal(found, plain.attention_weights(query, key, scale=3.0))
-    half = scaled.attention_weights(query, key, scale=0.5)
-    assert torch.equal(half, plain.attention_weights(query, key))
+    layer = RelativeBias(2).double()  # the default is 1 / sqrt(4)
+    of_scale = {scale: layer.attention_weights(query, key, scale=scale) for scale in (0.5, 3.0)}
+    assert torch.equal(layer.attention_weights(query, key), of_scale[0.5])
+    layer.scale = 3.0
+    assert torch.equal(layer.attention_weights(query, key), of_scale[3.0])
+    assert torch.equal(layer.attention_weights(query, key, scale=0.5), of_scale[0.5])
 
 
 def stack_with_one_table(table: RelativeBias) -> Encoder:
@@ -124,53 +122,50 @@ def stack_with_one_table(table: RelativeBias) -> Encoder:
 def test_all_layers_of_a_stack_can_share_one_table() -> None:
     table = with_large_biases(4, **SIZES, bidirectional=False)
     stack = stack_with_one_table(table)
-    own = [name for name, each in stack.named_parameters() if each is table.weight]
-    assert own == ["layers.0.self_attention.attention_function.weight"]
     x = torch.randn(2, 10, 16, dtype=torch.float64)
     separate: Any = copy.deepcopy(stack)
     for layer in separate.layers:
         layer.self_attention.attention_function = copy.deepcopy(table)
-    expected = separate(x, causal=True)
-    output = stack(x, causal=True)
-    assert torch.equal(output, expected)
-    output.square().sum().backward()
-    expected.square().sum().backward()
+    outputs = separate(x, causal=True), stack(x, causal=True)
+    assert torch.equal(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
     tables = [layer.self_attention.attention_function for layer in separate.layers]
-    gradients = [each.weight.grad for each in tables]
-    torch.testing.assert_close(table.weight.grad, sum(gradients))
-    assert check_causal(lambda x: stack(x, causal=True), x)
+    torch.testing.assert_close(table.weight.grad, sum(each.weight.grad for each in tables))
 
 
-@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize(
+    "load", [load_weights, lambda model, state: model.load_state_dict(state, assign=True)]
+)
 @torch.no_grad()
-def test_a_shared_table_is_loaded_copied_and_stays_shared(assign: bool) -> None:
+def test_a_shared_table_is_loaded_copied_and_stays_shared(load: Any) -> None:
     stack = stack_with_one_table(with_large_biases(4, **SIZES))
     other = stack_with_one_table(with_large_biases(4, **SIZES))
     x = torch.randn(2, 10, 16, dtype=torch.float64)
     state = stack.state_dict()
     assert sum(name.endswith("attention_function.weight") for name in state) == 3
-    if assign:
-        other.load_state_dict(state, assign=True)
-    else:
-        load_weights(other, state)
+    load(other, state)
     models: list[Any] = [other, copy.deepcopy(stack)]
     for each in models:
         assert len({id(layer.self_attention.attention_function) for layer in each.layers}) == 1
         assert torch.equal(each(x), stack(x))
 
 
-def test_sizes_without_a_bucket_for_every_distance_are_refused() -> None:
-    for options, message in (
-        ({"num_heads": 0}, "num_heads must be positive"),
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"num_buckets": 2}, "num_buckets must be an even number of at least 4, got num_buckets=2"),
         ({"num_buckets": 7}, "num_buckets must be an even number of at least 4, got num_buckets=7"),
         ({"num_buckets": 1, "bidirectional": False}, "num_buckets must be at least 2, got"),
         ({"max_distance": 8}, "max_distance must exceed the 8 buckets of single distances, got"),
         ({"max_distance": 16, "bidirectional": False}, "max_distance must exceed the 16 buckets"),
-    ):
-        arguments: dict[str, Any] = {"num_heads": 2, **options}
-        with pytest.raises(ValueError, match=f"^{message}"):
-            RelativeBias(**arguments)
+    ],
+)
+def test_sizes_without_a_bucket_for_every_distance_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        RelativeBias(2, **options)
 
 
 def test_another_number_of_heads_dtype_or_too_many_queries_are_refused() -> None:

@@ -141,7 +141,3 @@ def test_compiled_code_of_any_length_computes_the_same() -> None:
         x = torch.randn(1, 4, length, 8)
         for keys in (x, x[:, :2]):
             torch.testing.assert_close(compiled(x, keys, keys), attention(x, keys, keys))
-
-
-def test_it_shows_its_window() -> None:
-    assert repr(SlidingWindowAttention(5)) == "SlidingWindowAttention(window=5)"
