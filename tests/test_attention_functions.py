@@ -72,30 +72,29 @@ TRANSFORMS: dict[str, Callable[[], list[QueryKeyTransform]]] = {
     "norm": lambda: [QueryKeyNorm(D_K)],
     "norm, rotary": lambda: [QueryKeyNorm(D_K), RotaryPositionalEncoding(D_K)],
 }
-LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
-    {
-        name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, attention_function=make())
+
+
+def multi_head(**options: Any) -> MultiHeadAttention:
+    return MultiHeadAttention(D_MODEL, HEADS, **options)
+
+
+def grouped(groups: int = 2, **options: Any) -> MultiHeadAttention:
+    return GroupedQueryAttention(D_MODEL, HEADS, groups, **options)
+
+
+LAYERS: dict[str, Callable[[], MultiHeadAttention]] = {
+    **{
+        name: lambda make=make: multi_head(attention_function=make())
         for name, make in FUNCTIONS.items()
-    }
-    | {
-        name: lambda make=make: MultiHeadAttention(D_MODEL, HEADS, transforms=make())
-        for name, make in TRANSFORMS.items()
-    }
-    | {
-        "large heads": lambda: MultiHeadAttention(D_MODEL, HEADS, d_k=D_MODEL),
-        "grouped": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2),
-        "grouped, large heads": lambda: GroupedQueryAttention(D_MODEL, HEADS, 2, d_k=D_MODEL),
-        "grouped, norm, rotary": lambda: GroupedQueryAttention(
-            D_MODEL, HEADS, 1, transforms=TRANSFORMS["norm, rotary"]()
-        ),
-        "grouped, alibi": lambda: GroupedQueryAttention(
-            D_MODEL, HEADS, 2, attention_function=ALiBi(HEADS)
-        ),
-        "grouped, relative bias": lambda: GroupedQueryAttention(
-            D_MODEL, HEADS, 2, attention_function=relative_bias()
-        ),
-    }
-)
+    },
+    **{name: lambda make=make: multi_head(transforms=make()) for name, make in TRANSFORMS.items()},
+    "large heads": lambda: multi_head(d_k=D_MODEL),
+    "grouped": grouped,
+    "grouped, large heads": lambda: grouped(d_k=D_MODEL),
+    "grouped, norm, rotary": lambda: grouped(1, transforms=TRANSFORMS["norm, rotary"]()),
+    "grouped, alibi": lambda: grouped(attention_function=ALiBi(HEADS)),
+    "grouped, relative bias": lambda: grouped(attention_function=relative_bias()),
+}
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 3, 2, 0, 0, 0]])
 MASK = padding_mask(TOKENS)
@@ -211,7 +210,7 @@ def test_cached_steps_of_a_decoder_equal_one_full_pass(
     layers = [
         DecoderLayer(
             make(),
-            MultiHeadAttention(D_MODEL, HEADS, transforms=[QueryKeyNorm(D_K)]),
+            multi_head(transforms=[QueryKeyNorm(D_K)]),
             FeedForward(D_MODEL, 24),
             residual=lambda: PreNorm(D_MODEL),
         )
@@ -281,7 +280,5 @@ def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
 def test_torch_has_no_equivalent_of_transforms(
     make: Callable[[], list[QueryKeyTransform]],
 ) -> None:
-    with pytest.raises(
-        TypeError, match=r"^transforms must be empty, as torch's attention has none"
-    ):
-        to_torch(MultiHeadAttention(D_MODEL, HEADS, transforms=make()))
+    with pytest.raises(TypeError, match=r"^transforms must be empty, as torch's attention has no"):
+        to_torch(multi_head(transforms=make()))

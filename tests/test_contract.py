@@ -45,7 +45,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 
-WIDTH, HEADS = 8, 2
+WIDTH, HEADS, D_K = 8, 2, 4
 STACK: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, "d_ff": 12}
 LAYER = STACK | {"num_layers": 1}  # in half of the time, where a stack is traced
 
@@ -120,8 +120,12 @@ class Case(NamedTuple):
     inputs: Callable[[int, int, torch.dtype], tuple[Tensor, ...]] = one_sequence
 
 
-def attention() -> MultiHeadAttention:
-    return MultiHeadAttention(WIDTH, HEADS)
+def attention(**options: Any) -> MultiHeadAttention:
+    return MultiHeadAttention(WIDTH, HEADS, **options)
+
+
+def self_attention(**options: Any) -> SelfAttention:
+    return SelfAttention(attention(**options))
 
 
 CASES = {
@@ -129,32 +133,20 @@ CASES = {
     "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
     "LearnedPositionalEncoding": Case(lambda: LearnedPositionalEncoding(WIDTH, max_length=40)),
     "SingleHeadAttention": Case(lambda: SelfAttention(SingleHeadAttention(WIDTH))),
-    "MultiHeadAttention": Case(lambda: SelfAttention(attention())),
-    "explicit": Case(
-        lambda: SelfAttention(
-            MultiHeadAttention(WIDTH, HEADS, attention_function=scaled_dot_product_attention)
-        )
-    ),
+    "MultiHeadAttention": Case(self_attention),
+    "explicit": Case(lambda: self_attention(attention_function=scaled_dot_product_attention)),
     "with transforms": Case(
-        lambda: SelfAttention(
-            MultiHeadAttention(
-                WIDTH,
-                HEADS,
-                transforms=[QueryKeyNorm(WIDTH // HEADS), RotaryPositionalEncoding(WIDTH // HEADS)],
-            )
-        )
+        lambda: self_attention(transforms=[QueryKeyNorm(D_K), RotaryPositionalEncoding(D_K)])
     ),
     "GroupedQueryAttention": Case(lambda: SelfAttention(GroupedQueryAttention(WIDTH, HEADS, 1))),
-    "AdditiveAttention": Case(lambda: Function(AdditiveAttention(WIDTH // HEADS, HEADS))),
-    "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(WIDTH // HEADS))),
+    "AdditiveAttention": Case(lambda: Function(AdditiveAttention(D_K, HEADS))),
+    "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(D_K))),
     "ALiBi": Case(lambda: Function(ALiBi(HEADS))),
     "RelativeBias": Case(lambda: Function(RelativeBias(HEADS, num_buckets=8, max_distance=6))),
     "SlidingWindowAttention": Case(
-        lambda: SelfAttention(
-            MultiHeadAttention(WIDTH, HEADS, attention_function=SlidingWindowAttention(2))
-        )
+        lambda: self_attention(attention_function=SlidingWindowAttention(2))
     ),
-    "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(WIDTH // HEADS))),
+    "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(D_K))),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),

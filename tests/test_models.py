@@ -240,7 +240,8 @@ def test_a_search_is_a_function_and_a_model_is_no_step_model() -> None:
 
 @every_model
 def test_prompts_are_lists_of_ids(new_model: Callable[[], Any]) -> None:
-    model, options = new_model(), {"max_length": 3, "end_id": None}
+    model = new_model()
+    options: dict[str, Any] = {"max_length": 3, "end_id": None}
     for prompts in ("text", ["text"], [3, 4], [[0.5]], torch.ones(2, 3)):
         with pytest.raises(TypeError, match="prompts"):
             model.generate(prompts, greedy_search, **options)
