@@ -82,19 +82,21 @@ def grouped(groups: int = 2, **options: Any) -> MultiHeadAttention:
     return GroupedQueryAttention(D_MODEL, HEADS, groups, **options)
 
 
-LAYERS: dict[str, Callable[[], MultiHeadAttention]] = {
-    **{
+LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
+    {
         name: lambda make=make: multi_head(attention_function=make())
         for name, make in FUNCTIONS.items()
-    },
-    **{name: lambda make=make: multi_head(transforms=make()) for name, make in TRANSFORMS.items()},
-    "large heads": lambda: multi_head(d_k=D_MODEL),
-    "grouped": grouped,
-    "grouped, large heads": lambda: grouped(d_k=D_MODEL),
-    "grouped, norm, rotary": lambda: grouped(1, transforms=TRANSFORMS["norm, rotary"]()),
-    "grouped, alibi": lambda: grouped(attention_function=ALiBi(HEADS)),
-    "grouped, relative bias": lambda: grouped(attention_function=relative_bias()),
-}
+    }
+    | {name: lambda make=make: multi_head(transforms=make()) for name, make in TRANSFORMS.items()}
+    | {
+        "large heads": lambda: multi_head(d_k=D_MODEL),
+        "grouped": grouped,
+        "grouped, large heads": lambda: grouped(d_k=D_MODEL),
+        "grouped, norm, rotary": lambda: grouped(1, transforms=TRANSFORMS["norm, rotary"]()),
+        "grouped, alibi": lambda: grouped(attention_function=ALiBi(HEADS)),
+        "grouped, relative bias": lambda: grouped(attention_function=relative_bias()),
+    }
+)
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 3, 2, 0, 0, 0]])
 MASK = padding_mask(TOKENS)

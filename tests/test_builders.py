@@ -54,6 +54,13 @@ def test_the_defaults_are_the_base_model_of_the_paper(build: Builder) -> None:
 
 
 @both_builders
+def test_every_layer_is_made_anew(build: Builder) -> None:
+    first, *others = (dict(layer.named_parameters()) for layer in build(**SIZES).layers)
+    for name, weight in first.items():
+        assert weight.dim() == 1 or not any(torch.equal(weight, each[name]) for each in others)
+
+
+@both_builders
 def test_every_argument_reaches_every_layer(build: Builder) -> None:
     model = build(**SIZES, dropout=0.25, attention_dropout=0.5, activation=F.gelu, residual=PreNorm)
     assert len(model.layers) == 3

@@ -8,6 +8,7 @@ from transformer_blocks import (
     GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
+    RotaryPositionalEncoding,
     fused_attention,
     scaled_dot_product_attention,
 )
@@ -23,8 +24,9 @@ def repeat_rows(weight: Tensor, groups: int, times: int) -> Tensor:
 def test_it_equals_multi_head_attention_with_repeated_key_and_value_projections(
     groups: int, d_k: int | None
 ) -> None:
-    grouped = GroupedQueryAttention(16, 4, groups, d_k=d_k).double()
-    multi = MultiHeadAttention(16, 4, d_k=d_k).double()
+    transforms = [RotaryPositionalEncoding(d_k or 4)]
+    grouped = GroupedQueryAttention(16, 4, groups, d_k=d_k, transforms=transforms).double()
+    multi = MultiHeadAttention(16, 4, d_k=d_k, transforms=transforms).double()
     for parameter in grouped.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     weights = dict(grouped.state_dict())
