@@ -10,6 +10,7 @@ import pytest
 
 from translation import toy
 from translation.toy import GRAMMAR, HELD_OUT, toy_corpus
+from translation.toy_words import Verb, inflect, stems
 
 EXAMPLES = Path(toy.__file__).parent.parent
 
@@ -112,6 +113,19 @@ def test_counters_agree_with_their_nouns() -> None:
                 assert before.endswith(tuple(COUNTED[counter].split())), japanese
                 counted += 1
     assert counted > 2_000
+
+
+def test_verbs_of_every_row_and_good_inflect_as_in_a_textbook() -> None:
+    for verb, forms in (
+        *(("買う", "買わ 買い 買って"), ("待つ", "待た 待ち 待って"), ("乗る", "乗ら 乗り 乗って")),
+        *(("読む", "読ま 読み 読んで"), ("遊ぶ", "遊ば 遊び 遊んで"), ("死ぬ", "死な 死に 死んで")),
+        *(("書く", "書か 書き 書いて"), ("泳ぐ", "泳が 泳ぎ 泳いで"), ("話す", "話さ 話し 話して")),
+    ):
+        assert stems(Verb(verb, "五段", "", "", "")) == tuple(forms.split())
+    good = [
+        inflect("-いいです", tense, no) for tense in ("present", "past") for no in (False, True)
+    ]
+    assert good == ["いいです", "よくありません", "よかったです", "よくありませんでした"]
 
 
 def test_the_living_are_iru_and_things_are_aru() -> None:
