@@ -3,13 +3,15 @@
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser import CHROMIUM
 from tests.page import Opened, make_explorer
+
+from transformer_blocks.explorer import Explorer
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
@@ -51,12 +53,19 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
-    page = Opened(browser, tmp_path / "page.html", make_explorer())
-    yield page
-    assert page.messages == []
-    assert {url.partition("#")[0] for url in page.requests if not url.startswith("blob:")} <= {
-        page.address,
-        "about:blank",
-    }
-    page.context.close()
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open pages of explorers, with options of the browser, until the end of a test."""
+    pages: list[Opened] = []
+
+    def open_one(explorer: Explorer, **options: Any) -> Opened:
+        pages.append(Opened(browser, tmp_path / f"{len(pages)}.html", explorer, **options))
+        return pages[-1]
+
+    yield open_one
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def opened(open_page: Callable[..., Opened]) -> Opened:
+    return open_page(make_explorer())

@@ -139,6 +139,13 @@ class Opened:
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.go()
 
+    def close(self) -> None:
+        """Close the page, which has said nothing and loaded nothing but itself."""
+        assert self.messages == []
+        loaded = {url.partition("#")[0] for url in self.requests if not url.startswith("blob:")}
+        assert loaded <= {self.address, "about:blank"}
+        self.context.close()
+
     def go(self, place: str = "") -> None:
         self.page.goto("about:blank")
         self.page.goto(self.address + place)

@@ -34,8 +34,8 @@ def test_the_page_opens_without_requests_or_messages(opened: Opened) -> None:
 
 @in_browser
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_a_pixel_has_the_colour_of_its_weight(browser: Any, tmp_path: Path, theme: Any) -> None:
-    page = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme=theme)
+def test_a_pixel_has_the_colour_of_its_weight(open_page: Any, theme: Any) -> None:
+    page = open_page(make_explorer(), color_scheme=theme)
     for number in (0, 2):
         page.go(f"#v=map&a={number}&l=1&h=2&q=0&k=0")
         table = page.explorer.maps[number].weights[1, 2]
@@ -46,7 +46,6 @@ def test_a_pixel_has_the_colour_of_its_weight(browser: Any, tmp_path: Path, them
     page.go("#v=map&a=1&l=0&h=0&q=0&k=0")
     assert page.cell(2, 3).std(axis=(0, 1)).max() > 5  # hatched
     assert page.cell(3, 2).std(axis=(0, 1)).max() < 1
-    page.context.close()
 
 
 @in_browser
@@ -70,14 +69,14 @@ def test_everything_can_be_reached_and_controlled_by_keyboard(opened: Opened) ->
 
 
 @in_browser
-def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_path: Path) -> None:
+def test_hostile_tokens_are_shown_as_text_and_never_executed(open_page: Any) -> None:
     candidates = [[(word, 0.5), ("<b>x</b>", 0.1)] for word in HOSTILE]
     explorer = Explorer(
         [AttentionMaps(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, is_decoding=True)],
         HOSTILE[0],
         DecodingSteps(HOSTILE, candidates),
     )
-    page = Opened(browser, tmp_path / "page.html", explorer)
+    page = open_page(explorer)
     page.go("#v=map")
     page.open_table()
     page.page.wait_for_timeout(50)
@@ -86,8 +85,6 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
     assert page.page.query_selector("b") is not None  # the hint has some ...
     assert page.page.query_selector("main b:not(.hint b), h1 *") is None  # ... but not these
     assert page.text("h1") == HOSTILE[0]
-    assert page.messages == []
-    page.context.close()
 
 
 @in_browser
@@ -99,11 +96,9 @@ def test_hostile_tokens_are_shown_as_text_and_never_executed(browser: Any, tmp_p
     ],
 )
 def test_the_page_is_accessible_and_nothing_overflows(
-    browser: Any, tmp_path: Path, theme: Any, width: int
+    open_page: Any, theme: Any, width: int
 ) -> None:
-    page = Opened(
-        browser,
-        tmp_path / "page.html",
+    page = open_page(
         make_explorer(),
         color_scheme=theme,
         viewport={"width": width, "height": 900},
@@ -114,7 +109,6 @@ def test_the_page_is_accessible_and_nothing_overflows(
             page.open_table()
         assert page.problems() == []
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-    page.context.close()
 
 
 @in_browser
@@ -173,11 +167,6 @@ class Phone:
         self.session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
-def on_a_phone(browser: Any, file: Path, explorer: Explorer) -> Opened:
-    size = {"width": 390, "height": 844}
-    return Opened(browser, file, explorer, viewport=size, has_touch=True, is_mobile=True)
-
-
 def make_long_explorer() -> Explorer:
     """Make a page with maps of 128 and of 512 tokens."""
     torch.manual_seed(0)
@@ -192,8 +181,9 @@ def make_long_explorer() -> Explorer:
 
 @pytest.mark.slow
 @in_browser
-def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path: Path) -> None:
-    opened = on_a_phone(browser, tmp_path / "page.html", make_long_explorer())
+def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(open_page: Any) -> None:
+    size = {"width": 390, "height": 844}
+    opened = open_page(make_long_explorer(), viewport=size, has_touch=True, is_mobile=True)
     opened.go("#v=map&a=0")
     page, phone = opened.page, Phone(opened)
     page.locator("#map").scroll_into_view_if_needed()
@@ -227,12 +217,11 @@ def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(browser: Any, tmp_path
     assert abs(row - 40) <= reach
     assert abs(column - 20) <= reach
     assert table[row, column] >= near.flatten().quantile(0.9)  # a fingertip finds what is large
-    opened.context.close()
 
 
 @in_browser
-def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path: Path) -> None:
-    opened = Opened(browser, tmp_path / "page.html", make_explorer(), color_scheme="light")
+def test_the_theme_is_kept_and_set_before_the_first_paint(open_page: Any) -> None:
+    opened = open_page(make_explorer(), color_scheme="light")
     assert opened.page.get_attribute("#theme", "aria-pressed") == "false"
     opened.page.click("#theme")
     opened.page.add_init_script(
@@ -241,15 +230,14 @@ def test_the_theme_is_kept_and_set_before_the_first_paint(browser: Any, tmp_path
     opened.go()
     assert opened.page.evaluate("window.first") == "dark"
     assert opened.page.get_attribute("#theme", "aria-pressed") == "true"
-    opened.context.close()
 
 
 @pytest.mark.slow
 @in_browser
-def test_an_overview_of_24_layers_and_16_heads_fits(browser: Any, tmp_path: Path) -> None:
+def test_an_overview_of_24_layers_and_16_heads_fits(open_page: Any) -> None:
     torch.manual_seed(0)
     explorer = Explorer([AttentionMaps("Self-attention", weights(24, 16, 3, 3), ["a", "b", "c"])])
-    opened = Opened(browser, tmp_path / "page.html", explorer, has_touch=True)
+    opened = open_page(explorer, has_touch=True)
     opened.go("#v=map&l=22&h=17&q=0&k=0&pin=0.1.2&lock=1")
     page = opened.page
     assert opened.text("#column option:checked") == "rollout"
@@ -279,4 +267,3 @@ def test_an_overview_of_24_layers_and_16_heads_fits(browser: Any, tmp_path: Path
         )
         assert small == []
         assert page.evaluate("document.querySelector('header').offsetHeight") < 640 / 3
-    opened.context.close()

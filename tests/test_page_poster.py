@@ -3,7 +3,6 @@
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def shown(browser: Any, tmp_path: Path) -> Iterator[Opened]:
+def shown(open_page: Any) -> Opened:
     """Open a page that names its model."""
-    page = Opened(browser, tmp_path / "page.html", replace(make_explorer(), model=MODEL))
-    yield page
-    assert page.messages == []
-    page.context.close()
+    opened: Opened = open_page(replace(make_explorer(), model=MODEL))
+    return opened
 
 
 def save(opened: Opened, kind: str, theme: str = "light") -> tuple[str, bytes]:
@@ -119,13 +116,14 @@ def test_play_is_saved_as_a_picture_that_moves(shown: Opened) -> None:
 
 
 @in_browser
-def test_a_picture_looks_alike_as_png_and_as_svg(browser: Any, tmp_path: Path) -> None:
+def test_a_picture_looks_alike_as_png_and_as_svg(
+    browser: Any, open_page: Any, tmp_path: Path
+) -> None:
     mask = causal_mask(5)  # hatched cells, and vertical labels
     maps = AttentionMaps("Self-attention", weights(1, 1, 5, 5, mask=mask), SOURCE, mask=mask)
-    opened = Opened(browser, tmp_path / "page.html", Explorer([maps]))
+    opened = open_page(Explorer([maps]))
     opened.go("#v=map")
     image, (_, svg) = pixels_of(save(opened, "png")[1]), save(opened, "svg")
-    opened.context.close()
     (tmp_path / "picture.svg").write_bytes(svg)
     width, height = (float(ElementTree.fromstring(svg).get(x, "")) for x in ("width", "height"))
     context = browser.new_context(
@@ -143,10 +141,10 @@ def test_a_picture_looks_alike_as_png_and_as_svg(browser: Any, tmp_path: Path) -
 
 
 @in_browser
-def test_tokens_in_a_picture_are_inert(browser: Any, tmp_path: Path) -> None:
+def test_tokens_in_a_picture_are_inert(open_page: Any, tmp_path: Path) -> None:
     tokens = [*HOSTILE[:3], "\x00\x1b", "  two  "]
     maps = AttentionMaps("<b>&", weights(1, 1, 5, 5), tokens)
-    opened = Opened(browser, tmp_path / "page.html", Explorer([maps], HOSTILE[0] + "\x07"))
+    opened = open_page(Explorer([maps], HOSTILE[0] + "\x07"))
     opened.go("#v=map")
     svg = save(opened, "svg")[1]
     texts = texts_of(svg)
@@ -157,10 +155,9 @@ def test_tokens_in_a_picture_are_inert(browser: Any, tmp_path: Path) -> None:
     names = {each.tag.removeprefix(SVG) for each in ElementTree.fromstring(svg).iter()}
     assert names <= {"svg", "title", "desc", "style", "g", "rect", "path", "text", "clipPath"}
     (tmp_path / "picture.svg").write_bytes(svg)
-    opened.page.goto((tmp_path / "picture.svg").as_uri())
-    assert opened.page.evaluate("window.hacked") is None
-    assert opened.messages == []
-    opened.context.close()
+    picture = opened.context.new_page()
+    picture.goto((tmp_path / "picture.svg").as_uri())
+    assert picture.evaluate("window.hacked") is None
 
 
 @pytest.mark.slow
@@ -176,13 +173,13 @@ def test_a_picture_that_cannot_be_copied_is_offered_as_a_file(shown: Opened) -> 
 
 @pytest.mark.slow
 @in_browser
-def test_print_is_one_light_page_with_the_picture_only(browser: Any, tmp_path: Path) -> None:
+def test_print_is_one_light_page_with_the_picture_only(open_page: Any) -> None:
     torch.manual_seed(0)
     tokens = [f"token{number}" for number in range(128)]
     long = Explorer([AttentionMaps("Self-attention", weights(1, 1, 128, 128), tokens)])
     papers: tuple[dict[str, Any], ...] = {"format": "A4"}, {"format": "Letter", "landscape": True}
     for explorer, paper in zip((make_explorer(), long), papers, strict=True):
-        opened = Opened(browser, tmp_path / "page.html", explorer, color_scheme="dark")
+        opened = open_page(explorer, color_scheme="dark")
         opened.go("#v=map")
         assert len(re.findall(rb"/Type\s*/Page\b", opened.page.pdf(**paper))) == 1
         opened.page.emulate_media(media="print")
@@ -196,4 +193,3 @@ def test_print_is_one_light_page_with_the_picture_only(browser: Any, tmp_path: P
         assert opened.page.text_content("#print svg title") == explorer.title
         assert opened.page.get_attribute("#print svg rect", "fill") == "#ffffff"
         assert (pixels_of(opened.page.screenshot())[[0, -1]] == 255).all()
-        opened.context.close()

@@ -1,7 +1,6 @@
 """The explorer's page in a browser: the story view."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,10 +54,8 @@ def test_pointer_and_keyboard_choose_a_token_and_its_buttons_are_made_anew(opene
 
 @pytest.mark.slow
 @in_browser
-def test_taps_and_reduced_motion_on_a_phone(browser: Any, tmp_path: Path) -> None:
-    page = Opened(
-        browser,
-        tmp_path / "page.html",
+def test_taps_and_reduced_motion_on_a_phone(open_page: Any) -> None:
+    page = open_page(
         make_explorer(),
         viewport={"width": 390, "height": 844},
         has_touch=True,
@@ -82,5 +79,3 @@ def test_taps_and_reduced_motion_on_a_phone(browser: Any, tmp_path: Path) -> Non
     assert page.text("#generated .now") == "the"
     assert page.page.evaluate("document.getAnimations().length") == 0
     assert shown(page)["frame"] == 0
-    assert page.messages == []
-    page.context.close()

@@ -20,8 +20,7 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     file = tmp_path_factory.mktemp("whole") / "page.html"
     page = Opened(browser, file, make_explorer(), viewport={"width": 1180, "height": 700})
     yield page
-    assert page.messages == []
-    page.context.close()
+    page.close()
 
 
 @in_browser
@@ -39,9 +38,7 @@ def test_another_theme_leaves_the_map_where_it_was_moved_to(shared: Opened) -> N
 
 @pytest.mark.slow
 @in_browser
-def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
-    browser: Any, tmp_path: Any
-) -> None:
+def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(open_page: Any) -> None:
     torch.manual_seed(0)
     tokens = [RIGHT_TO_LEFT, OVERRIDE, LONG, SYLLABLE]
     steps = [[(token, 0.5), ("▁" + token, 0.2)] for token in tokens]
@@ -50,7 +47,7 @@ def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
         AttentionMaps("Self", weights(1, 1, 4, 4), tokens),
     ]
     explorer = Explorer(maps, decoding=DecodingSteps(tokens, steps, [steps]))
-    page = Opened(browser, tmp_path / "page.html", explorer, viewport={"width": 390, "height": 700})
+    page = open_page(explorer, viewport={"width": 390, "height": 700})
     width = "document.documentElement.scrollWidth"
     for view, sentence in (("story", SENTENCE), ("map", "#summary")):
         for number in range(4):
@@ -69,8 +66,6 @@ def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(
     with page.page.expect_download() as info:
         page.page.click("#poster-svg")
     assert SYLLABLE in info.value.path().read_text(encoding="utf-8")
-    assert page.messages == []
-    page.context.close()
 
 
 @pytest.mark.slow

@@ -16,9 +16,7 @@ def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     file = tmp_path_factory.mktemp("why") / "page.html"
     page = Opened(browser, file, make_explorer(), viewport={"width": 1180, "height": 700})
     yield page
-    assert page.messages == []
-    assert {url.partition("#")[0] for url in page.requests} <= {page.address, "about:blank"}
-    page.context.close()
+    page.close()
 
 
 def go(page: Opened, number: int, layer: int, head: int, row: int, column: int) -> None:
@@ -50,8 +48,8 @@ def weight(page: Opened, selector: str = "#why-weight") -> float:
 
 @pytest.mark.slow
 @in_browser
-def test_nothing_is_decoded_before_the_first_click(browser: Any, tmp_path: Any) -> None:
-    page = Opened(browser, tmp_path / "page.html", make_explorer())
+def test_nothing_is_decoded_before_the_first_click(open_page: Any) -> None:
+    page = open_page(make_explorer())
     page.context.add_init_script(
         """window.decoded = 0;
         const Stream = DecompressionStream;
@@ -69,7 +67,6 @@ def test_nothing_is_decoded_before_the_first_click(browser: Any, tmp_path: Any) 
     assert page.page.evaluate("decoded") == len(page.explorer.maps) + 3
     assert weight(page) == pytest.approx(float(page.explorer.maps[2].weights[0, 0, 1, 2]), abs=1e-3)
     assert page.page.evaluate("document.activeElement.id") == "map"
-    page.context.close()
 
 
 @pytest.mark.slow
