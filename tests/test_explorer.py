@@ -143,6 +143,7 @@ STEPS = DecodingSteps(["a"], [[]])
         ),
         (MAPS, {"queries": ["a"]}, ValueError, r"^weights of 'a' must have shape \(L, S\) = \(1"),
         (MAPS, {"weights": MAPS.weights * torch.nan}, ValueError, "must be numbers from 0 to 1"),
+        (MAPS, {"weights": MAPS.weights * 1.01}, ValueError, "must be numbers from 0 to 1"),
         (MAPS, {"weights": MAPS.weights[:0]}, ValueError, "must not be empty"),
         (MAPS, {"weights": MAPS.weights.to("meta")}, ValueError, "must have values, got a tensor"),
         (MAPS, {"weights": MAPS.weights.int()}, TypeError, "^weights must be a floating-point"),
