@@ -139,15 +139,11 @@ def encoder() -> nn.Module:
         ({"tokens": "abc"}, TypeError, r"^tokens must be a list of strings"),
         ({"sequence": 2}, ValueError, r"^sequence must be in 0\.\.1, got sequence=2$"),
         ({"sequence": -1}, ValueError, r"^sequence must be in 0\.\.1, got sequence=-1$"),
-        (
-            {"tokens": (1, 2)},
-            TypeError,
-            r"^tokens\[0\] must be an instance of str, got tokens\[0\]=1$",
-        ),
+        ({"tokens": (1, 2)}, TypeError, r"^tokens\[0\] must be an instance of str, got .*=1$"),
         (
             {"tokens": (["a"], [2])},
             TypeError,
-            r"^tokens\[0\] must be an instance of str, got tokens\[0\]=2$",
+            r"^tokens\[0\] must be an instance of str, got .*=2$",
         ),
         (
             {"model": encoder().to("meta"), "inputs": torch.randn(2, 3, 16, device="meta")},

@@ -40,6 +40,7 @@ LEFT_OUT = {
     r"\blearnt\b": "learned",
     r"\btells? (apart|how|whether|what|the rest)\b": "shows, describes, returns",
 }
+READ = {".py", ".md", ".html", ".js", ".toml"}
 EXCEPTIONS = [
     # (file, text)
     ("examples/translation/rnn_attention.py", "packed = pack_padded_sequence"),  # torch's name
@@ -54,10 +55,7 @@ def texts() -> dict[str, str]:
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Makefile"]
     for folder in ("src", "examples", "docs", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if (
-                path.suffix in {".py", ".md", ".html", ".js", ".toml"}
-                and "_build" not in path.parts
-            ):
+            if path.suffix in READ and "_build" not in path.parts:
                 found.append(path)
     return {
         path.relative_to(ROOT).as_posix(): path.read_text("utf-8")

@@ -356,12 +356,9 @@ def test_a_zoom_keeps_its_centre_and_the_window_stays_on_the_map() -> None:
     for x, y in ((-9, 1e6), (1e6, -9)):
         page(f"moveTo({x}, {y})")
         window = page("layout")
-        assert window["x"] == pytest.approx(
-            max(0, min(x, 40 * window["cell"] - window["plotWidth"]))
-        )
-        assert window["y"] == pytest.approx(
-            max(0, min(y, 40 * window["cell"] - window["plotHeight"]))
-        )
+        for axis, asked, size in (("x", x, "plotWidth"), ("y", y, "plotHeight")):
+            expected = max(0, min(asked, 40 * window["cell"] - window[size]))
+            assert window[axis] == pytest.approx(expected)
     page("zoomBy(0)")
     assert page("[layout.cell - layout.fit, layout.x, layout.y, state.zoom]") == [0, 0, 0, 1]
 
