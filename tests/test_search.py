@@ -331,6 +331,8 @@ def test_the_excerpt_surrounds_the_word_and_marks_it(search_page: SearchPage) ->
     assert excerpt.startswith("…")
     assert excerpt.endswith("The softmax is here: softmax.")
     assert 100 < len(excerpt) < 190
+    search_page.open("literal_code(1)")
+    assert search_page.results()[0][3] == ["literal_code(1)"]
     search_page.open("second 0")
     assert search_page.page.inner_html("#search-results li a") == (
         "Page <mark>0</mark> › <mark>Second</mark> of <mark>0</mark>"
