@@ -2,7 +2,8 @@
 
 import json
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -85,23 +86,24 @@ def _inflate(text: str) -> str:
 
 
 @cache
-def plain() -> tuple[Explorer, str]:
-    explorer = make_explorer()
+def _made(make: Callable[[], Explorer]) -> tuple[Explorer, str]:
+    explorer = make()
     return explorer, explorer.html
 
 
-@cache
-def with_arithmetic() -> tuple[Explorer, str]:
-    explorer = make_explorer_with_arithmetic()
-    return explorer, explorer.html
+class Made(Script):
+    """A page of an explorer of the tests, which is made once."""
+
+    def __init__(self, make: Callable[[], Explorer], address: str = "") -> None:
+        self.explorer, html = _made(make)
+        super().__init__(html, address)
 
 
-@cache
-def uneven() -> tuple[Explorer, str]:
+def make_uneven() -> Explorer:
     """Make attentions of different numbers of layers, heads and tokens, and a long one."""
     torch.manual_seed(0)
     words = [f"▁{'long' * (i % 4)}word{i}" if i % 3 else f"part{i}" for i in range(40)]
-    explorer = Explorer(
+    return Explorer(
         [
             AttentionMaps("Large", weights(3, 4, 5, 5), list("abcde")),
             AttentionMaps("Small", weights(1, 2, 2, 3), ["x", "y"], ["p", "q", "r"]),
@@ -109,7 +111,11 @@ def uneven() -> tuple[Explorer, str]:
         ],
         model="Model",
     )
-    return explorer, explorer.html
+
+
+plain = partial(Made, make_explorer)
+with_arithmetic = partial(Made, make_explorer_with_arithmetic)
+uneven = partial(Made, make_uneven)
 
 
 def table(explorer: Explorer, attention: int, layer: int, column: int) -> Any:

@@ -23,21 +23,19 @@ WALK = [  # attention, layer and head, of which one changes at a time
 
 
 def test_heads_means_and_rollout_are_those_of_the_weights() -> None:
-    explorer, html = plain()
-    page = Script(html)
+    page = plain()
     for attention, layer in itertools.product(range(3), range(2)):
-        for column in range(5 if explorer.maps[attention].keys is None else 4):
+        for column in range(5 if page.explorer.maps[attention].keys is None else 4):
             found = page(f"weightsOf({attention}, {layer}, {column})")
-            expected = table(explorer, attention, layer, column).ravel()
+            expected = table(page.explorer, attention, layer, column).ravel()
             np.testing.assert_allclose(found, expected, rtol=0, atol=2 * QUANTUM)
 
 
 def test_the_arithmetic_is_that_of_the_library_for_one_cell_after_another() -> None:
-    explorer, html = with_arithmetic()
-    page = Script(html, "#v=map&a=0&h=0&lock=1")
+    page = with_arithmetic("#v=map&a=0&h=0&lock=1")
     page("[1, 2].map(decodeArithmetic).length")
     for attention, layer, head in WALK:
-        maps = explorer.maps[attention]
+        maps = page.explorer.maps[attention]
         assert maps.arithmetic is not None
         query, key, value = (
             getattr(maps.arithmetic, name)[layer, head].double().numpy()
@@ -73,7 +71,7 @@ def test_the_arithmetic_is_that_of_the_library_for_one_cell_after_another() -> N
 
 
 def test_causal_attention_without_a_mask_is_computed_with_the_causal_mask() -> None:
-    decoder = with_arithmetic()[0].maps[0]
+    decoder = with_arithmetic().explorer.maps[0]
     assert decoder.arithmetic is not None
     scores = decoder.arithmetic.query @ decoder.arithmetic.key.mT * 0.2
     future = torch.ones(4, 4, dtype=torch.bool).triu(1)
@@ -108,11 +106,11 @@ def test_causal_attention_without_a_mask_is_computed_with_the_causal_mask() -> N
     ],
 )
 def test_numbers_and_names_as_text(expression: str, text: str) -> None:
-    assert Script(plain()[1])(expression) == text
+    assert plain()(expression) == text
 
 
 def test_the_largest_value_of_each_part_of_a_map_is_kept_with_its_sign() -> None:
-    page = Script(plain()[1])
+    page = plain()
     values = torch.randn(7, 11)
     for row, column, height, width, rows, columns in ((0, 0, 7, 11, 3, 4), (2, 3, 4, 6, 2, 3)):
         part = f"{{row: {row}, column: {column}, height: {height}, width: {width}}}"
@@ -127,7 +125,7 @@ def test_the_largest_value_of_each_part_of_a_map_is_kept_with_its_sign() -> None
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_are_those_of_the_figures(theme: Any) -> None:
-    page = Script(plain()[1], "#v=map")
+    page = plain("#v=map")
     page(f"setTheme('{theme}')")
     assert page.drawn("map")[1][1] == page.drawn("lines")[0][1] == PALETTES[theme].muted
     strokes = [each[1] for each in page.drawn("map") if each[0] == "stroke"]
@@ -150,10 +148,10 @@ def test_colours_are_those_of_the_figures(theme: Any) -> None:
 
 
 def test_the_page_begins_with_the_last_mean_of_the_cross_attention() -> None:
-    assert Script(plain()[1], "#")("[state.view, state.attention, state.layer, state.head]") == [
+    assert plain("#")("[state.view, state.attention, state.layer, state.head]") == [
         *("story", 2, 1, 3)
     ]
-    assert Script(uneven()[1])("[state.view, state.attention, state.layer]") == ["map", 0, 2]
+    assert uneven()("[state.view, state.attention, state.layer]") == ["map", 0, 2]
 
 
 @pytest.mark.parametrize(
@@ -165,16 +163,16 @@ def test_the_page_begins_with_the_last_mean_of_the_cross_attention() -> None:
     ],
 )
 def test_an_address_restores_the_whole_selection(address: str) -> None:
-    page = Script(plain()[1], address)
+    page = plain(address)
     assert page("addressOf(state)") == address
-    other = Script(plain()[1], "#v=map&a=1&l=0&h=0&q=1&k=0&z=4&lock=1&side=keys&pin=1.0.1")
+    other = plain("#v=map&a=1&l=0&h=0&q=1&k=0&z=4&lock=1&side=keys&pin=1.0.1")
     other.go(address)
     assert other("addressOf(state)") == address
     assert other("$('head').hidden") == (other("state.view") == "story")
 
 
 def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
-    page = Script(uneven()[1], "#v=no&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
+    page = uneven("#v=no&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
     expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"  # the pin is of another attention
     assert page("addressOf(state)") == expected
     page.go("#v=story&a=0&h=4&hs=4.1")
@@ -182,7 +180,7 @@ def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
 
 
 def test_another_attention_keeps_nothing_that_it_does_not_have() -> None:
-    page = Script(uneven()[1], "#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1&pin=0.1.1")
+    page = uneven("#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1&pin=0.1.1")
     page("select({attention: 1})")
     assert page("addressOf(state)") == "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2&lock=1"
     assert page("shown().differs") is False
@@ -191,7 +189,7 @@ def test_another_attention_keeps_nothing_that_it_does_not_have() -> None:
 
 
 def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -> None:
-    page = Script(plain()[1], "#v=map&a=0")
+    page = plain("#v=map&a=0")
     page("select({row: 1}, {record: false}), pass(300)")
     assert (page("history.pushed"), "q=1" in page("location.hash")) == ([], True)
     page("select({row: 2}), select({column: 3}), select({row: 0}, {record: false})")
@@ -208,7 +206,7 @@ def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -
 
 
 def test_keys_change_the_attention_and_pin_but_not_as_shortcuts_of_the_browser() -> None:
-    page = Script(plain()[1], "#v=map&a=2")
+    page = plain("#v=map&a=2")
     press = "document.fire('keydown', {{key: '{}', ctrlKey: {}, altKey: {}, metaKey: false}})"
     for key, ctrl, alt, attention in (
         *(("]", "false", "false", 0), ("[", "false", "false", 2), ("]", "true", "true", 0)),
@@ -225,7 +223,7 @@ def test_keys_change_the_attention_and_pin_but_not_as_shortcuts_of_the_browser()
 
 
 def test_the_shown_view_and_attention_are_marked() -> None:
-    page = Script(plain()[1], "#v=map&a=1")
+    page = plain("#v=map&a=1")
     checked = "[...$('{}').children].map(each => each.attributes['aria-checked'])"
     assert page(checked.format("attentions")) == ["false", "true", "false"]
     page("$('views').children[0].click()")
@@ -236,7 +234,7 @@ def test_the_shown_view_and_attention_are_marked() -> None:
 
 
 def test_the_overview_is_moved_through_by_arrows_buttons_and_lists() -> None:
-    page = Script(uneven()[1], "#v=map&a=0&l=0&h=0")
+    page = uneven("#v=map&a=0&l=0&h=0")
     for action, place in (
         ("$('grid').fire('keydown', {key: 'ArrowUp'}).type", [2, 0]),
         ("$('grid').fire('keydown', {key: 'ArrowLeft'}).type", [2, 5]),
@@ -256,8 +254,7 @@ def test_the_overview_is_moved_through_by_arrows_buttons_and_lists() -> None:
 
 
 def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
-    explorer, html = uneven()
-    page = Script(html, "#v=map&a=0&l=1&h=2")
+    page = uneven("#v=map&a=0&l=1&h=2")
     page("select({pin: {attention: 0, layer: 2, head: 4}}), pass(1000)")
     maps = [(box, image) for kind, image, box, *_ in page.drawn("grid") if kind == "cells"]
     assert len(maps) == 3 * 6
@@ -267,7 +264,7 @@ def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
     for layer, head in itertools.product(range(3), range(6)):
         x, y = page(f"[thumbnailX({head}), thumbnailY({layer})]")
         (image,) = (each for box, each in maps if 0 < box[0] - x < 9 and 0 < box[1] - y < 9)
-        expected = colour("light", float(np.sqrt(table(explorer, 0, layer, head)[1, 3])))
+        expected = colour("light", float(np.sqrt(table(page.explorer, 0, layer, head)[1, 3])))
         found = np.array(image["data"]).reshape(5, 5, 4)[1, 3, :3]
         np.testing.assert_allclose(found, expected, atol=2)
         for event in ({"clientX": x + 1, "clientY": y + 1}, {"clientX": x + 60, "clientY": y + 60}):
@@ -281,7 +278,7 @@ def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
 
 
 def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() -> None:
-    page = Script(uneven()[1], "#v=map&a=0")
+    page = uneven("#v=map&a=0")
     page("select({view: 'story'}), pass(1000), select({view: 'map'}), pass(1000)")
     assert page("$('grid').dataset.drawn") == "true"
     assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 18
@@ -291,14 +288,13 @@ def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() ->
 
 @pytest.mark.parametrize("pin", [None, {"attention": 0, "layer": 0, "head": 1}])
 def test_the_map_shows_the_selected_head_or_its_difference_to_the_pinned_one(pin: Any) -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=map&a=0&l=0&h=0")
+    page = plain("#v=map&a=0&l=0&h=0")
     for layer, column in ((0, 0), (1, 0), (1, 3), (0, 4)):
         page(f"state.pin = {str(pin).replace('None', 'null')}")
         page(f"select({{layer: {layer}, head: {column}}})")
-        values = table(explorer, 0, layer, column)
+        values = table(page.explorer, 0, layer, column)
         if pin:
-            values = values - table(explorer, 0, 0, 1)
+            values = values - table(page.explorer, 0, 0, 1)
         most = np.abs(values).max()
         found = page("shown()")
         np.testing.assert_allclose(found["values"], values.ravel(), rtol=0, atol=4 * QUANTUM)
@@ -317,7 +313,7 @@ def test_the_map_shows_the_selected_head_or_its_difference_to_the_pinned_one(pin
 
 
 def test_a_cell_is_found_where_it_is_drawn_at_any_zoom() -> None:
-    page = Script(uneven()[1], "#v=map&a=2&l=0&h=0&q=30&k=7")
+    page = uneven("#v=map&a=2&l=0&h=0&q=30&k=7")
     values = page("shown().values.map(x => shown().toUnit(x))")
     for zoom in ("", "zoomBy(1.6)", "zoomBy(1.6)", "moveTo(layout.x + 10, layout.y - 7)"):
         page(f"{zoom or 0}, paintMap()")
@@ -347,7 +343,7 @@ def test_a_cell_is_found_where_it_is_drawn_at_any_zoom() -> None:
 
 
 def test_a_zoom_keeps_its_centre_and_the_window_stays_on_the_map() -> None:
-    page = Script(uneven()[1], "#v=map&a=2&l=0&h=0")
+    page = uneven("#v=map&a=2&l=0&h=0")
     cell = "[(layout.x + 200) / layout.cell, (layout.y + 100) / layout.cell]"
     before = page(cell)
     page("zoomTo(2 * layout.cell, 200, 100)")
@@ -364,7 +360,7 @@ def test_a_zoom_keeps_its_centre_and_the_window_stays_on_the_map() -> None:
 
 
 def test_the_selected_cell_is_brought_into_the_window() -> None:
-    page = Script(uneven()[1], "#v=map&a=2&l=0&h=0&z=3")
+    page = uneven("#v=map&a=2&l=0&h=0&z=3")
     for row, column in ((39, 39), (0, 20), (20, 0), (21, 1)):
         page(f"select({{row: {row}, column: {column}}})")
         window = page("layout")
@@ -374,8 +370,8 @@ def test_the_selected_cell_is_brought_into_the_window() -> None:
 
 
 def test_labels_stand_beside_their_row_or_column_and_apart_from_each_other() -> None:
-    page = Script(uneven()[1], "#v=map&a=2&l=0&h=0&q=17&k=25&z=2")
-    window, names = page("layout"), labels(uneven()[0].maps[2].queries)
+    page = uneven("#v=map&a=2&l=0&h=0&q=17&k=25&z=2")
+    window, names = page("layout"), labels(page.explorer.maps[2].queries)
     found = page("explorerLayout().labels")
     for axis, start, offset, chosen in (("row", "top", "y", 17), ("column", "left", "x", 25)):
         own = [label for label in found if label["axis"] == axis]
@@ -390,11 +386,10 @@ def test_labels_stand_beside_their_row_or_column_and_apart_from_each_other() -> 
 
 
 def test_a_finger_selects_the_largest_weight_below_it() -> None:
-    explorer, html = uneven()
-    page = Script(html, "#v=map&a=2&l=0&h=0")
+    page = uneven("#v=map&a=2&l=0&h=0")
     page("layout.cell = 4")
     reach = 3
-    values = table(explorer, 2, 0, 0)
+    values = table(page.explorer, 2, 0, 0)
     for row, column in ((20, 20), (0, 39)):
         found = page(f"underFinger({{area: 'cell', row: {row}, column: {column}}})")
         top, left = max(0, row - reach), max(0, column - reach)
@@ -404,7 +399,7 @@ def test_a_finger_selects_the_largest_weight_below_it() -> None:
 
 
 def test_a_pointer_selects_cells_until_a_click_locks_one() -> None:
-    page = Script(plain()[1], "#v=map&a=2&l=0&h=1")
+    page = plain("#v=map&a=2&l=0&h=1")
 
     def point(kind: str, column: float, row: float) -> list[Any]:
         x, y = (
@@ -415,7 +410,7 @@ def test_a_pointer_selects_cells_until_a_click_locks_one() -> None:
         return found
 
     assert point("pointermove", 3.5, 1.5) == [1, 3, False]
-    weight = 100 * float(plain()[0].maps[2].weights[0, 1, 1, 3])
+    weight = 100 * float(page.explorer.maps[2].weights[0, 1, 1, 3])
     name, _, percent = page.text("tip").rpartition(": ")
     assert name == "cat → 。"
     assert float(percent.rstrip(" %")) == pytest.approx(weight, abs=0.07)
@@ -437,12 +432,11 @@ def test_a_pointer_selects_cells_until_a_click_locks_one() -> None:
 
 
 def test_sentences_lines_and_the_table_of_the_map_follow_the_selection() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=map&a=2&l=0&h=0")
+    page = plain("#v=map&a=2&l=0&h=0")
     keys, queries = labels(SOURCE), labels(TARGET)
     for layer, head, row in ((0, 0, 0), (1, 0, 0), (1, 2, 3)):
         page(f"select({{layer: {layer}, head: {head}, row: {row}, column: 1}})")
-        values = 100 * table(explorer, 2, layer, head)
+        values = 100 * table(page.explorer, 2, layer, head)
         order = values[row].argsort()[::-1]
         named = ", ".join(f"“{keys[i]}” {values[row, i]:.1f} %" for i in order[:3])
         sentence = f"{page.text('name')}: “{queries[row]}” attends to {named}."
@@ -462,18 +456,16 @@ def test_sentences_lines_and_the_table_of_the_map_follow_the_selection() -> None
 
 
 def test_the_keys_without_a_line_are_added_up() -> None:
-    explorer, html = uneven()
-    page = Script(html, "#v=map&a=2&l=0&h=0&q=3")
+    page = uneven("#v=map&a=2&l=0&h=0&q=3")
     texts = [each[3] for each in page.drawn("lines") if each[0] == "text"]
-    rest = 100 * np.sort(table(explorer, 2, 0, 0)[3])[:-16].sum()
+    rest = 100 * np.sort(table(page.explorer, 2, 0, 0)[3])[:-16].sum()
     assert texts[-2] == "24 others"
     assert float(texts[-1][:-2]) == pytest.approx(rest, abs=0.3)
 
 
 def test_a_pinned_head_is_compared_in_words() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=map&a=2&l=1&h=0&q=2&k=1&pin=2.0.1")
-    difference = table(explorer, 2, 1, 0)[2] - table(explorer, 2, 0, 1)[2]
+    page = plain("#v=map&a=2&l=1&h=0&q=2&k=1&pin=2.0.1")
+    difference = table(page.explorer, 2, 1, 0)[2] - table(page.explorer, 2, 0, 1)[2]
     keys = labels(SOURCE)
     found = re.search(
         r"Than in the pinned layer 0, head 1, it attends (.*?)\. Selected", page.text("summary")

@@ -27,14 +27,13 @@ from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
 
 
 def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> None:
-    explorer, html = with_arithmetic()
-    page = Script(html, "#v=map&a=2&l=0&h=1&q=2&k=7")
+    page = with_arithmetic("#v=map&a=2&l=0&h=1&q=2&k=7")
     assert page("$('why').hidden") is True
     page("select({isLocked: true}), 0")
-    weakest = int(explorer.maps[2].weights[0, 0, 3].argmin())
+    weakest = int(page.explorer.maps[2].weights[0, 0, 3].argmin())
     for layer, head, row, column in ((0, 1, 2, 7), (1, 1, 2, 7), (1, 2, 0, 0), (0, 0, 3, weakest)):
         page(f"select({{layer: {layer}, head: {head}, row: {row}, column: {column}}})")
-        weight = float(explorer.maps[2].weights[layer, head, row, column])
+        weight = float(page.explorer.maps[2].weights[layer, head, row, column])
         text = page("$('why').querySelectorAll('strong').map(each => each.textContent)")
         assert float(text[0][:-2]) == pytest.approx(100 * weight, abs=0.03)
         assert page.text("why-cell").endswith(f"Cross, layer {layer}, head {head}")
@@ -43,7 +42,7 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
         buttons = "$('why').querySelectorAll('button').filter(each => 'key' in each.dataset)"
         keys = page(f"{buttons}.map(each => each.dataset.key)")
         listed = {int(key): cells for key, cells in zip(keys, rows[1:-2], strict=True)}
-        values = explorer.maps[2].weights[layer, head, row]
+        values = page.explorer.maps[2].weights[layer, head, row]
         assert set(listed) == {*values.topk(5).indices.tolist(), column}
         for key, cells in listed.items():
             assert cells[0] == labels(SENTENCE)[key]
@@ -67,7 +66,7 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
 
 
 def test_the_equation_has_the_numbers_of_the_weight_and_each_step_names_its_source() -> None:
-    page = Script(with_arithmetic()[1], "#v=map&a=2&l=1&h=2&q=3&k=4&lock=1")
+    page = with_arithmetic("#v=map&a=2&l=1&h=2&q=3&k=4&lock=1")
     page("0")  # after the panel was drawn
     symbols, numbers = page("$('why').querySelectorAll('.formula').map(each => each.textContent)")
     assert symbols == "4softmax(1QKT2√dk3mask)5V"
@@ -103,7 +102,7 @@ def check_words(page: Script) -> None:
 
 
 def test_the_mask_step_counts_the_masked_keys() -> None:
-    page = Script(with_arithmetic()[1], "#v=map&a=1&h=0&q=0&k=0&lock=1")
+    page = with_arithmetic("#v=map&a=1&h=0&q=0&k=0&lock=1")
     for row, text in (
         (0, "3 of 4 keys of this row are masked"),
         (FULLY_MASKED, "All keys of this row are masked: its weights and its output are zero."),
@@ -115,11 +114,10 @@ def test_the_mask_step_counts_the_masked_keys() -> None:
 
 
 def test_summaries_offer_the_heads_whose_weights_they_combine() -> None:
-    explorer, html = with_arithmetic()
-    page = Script(html, "#v=map&a=2&l=1&h=3&q=2&k=7&lock=1")
+    page = with_arithmetic("#v=map&a=2&l=1&h=3&q=2&k=7&lock=1")
     buttons = "$('why').querySelectorAll('.heads')[0].children"
     found = page(f"{buttons}.map(each => each.textContent)")
-    values = explorer.maps[2].weights[1, :, 2, 7]
+    values = page.explorer.maps[2].weights[1, :, 2, 7]
     for head, text in enumerate(found):
         assert text.startswith(f"head {head}")
         percent = float(text.removeprefix(f"head {head}")[:-2])
@@ -164,7 +162,7 @@ def bars(path: str) -> Any:
 
 
 def test_bars_of_scores_rise_above_zero_or_fall_below_it() -> None:
-    page = Script(plain()[1])
+    page = plain()
     scores, masked = [2.0, -1.0, 0.5, 9.0, -3.0], [False, False, False, True, False]
     for column in (0, 1):
         sums = f"{{scores: {scores}, masked: {masked}}}".replace("False", "false").replace(
@@ -187,7 +185,7 @@ def test_bars_of_scores_rise_above_zero_or_fall_below_it() -> None:
 
 @pytest.mark.parametrize("width", [600, 80])
 def test_bars_of_features_have_the_sign_and_size_of_their_numbers(width: int) -> None:
-    page = Script(plain()[1])
+    page = plain()
     values = [0.1, 0.0625, 1.0, 0.125, -0.25, 0.5, -0.2, 0.3, 3.0, -2.0]
     marks = [-x for x in values]
     strip = [float(i - 4) for i in range(10)]
@@ -210,7 +208,7 @@ def test_bars_of_features_have_the_sign_and_size_of_their_numbers(width: int) ->
 
 
 def test_shares_fill_the_bar_in_order() -> None:
-    page = Script(plain()[1])
+    page = plain()
     shares = [0.125, 0.5, 0.25, 0.125]
     for column in (0, 2):
         page(
@@ -235,7 +233,7 @@ def test_shares_fill_the_bar_in_order() -> None:
 
 
 def test_the_saved_weights_are_the_shown_ones_with_their_tokens() -> None:
-    explorer, html = plain()
+    explorer = plain().explorer
     for address, expected in (
         ("#v=map&a=0&l=1&h=4", table(explorer, 0, 1, 4)),
         ("#v=map&a=0&l=1&h=0&pin=0.0.2", table(explorer, 0, 1, 0) - table(explorer, 0, 0, 2)),
@@ -244,7 +242,7 @@ def test_the_saved_weights_are_the_shown_ones_with_their_tokens() -> None:
             table(explorer, 0, 1, 0) / 2 + table(explorer, 0, 1, 2) / 2,
         ),
     ):
-        page = Script(html, address)
+        page = plain(address)
         page("$('poster-csv').click()")
         mark, *content = page("saved[0].parts")
         assert mark == "\ufeff"  # without which spreadsheets take UTF-8 for another encoding
@@ -265,7 +263,6 @@ def test_a_token_with_quotes_is_one_cell_of_the_saved_weights() -> None:
 
 
 def test_a_picture_says_what_it_shows() -> None:
-    html = uneven()[1]
     for address, subject, name in (
         ("#v=map&a=0&l=1&h=2", "Large, layer 1, head 2", "large-layer-1-head-2.svg"),
         (
@@ -284,7 +281,7 @@ def test_a_picture_says_what_it_shows() -> None:
             "large-layer-0-mean-of-4-heads.svg",
         ),
     ):
-        page = Script(html, address)
+        page = uneven(address)
         assert (page("subjectOf()"), page("fileName('svg')")) == (f"Model · {subject}", name)
         page("$('save').click(), $('poster-svg').click()")
         root = ElementTree.fromstring(page("saved[0].parts[0]").partition("?>")[2])
@@ -303,7 +300,7 @@ def test_a_picture_says_what_it_shows() -> None:
 
 
 def test_a_text_is_broken_between_words_and_ends_with_an_ellipsis() -> None:
-    page = Script(plain()[1])
+    page = plain()
     lines = page("wrapText('one two three four', 35, {size: 10, most: 9})")
     assert lines == ["one two", "three", "four"]
     assert page("wrapText('one two three four', 35, {size: 10, most: 3})") == lines

@@ -25,11 +25,10 @@ from transformer_blocks.explorer.style import LINES
 
 
 def test_the_weights_of_a_token_are_those_of_the_shown_heads_and_written_steps() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=story&a=2")
+    page = plain("#v=story&a=2")
     for layer, heads in ((1, [3]), (1, [0, 2]), (0, [0, 2]), (0, [1])):
         page(f"select({{layer: {layer}, heads: {heads}, head: {heads[0]}}})")
-        expected = np.mean([table(explorer, 2, layer, head) for head in heads], axis=0)
+        expected = np.mean([table(page.explorer, 2, layer, head) for head in heads], axis=0)
         np.testing.assert_allclose(page("storyWeights()"), expected.ravel(), atol=2 * QUANTUM)
         for row in range(4):
             found = page(f"weightsAt({{side: 'queries', index: {row}}})")
@@ -43,10 +42,9 @@ def test_the_weights_of_a_token_are_those_of_the_shown_heads_and_written_steps()
 
 
 def test_the_sentence_names_the_largest_weights() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=story&a=2&l=0&h=1")
+    page = plain("#v=story&a=2&l=0&h=1")
     keys, queries = labels(SOURCE), labels(TARGET)
-    values = table(explorer, 2, 0, 1)
+    values = table(page.explorer, 2, 0, 1)
     row, column = np.unravel_index(values.argmax(), values.shape)
     assert page.text("story-sentence") == (
         f"The largest weight: “{queries[row]}” attends to “{keys[column]}” "
@@ -69,14 +67,14 @@ def test_the_sentence_names_the_largest_weights() -> None:
     end = f"The weight of “{queries[3]}” to “{keys[1]}” is {100 * values[3, 1]:.0f} %."
     assert page.text("story-sentence").endswith(end) == (values[:, 1].argmax() != 3)
     page("select({isLocked: false, heads: [0, 2], head: 0}), pointAt({side: 'queries', index: 1})")
-    best = [table(explorer, 2, 0, head)[1].argmax() for head in (0, 2)]
+    best = [table(page.explorer, 2, 0, head)[1].argmax() for head in (0, 2)]
     names = re.findall("“(.*?)”", page.text("story-sentence"))
     assert names == [queries[1], keys[best[0]], keys[best[1]]]
     assert page.text("story-sentence").endswith("in head 2.")
 
 
 def test_a_fully_masked_query_attends_to_no_token() -> None:
-    page = Script(with_arithmetic()[1], "#v=story&a=1&l=0&h=0")
+    page = with_arithmetic("#v=story&a=1&l=0&h=0")
     page(f"pointAt({{side: 'queries', index: {FULLY_MASKED}}})")
     assert page.text("story-sentence").endswith("is fully masked: it attends to no token.")
     page("pointAt({side: 'queries', index: 2})")
@@ -88,7 +86,7 @@ def test_a_fully_masked_query_attends_to_no_token() -> None:
 
 
 def test_heads_are_switched_on_and_off_and_summaries_stand_alone() -> None:
-    page = Script(plain()[1], "#v=story&a=0&h=3")
+    page = plain("#v=story&a=0&h=3")
     pressed = """[...$('story-heads').children]
         .filter(each => each.attributes['aria-pressed'] === 'true').map(each => each.textContent)"""
     for choice, heads, head, names in (
@@ -112,9 +110,8 @@ def test_heads_are_switched_on_and_off_and_summaries_stand_alone() -> None:
 
 
 def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=story&a=2&l=1&h=0")
-    values = table(explorer, 2, 1, 0)
+    page = plain("#v=story&a=2&l=1&h=0")
+    values = table(page.explorer, 2, 1, 0)
 
     def click(side: str, index: int) -> list[Any]:
         page(f"$('story-{side}').children[{index}].click()")
@@ -136,7 +133,7 @@ def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() ->
 
 
 def test_arrow_keys_move_between_neighbouring_tokens() -> None:
-    page = Script(plain()[1], "#v=story&a=2")
+    page = plain("#v=story&a=2")
     layout = page("story.layout")
 
     def press(side: str, index: int, key: str) -> Any:
@@ -156,7 +153,7 @@ def test_arrow_keys_move_between_neighbouring_tokens() -> None:
 
 
 def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the_other() -> None:
-    page = Script(uneven()[1], "#v=story&a=2&l=0&h=0")
+    page = uneven("#v=story&a=2&l=0&h=0")
     page("$('story-figure').clientWidth = 360")
     layout = page("measureStory(), story.layout")
     assert layout["isColumns"]
@@ -195,7 +192,7 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
 
 @pytest.mark.parametrize("width", [560, 700, 1200])
 def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(width: int) -> None:
-    page = Script(uneven()[1], "#v=story&a=2")
+    page = uneven("#v=story&a=2")
     words = page("attentions[2].keyWords")
     layout = page(f"layOutStory({width})")
     for side in ("keys", "queries"):
@@ -229,8 +226,7 @@ def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
 
 
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=story&a=2&l=0&h=0")
+    page = plain("#v=story&a=2&l=0&h=0")
     for heads, token, last in (
         *(([3], "null", 9), ([0, 2], "null", 9), ([1], "null", 1)),
         *(([0, 1], "{side: 'queries', index: 2}", 9), ([2], "{side: 'keys', index: 4}", 2)),
@@ -240,7 +236,7 @@ def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() 
         least, layout = 0.01 if token == "null" else 0.002, page("story.layout")
         expected = {}
         for head in heads:
-            for (row, column), weight in np.ndenumerate(table(explorer, 2, 0, head)):
+            for (row, column), weight in np.ndenumerate(table(page.explorer, 2, 0, head)):
                 own = ("queries" in token and row != 2) or ("keys" in token and column != 4)
                 if weight >= least and row <= last and not own:
                     expected[row, column, head] = weight
@@ -276,7 +272,7 @@ def check_ends(ribbons: list[Any], layout: Any) -> None:
 
 
 def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
-    page = Script(plain()[1], "#v=story&a=2&l=0&h=1")
+    page = plain("#v=story&a=2&l=0&h=1")
     ribbons, layout = page("ribbonsOf(story.layout, null)"), page("story.layout")
     drawn = [each for each in page.drawn("story-all") if each[0] == "stroke"]
     assert len(drawn) == len(ribbons) > 5
@@ -294,9 +290,8 @@ def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
 
 
 def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
-    explorer, html = plain()
-    page = Script(html, "#v=story&a=2&l=0&h=3")
-    values = table(explorer, 2, 0, 3)
+    page = plain("#v=story&a=2&l=0&h=3")
+    values = table(page.explorer, 2, 0, 3)
     for side, index, other, row in (
         *(("queries", index, "keys", values[index]) for index in range(4)),
         *(("keys", index, "queries", values[:, index]) for index in range(5)),
@@ -315,7 +310,7 @@ def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
 
 
 def test_a_picture_of_the_story_has_all_steps_and_leaves_the_shown_one() -> None:
-    page = Script(plain()[1], "#v=story&a=2&l=0&h=1")
+    page = plain("#v=story&a=2&l=0&h=1")
     for selection in ("{isLocked: false}", "{isLocked: true, side: 'keys', column: 2}"):
         shapes = f"(select({selection}), views.story.scene(palette()).shapes)"
         whole = page(f"(showStep(null), {shapes})")
@@ -328,7 +323,7 @@ def test_the_sides_are_named_with_their_roles() -> None:
     page = Script(Explorer([maps]).html)
     sides = "['keys', 'queries'].map(side => axisLabel(attentions[{}], side))"
     assert page(sides.format(0)) == ["Source (keys)", "Target (queries)"]
-    page = Script(plain()[1])
+    page = plain()
     assert page(sides.format(0)) == ["Keys", "Queries"]
     assert page(sides.format(1)) == [
         f"Input of the decoder ({side})" for side in ("keys", "queries")
@@ -337,7 +332,7 @@ def test_the_sides_are_named_with_their_roles() -> None:
 
 
 def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
-    page = Script(uneven()[1], "#v=story&a=2")
+    page = uneven("#v=story&a=2")
     layout = "{...story.layout, least: 0}"
     for layer in (1, 0):
         page(f"select({{layer: {layer}}})")
@@ -346,13 +341,13 @@ def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
     assert page(f"ribbonsOf({layout}, null).length") >= 1500
     assert page("leastDrawn(story.layout)") == 0.05
     weak = torch.tensor([[[[0.005, 0.995], [0.001, 0.999]]]])
-    page = Script(Explorer([AttentionMaps("Weak", weak, ["x", "y"])]).html, "#v=story")
+    other = Script(Explorer([AttentionMaps("Weak", weak, ["x", "y"])]).html, "#v=story")
     for token, count in (
         ("null", 2),
         ("{side: 'queries', index: 0}", 2),
         ("{side: 'keys', index: 0}", 1),
     ):
-        assert page(f"ribbonsOf(story.layout, {token}).length") == count
+        assert other(f"ribbonsOf(story.layout, {token}).length") == count
 
 
 def test_of_many_tokens_the_largest_weights_of_each_query_are_drawn() -> None:
@@ -389,7 +384,7 @@ def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
 
 
 def test_the_logit_lens_follows_the_pointer() -> None:
-    page = Script(with_arithmetic()[1], "#v=story&a=2")
+    page = with_arithmetic("#v=story&a=2")
     for pointed, step in (("{side: 'queries', index: 2}", 2), ("{side: 'keys', index: 3}", 0)):
         page(f"pointAt({pointed})")
         assert page("$('lens').children[0].textContent").endswith(f"step {step}")
@@ -465,7 +460,7 @@ def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
 
 
 def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
-    page = Script(with_arithmetic()[1], "#v=story&a=2")
+    page = with_arithmetic("#v=story&a=2")
     page("$('tour-start').click()")
     expected = [
         ["story", False, 1, None],
@@ -495,7 +490,7 @@ def test_the_tour_leaves_out_what_a_page_lacks() -> None:
 
 
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
-    page = Script(plain()[1], "#v=story&a=2")
+    page = plain("#v=story&a=2")
     shown = "[story.step, $('step-name').textContent, Number($('step').value)]"
     whole: list[Any] = [None, "whole output", 3]
     steps: list[list[Any]] = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
@@ -523,7 +518,7 @@ def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None
 
 
 def test_the_step_of_a_token_that_is_kept_is_shown_and_play_goes_on_from_it() -> None:
-    page = Script(plain()[1], "#v=story&a=2")
+    page = plain("#v=story&a=2")
     page("lockToken({side: 'queries', index: 1})")
     assert page.text("step-name") == "step 1 (of 0 to 3)"
     assert page("Number($('step').value)") == 1
@@ -534,7 +529,7 @@ def test_the_step_of_a_token_that_is_kept_is_shown_and_play_goes_on_from_it() ->
 
 
 def test_play_shows_every_step_once_and_can_be_paused() -> None:
-    page = Script(plain()[1], "#v=story&a=2")
+    page = plain("#v=story&a=2")
     page("$('play').click()")
     seen = []
     for _ in range(6):
