@@ -156,12 +156,7 @@ STEPS = DecodingSteps(["a"], [[]])
         (MAPS, {"keys": "abcd"}, TypeError, "^keys must be a list of strings, got keys='abcd'$"),
         (MAPS, {"mask": torch.zeros(4, 4)}, TypeError, "^mask must be bool"),
         (MAPS, {"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(4, 4\)"),
-        (
-            MAPS,
-            {"mask": causal_mask(4)[None]},
-            ValueError,
-            r"^mask must have shape .* got \(1, 4, 4",
-        ),
+        (MAPS, {"mask": causal_mask(4)[None]}, ValueError, r"^mask must .* got \(1, 4, 4"),
         (PAGE, {"maps": []}, ValueError, "^maps must not be empty, got none$"),
         (PAGE, {"maps": MAPS}, TypeError, "^maps must be a list of AttentionMaps instances, got "),
         (PAGE, {"maps": DECODING}, ValueError, "got 4 queries and 0 steps$"),
