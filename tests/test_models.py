@@ -15,6 +15,7 @@ from transformer_blocks import (
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
+    Residual,
     RotaryPositionalEncoding,
     Seq2Seq,
     TokenEmbedding,
@@ -169,6 +170,16 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
     assert model.output.weight is embedding.weight
     other = nn.Linear(16, 20)
     assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
+
+
+def test_every_argument_of_a_builder_reaches_the_model() -> None:
+    options: dict[str, Any] = SIZES | {"residual": PreNorm, "padding_id": 3}
+    translator = build_seq2seq(20, 30, **options, begin_id=4)
+    assert translator.begin_id == 4
+    for model in (translator, build_language_model(20, **options)):
+        assert model.padding_id == 3
+        kinds = {type(part) for part in model.modules() if isinstance(part, Residual)}
+        assert kinds == {PreNorm}
 
 
 @every_model

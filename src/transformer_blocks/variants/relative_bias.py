@@ -107,13 +107,7 @@ class RelativeBias(DistanceBias):
 
     def _buckets(self, distance: Tensor) -> Tensor:
         """Compute the index of the row of ``weight`` for each distance, from query to key."""
-        if not self.bidirectional:
-            return self._of_one_direction((-distance).clamp_min(0), self.weight.shape[0])
-        half = self.weight.shape[0] // 2
-        return self._of_one_direction(distance.abs(), half) + half * (distance > 0)
-
-    def _of_one_direction(self, distance: Tensor, count: int) -> Tensor:
-        """Compute the buckets of distances that are not negative, of which there are ``count``."""
+        count = self.weight.shape[0] // (2 if self.bidirectional else 1)  # of one direction
         exact = count // 2
         # The equation above, solved for the smallest distance of each bucket: a logarithm of
         # tensors may be rounded to another bucket on another device.
@@ -121,7 +115,9 @@ class RelativeBias(DistanceBias):
         first = [exact * ratio ** (number / wide) for number in range(1, wide)]
         starts = [*range(1, exact + 1), *(math.ceil(round(each, 6)) for each in first)]
         boundaries = torch.tensor(starts, device="cpu").to(distance.device)
-        return torch.bucketize(distance, boundaries, right=True)
+        if not self.bidirectional:
+            distance = distance.clamp_max(0)  # keys after the query have the bucket of distance 0
+        return torch.bucketize(distance.abs(), boundaries, right=True) + count * (distance > 0)
 
     def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
         """Compute the scores of equation 1 and add the bias.
