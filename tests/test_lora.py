@@ -115,10 +115,10 @@ def test_only_a_and_b_receive_gradients_and_the_trained_weights_stay() -> None:
 )
 def test_modules_are_chosen_by_their_names_or_the_ends_of_these(modules: Any, count: int) -> None:
     decoder = build_decoder(num_layers=2, d_model=16, num_heads=4, d_ff=32)
-    add_lora(decoder, rank=1, modules=modules)
-    names = [name for name, part in decoder.named_modules() if isinstance(part, LoraLinear)]
-    assert len(names) == count
-    assert all(f".{name}".endswith(tuple(f".{each}" for each in modules)) for name in names)
+    add_lora(decoder, rank=1, alpha=3, modules=modules)
+    layers = {name: x for name, x in decoder.named_modules() if isinstance(x, LoraLinear)}
+    assert [layer.scale for layer in layers.values()] == [3.0] * count
+    assert all(f".{name}".endswith(tuple(f".{each}" for each in modules)) for name in layers)
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
