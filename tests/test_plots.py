@@ -143,7 +143,7 @@ def boxes_of(figure: Any) -> tuple[list[Any], list[Any]]:
         (1, ["b"], "猫" * 90),
         (2, ["long" * 99, "w" * 40, "猫"], ""),
         (3, ["b", "c"], "self-attention"),
-        (1, ["猫"] * 249 + ["long" * 99], "some labels are left out"),
+        (1, ["猫"] * 249 + ["long" * 99], "self-attention"),  # some labels are left out
     ],
 )
 def test_nothing_is_cut_off_and_no_texts_overlap(heads: int, keys: list[str], title: str) -> None:
