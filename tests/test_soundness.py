@@ -166,6 +166,13 @@ def the_input_is_modified() -> Sound:
     return Sound(Model(), torch.randn(2, 5, D), "unknown")
 
 
+def test_an_output_that_is_not_finite_is_reported_once() -> None:
+    x = torch.ones(2, 5, D)
+    x[1, 2] = 0.0
+    problems = check_soundness(lambda x: x / x, x)["determinism"].problems
+    assert problems == ("the output at token 2 of row 1 is not finite",)
+
+
 @broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
 def the_causal_mask_is_missing() -> Sound:
     return Sound(OurEncoder(), TOKENS, "causal", {"causal": True, "padding_id": 0})
