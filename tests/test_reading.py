@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_blocks import causal_mask
 from transformer_blocks.inspection.soundness.example import Example
-from transformer_blocks.inspection.soundness.reading import read_example
+from transformer_blocks.inspection.soundness.reading import find_real, read_example
 
 X, OTHERS, HIDDEN = torch.randn(3, 6, 4), TOKENS.flip(0), SOURCE == 0
 THREE = torch.tensor([[5, 6, 7], [8, 9, 0], [4, 0, 0]])  # as long as the batch is large
@@ -61,6 +61,14 @@ def read(example: Any, padding_id: int | None = None, config: Any = None) -> Exa
             {"a_ids": TOKENS, "b_ids": OTHERS, "ids_mask": PADDED, "other_mask": PADDED},
             "content 0, content 1, mask 0, mask 1",
         ),
+        (
+            {"decoder_input_ids": TOKENS, "input_ids": OTHERS, "attention_mask": PADDED},
+            "content 0, content 1, mask 1",
+        ),
+        (
+            {"left_ids": TOKENS, "right_ids": OTHERS, "image": X, "image_ids_mask": PADDED},
+            "content 0, content 1, content 2, mask 2",
+        ),
     ],
 )
 def test_arguments_are_told_apart_by_name_shape_and_values(
@@ -83,7 +91,7 @@ VISIBLE = (~PADDED)[:, None, None].expand(3, 1, 6, 6)
     [
         ({"ids": TOKENS, "lengths": COUNTS}, None, True),
         ({"ids": TOKENS, "mask": PADDED}, None, True),
-        ({"ids": TOKENS, "mask": VISIBLE | torch.eye(6).bool()}, None, True),
+        ({"ids": TOKENS, "mask": VISIBLE}, None, True),
         ({"ids": TOKENS}, 0, False),
         ({"x": X, "mask": ~PADDED}, 0, True),  # vectors have no id
     ],
@@ -92,10 +100,41 @@ def test_padding_is_found_by_lengths_masks_or_its_id(
     example: dict[str, Tensor], padding_id: int | None, has_mask: bool
 ) -> None:
     (group,) = read(example, padding_id).groups
-    if example.get("mask", PADDED).dim() == 2:  # a token that sees itself may be padding
-        assert torch.equal(group.real, ~PADDED)
+    assert torch.equal(group.real, ~PADDED)
     assert group.has_mask == has_mask
     assert group.has_padding_id == (padding_id is not None and "ids" in example)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("lengths", [(4, 2), (3, 2), (4, 4)])
+def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
+    flip: bool, side: int, lengths: tuple[int, int]
+) -> None:
+    real = torch.stack([torch.arange(4) < length for length in lengths])
+    real = real if side == 1 else real.flip(1)
+    tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 3]]).masked_fill(~real, 1)
+    assert torch.equal(find_real(real ^ flip, tokens), real)
+    additive = torch.zeros(2, 4).masked_fill(~real, -torch.inf)
+    assert torch.equal(find_real(additive, tokens), real)
+    if side == 1 or lengths[0] == 4:
+        assert torch.equal(find_real(real ^ flip), real)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["1111", "0100", "0100", "0010"],  # one row is full
+        ["1100", "1000"],  # one column is full
+        ["0111", "1110"],  # most are real
+    ],
+)
+def test_a_full_row_a_full_column_or_the_majority_shows_the_real_tokens(
+    rows: list[str], flip: bool
+) -> None:
+    real = torch.tensor([[int(each) for each in row] for row in rows]).bool()
+    assert torch.equal(find_real(real ^ flip), real)
 
 
 def test_a_sequence_without_a_real_token_is_refused() -> None:

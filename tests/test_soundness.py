@@ -56,7 +56,6 @@ from transformer_blocks.inspection import (
 )
 from transformer_blocks.inspection.soundness.copies import is_noise
 from transformer_blocks.inspection.soundness.dependence import choose_positions
-from transformer_blocks.inspection.soundness.reading import find_real
 from transformer_blocks.museum import exhibits
 
 TITLES = (
@@ -896,22 +895,6 @@ def test_the_table_says_what_was_not_tried_and_why() -> None:
     assert soundness
     with pytest.raises(KeyError, match="speed"):
         soundness["speed"]
-
-
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("side", [1, -1])
-@pytest.mark.parametrize("lengths", [(4, 2), (3, 2), (4, 4)])
-def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
-    flip: bool, side: int, lengths: tuple[int, int]
-) -> None:
-    real = torch.stack([torch.arange(4) < length for length in lengths])
-    real = real if side == 1 else real.flip(1)
-    tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 3]]).masked_fill(~real, 1)
-    assert torch.equal(find_real(real ^ flip, tokens), real)
-    additive = torch.zeros(2, 4).masked_fill(~real, -torch.inf)
-    assert torch.equal(find_real(additive, tokens), real)
-    if side == 1 or lengths[0] == 4:
-        assert torch.equal(find_real(real ^ flip), real)
 
 
 # Losses
