@@ -207,7 +207,7 @@ MERGES = [("t", "h"), ("th", "e"), ("c", "a"), ("ca", "t"), ("d", "o"), ("do", "
 WORDS = [*map("".join, MERGES), "on", "mat", "▁the", "▁cat", "##t", "##s", "##at", "##京"]
 LETTERS = {*pre_tokenizers.ByteLevel.alphabet(), *"".join(TEXTS), "▁"} - {*" 👍🏽🐈"}
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]  # of characters without a token
-TOKENS = ["<pad>", "<s>", "</s>", "<unk>", *sorted(LETTERS), *BYTES, *WORDS]
+TOKENS = ["<s>", "<pad>", "</s>", "<unk>", *sorted(LETTERS), *BYTES, *WORDS]
 AROUND = dict.fromkeys(ENCODERS, "<s> $A </s>") | dict.fromkeys(("llama", "gemma3_text"), "<s> $A")
 
 
@@ -232,9 +232,10 @@ def make_tokenizer(family: str) -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer, tokenizer.decoder = split, decoder
     tokenizer.post_processor = processors.TemplateProcessing(
         single=(AROUND | {"t5": "$A </s>"}).get(family, "$A"),
-        special_tokens=[("<s>", 1), ("</s>", 2)],
+        special_tokens=[("<s>", 0), ("</s>", 2)],
     )
     tokenizer.add_special_tokens(TOKENS[:4])
+    tokenizer.add_tokens(["<think>"])
     return tokenizer
 
 
@@ -269,7 +270,7 @@ def save_sentence_pieces(folder: Path) -> int:
 def save_folder(family: str, folder: Path) -> Path:
     """Save a model with its tokenizer, whose vocabulary is smaller than the model's."""
     folder.mkdir()
-    size, ids = len(TOKENS), ENDS
+    size, ids = len(TOKENS), {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     if family == "marian":
         size = save_sentence_pieces(folder)
         ids = dict.fromkeys(("pad_token_id", "decoder_start_token_id"), size - 1)

@@ -86,6 +86,8 @@ def test_every_pooling_equals_that_of_sentence_transformers(
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
         theirs = reload(folder)
     assert_same(folder, theirs)
+    if mode == "mean":  # as in a folder without modules
+        assert_same(published(family), theirs)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,9 @@ def test_the_published_maximum_length_is_obeyed(encoder: Path, tmp_path: Path) -
         assert len(SentenceEncoder.load(tmp_path).tokenizer.encode("the " * 600)) == expected
         if asked == 9:
             assert_same(tmp_path, reload(tmp_path))
+    (tmp_path / "sentence_bert_config.json").unlink()
+    update("tokenizer_config.json", model_max_length=10**30)(tmp_path)  # as without a maximum
+    assert len(SentenceEncoder.load(tmp_path).tokenizer.encode("the " * 600)) == 512
 
 
 @pytest.mark.parametrize(
