@@ -184,6 +184,12 @@ REFUSED: tuple[tuple[str, str, object], ...] = (
 BAD: list[tuple[Change, str]] = [
     *((update(file, **{name: value}), f"{file}: {name} must ") for file, name, value in REFUSED),
     (
+        update(
+            "1_Pooling/config.json", **dict.fromkeys(OLD_NAMES.values(), True), pooling_mode="LOST"
+        ),
+        "got 'pooling_mode_cls_token and pooling_mode_mean_tokens'",
+    ),
+    (
         edit_json(
             "modules.json", lambda listed: listed[2].update(type="sentence_transformers.models.CNN")
         ),
