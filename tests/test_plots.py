@@ -118,10 +118,10 @@ def test_single_characters_and_japanese_are_upright_and_others_are_rotated() -> 
 
 def test_labels_have_glyphs_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
     keys = ["▁", "「ー」", "（～）", "a\nb", "\u2423"]
-    axes = plot_attention(weights(2, 5), ["Ċ", "Ġa"], keys).axes[0]
+    axes = plot_attention(weights(2, 5), ["Ċ", "Ġ" + 30 * "ab"], keys).axes[0]
     assert caplog.messages == []
     assert texts(axes.get_xticklabels())[3] == "a↵b"
-    assert texts(axes.get_yticklabels()) == ["↵", "a"]
+    assert texts(axes.get_yticklabels()) == ["↵", 19 * "ab" + "a…"]
     assert [label.get_rotation() for label in axes.get_xticklabels()] == [0, 0, 0, 90, 0]
 
 
