@@ -304,8 +304,8 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
 
 
 def translating_command(run: Path, sentence: str) -> str:
-    """Return the command that translates a sentence, quoted for a POSIX shell."""
-    options = ["translate", "--run", str(run)]
+    """Return the command that translates a sentence in any folder, quoted for a POSIX shell."""
+    options = ["translate", "--run", str(run.resolve())]
     if sentence.startswith("-"):
         options.append("--")  # the end of the options
     return shlex.join([sys.executable, str(PROGRAM), *options, sentence])

@@ -370,7 +370,8 @@ def test_without_attention_the_address_is_that_of_the_losses(
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
     command = translating_command(Path("runs/demo"), "-1 度です。")
-    assert command.endswith("translate.py translate --run runs/demo -- '-1 度です。'")
+    run = shlex.quote(str(Path("runs/demo").resolve()))
+    assert command.endswith(f"translate.py translate --run {run} -- '-1 度です。'")
 
 
 def test_make_demo_trains_and_scores() -> None:
