@@ -214,14 +214,23 @@ def test_the_program_of_marian_prints_a_line_for_each_text(
 
 
 def test_the_program_of_t5_prints_a_line_for_each_text(
-    published: Publish, in_folder: Path, capsys: pytest.CaptureFixture[str]
+    published: Publish,
+    in_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, texts = published("t5"), ["the the cat", "", "the 本を"]
-    model = TextToText.load(folder)
-    for search, beams in ((GREEDY, []), (Beam(3, 0.6), ["--beam", 3])):
-        expected = model.generate(texts, length=9, search=search)
-        options = ["--prefix", "the ", "--length", 9, *beams]
-        assert_lines(capsys, expected, t5, folder, *options)
+    folder, searches = published("t5"), []
+    texts = ["the the cat", "", "the 本を"]
+    expected = TextToText.load(folder).generate(texts, length=9, search=GREEDY)
+    assert_lines(capsys, expected, t5, folder, "--prefix", "the ", "--length", 9)
+
+    def keep_search(*_: object, search: Search, **__: object) -> list[str]:
+        searches.append(search)
+        return []
+
+    monkeypatch.setattr(TextToText, "generate", keep_search)
+    assert_lines(capsys, [], t5, folder, "--beam", 3)
+    assert searches == [Beam(3, 0.6)] * 2
 
 
 @pytest.mark.parametrize(
@@ -407,6 +416,7 @@ DAMAGES: list[tuple[str, Change, str]] = [
     ("marian", truncate("source.spm", 300), "source.spm must be a sentencepiece model"),
     ("marian", update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
     ("marian", update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),
+    ("marian", update("generation_config.json", length_penalty=11), "must be in [0, 10]"),
     *(
         (
             *("marian", update("generation_config.json", **{name: value})),

@@ -152,10 +152,13 @@ def test_a_text_cannot_contain_a_special_token(published: Publish) -> None:
         tokenizer.decode([5, 999])
 
 
-def test_a_long_sentence_is_truncated_before_its_end_token(published: Publish) -> None:
-    translator = PublishedTranslator.load(published("marian"))
-    line = "私は" * translator.model.max_length
-    cut = [*translator.tokenizer.encode(line)[: translator.model.max_length - 1], 0]
-    (expected,) = generate(translator.model, [cut], beams=4, length_penalty=1.0, max_length=9)
-    found = translator.translate([line], max_length=9)
-    assert found == [translator.tokenizer.decode(expected.tokens)]
+def test_a_long_sentence_is_truncated_before_its_end_token(
+    published: Publish, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(published("marian"), tmp_path / "copy")
+    update("config.json", max_position_embeddings=6)(copy)
+    translator = PublishedTranslator.load(copy)
+    cut = [[*translator.tokenizer.encode(line)[:5], 0] for line in JAPANESE]
+    found = generate(translator.model, cut, beams=4, length_penalty=1.0, max_length=6)
+    expected = [translator.tokenizer.decode(each.tokens) for each in found]
+    assert translator.translate(JAPANESE) == expected
