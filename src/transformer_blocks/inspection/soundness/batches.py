@@ -54,6 +54,10 @@ def check_batch(subject: Subject) -> list[str]:
             "the model seems to take the sequence as its first dimension: pass (L, B), or set "
             "batch_first=True"
         )
+    is_padded = any(group.has_known_padding and group.side != "none" for group in example.groups)
+    if is_padded and not subject.resampled and not subject.fixed and not problems:
+        trimmed = [subject.outputs(example.alone(row))[0] for row in range(example.batch_size)]
+        return subject.compare(expected, trimmed, "if its row is processed alone without padding")
     return problems
 
 

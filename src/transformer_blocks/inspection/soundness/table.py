@@ -132,7 +132,7 @@ def check_soundness(
     padding            What stands at padded positions does not change the outputs of real tokens.
     padding amount     More padding on the same side changes nothing.
     padding side       Padding on the other side changes nothing, if the model can be told of it.
-    batch              Each row has the outputs that it has alone.
+    batch              Each row has the outputs that it has alone and without padding.
     cache              Cached decoding steps give the outputs of one full pass.
     dtype              float64 gives the same outputs, half precision close and finite ones.
     device             Every tensor moves with the model to another device, the meta device.
