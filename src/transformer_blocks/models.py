@@ -216,7 +216,7 @@ class LanguageModel(TokenModel):
         cache = self.decoder.new_cache()
         model = IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
         model.prefill(tokens[:, :-1], lengths=[length - 1 for length in lengths])
-        return model, tokens[:, -1:].flatten()
+        return model, tokens[:, -1:].flatten()  # which the first step of the search reads
 
 
 class Seq2Seq(TokenModel):
