@@ -216,16 +216,16 @@ def test_a_map_is_drawn_into_axes_of_another_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "key_length", "area"),
+    ("heads", "length", "key_length", "least"),
     [
-        pytest.param(0, 2000, 2000, 660, marks=pytest.mark.slow),
-        (3, 300, 500, 1963),  # of 2000 square inches, the largest area
-        pytest.param(12, 6, 30, 405, marks=pytest.mark.slow),
-        pytest.param(2, 1, 9000, 164, marks=pytest.mark.slow),
+        pytest.param(0, 2000, 2000, 300, marks=pytest.mark.slow),
+        (3, 300, 500, 1800),  # which is shrunk, but not by more than is necessary
+        pytest.param(12, 6, 30, 200, marks=pytest.mark.slow),
+        pytest.param(2, 1, 9000, 80, marks=pytest.mark.slow),
     ],
 )
 def test_a_figure_stays_small_enough_to_be_rendered(
-    heads: int, length: int, key_length: int, area: float
+    heads: int, length: int, key_length: int, least: int
 ) -> None:
     shape = (heads, length, key_length)[not heads :]
     table = torch.zeros(shape)
@@ -235,7 +235,7 @@ def test_a_figure_stays_small_enough_to_be_rendered(
     plot: Any = plot_heads if heads else plot_attention
     figure = plot(table, queries, keys, mask=mask)
     width, height = figure.get_size_inches()
-    assert width * height == pytest.approx(area, rel=0.1)
+    assert least < width * height < 2001  # square inches
     assert max(width, height) <= 300
     panels = panels_of(figure)
     assert len(panels) == (heads + 1 if heads else 1)
