@@ -146,7 +146,7 @@ def build_decoder(
         TypeError: If an argument is of the wrong type, for example a module where a factory is
             needed.
         ValueError: If a size or probability is out of range, ``num_heads`` does not divide
-            ``d_model``, or layers share parameters.
+            ``d_model``, layers share parameters, or the cross-attention uses positions.
 
     Example:
         >>> import torch
