@@ -17,6 +17,7 @@ import transformer_blocks
 
 ROOT = Path(transformer_blocks.__file__).parent
 LEVELS = {
+    "_alteration": 0,
     "_contracts": 0,
     "_contexts": 0,
     "_version": 0,
@@ -61,7 +62,8 @@ LEVELS = {
     "inference": 10,  # the highest level: nothing imports it, nor the museum
     "museum": 10,
 }
-WITHOUT_CHAPTER = {"_contracts", "_contexts", "_version", "_tables", "variants.explicit"}
+WITHOUT_CHAPTER = {"_alteration", "_contracts", "_contexts", "_version", "_tables"}
+WITHOUT_CHAPTER |= {"variants.explicit"}
 OF_FILES = {"fast", "variants"}  # packages whose files have levels of their own
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import alteration, check
+from transformer_blocks._alteration import alteration
+from transformer_blocks._contracts import check
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.attention import fused_attention

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import check_unaltered
+from transformer_blocks._alteration import check_unaltered
 
 
 def convert(

@@ -29,11 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks._alteration import check_unaltered
 from transformer_blocks._contracts import (
     Input,
     PositiveNumber,
     Size,
-    check_unaltered,
     checked,
     raise_type_error,
 )
