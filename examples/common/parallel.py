@@ -70,10 +70,11 @@ def _initialise_worker(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, too
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process as soon as its parent has ended; the work of a thread."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -3,22 +3,36 @@
 import argparse
 import importlib
 import importlib.util
+import multiprocessing
+import os
 import shutil
+import signal
 import sys
+import threading
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+import torch
+
 from common.errors import UserError
 from common.files import write_atomically
 from common.options import nearest
+from common.parallel import end_with_parent
 from common.terminal import wrap
-from coursework.grader import Finding, check
+from coursework.grader import Finding, check, place
 from coursework.units import UNITS
 
 TEMPLATE = Path(__file__).parent / "template"
+LIMIT = 60.0
+"""Seconds after which the check of a unit is stopped; the slowest one takes about one."""
+PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+"""How processes start: a fork has imported all modules already, but is not safe elsewhere."""
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -77,23 +91,89 @@ def load(name: str, folder: Path) -> Any:
     Raises:
         UserError: If there is no such file, or another module has the name of the package.
     """
+    check_file(name, folder)
+    return importlib.import_module(f"{folder.name}.{name}")
+
+
+def check_file(name: str, folder: Path) -> None:
+    """Raise unless the reader's file of a unit exists and can be imported under its name.
+
+    Raises:
+        UserError: If there is no such file, or another module has the name of the package.
+    """
     if not (folder / f"{name}.py").is_file():
         raise UserError(f"there is no file {folder / name}.py: `course.py new {folder}` writes it")
     parent = str(folder.absolute().parent)
     if parent not in sys.path:
         sys.path.insert(0, parent)
-    module = importlib.import_module(f"{folder.name}.{name}")
-    if Path(module.__file__ or "").parent.resolve() != folder.resolve():
+    found = importlib.util.find_spec(folder.name)
+    places = map(Path, (found and found.submodule_search_locations) or ())
+    if folder.resolve() not in (place.resolve() for place in places):
         raise UserError(f"another module is called {folder.name!r}; rename the folder")
-    return module
 
 
 def findings_of(name: str, folder: Path) -> list[Finding] | str:
-    """Check a unit; return what does not hold, or the error with which the import fails."""
+    """Check a unit in a process of its own, which the reader's code may end, or never end.
+
+    Returns:
+        What does not hold, or why the check was not finished: the error with which the import
+        fails, the exit status of the process, or where it was after :data:`LIMIT` seconds.
+
+    Raises:
+        KeyboardInterrupt: If the check is interrupted; it names the law and the line.
+    """
+    check_file(name, folder)
+    receiver, sender = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_send_findings, args=(name, folder, sender), daemon=True)
+
+    def receive() -> Any:
+        with suppress(EOFError):
+            return receiver.recv() if receiver.poll(1) else None
+
+    with warnings.catch_warnings():  # that other threads end in the child, as Python 3.12 says
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    sender.close()
     try:
-        return list(check(UNITS[name], load(name, folder)))
-    except (ImportError, SyntaxError, NameError) as error:
-        return f"{name}.py cannot be imported: {type(error).__name__}: {error}"
+        if receiver.poll(LIMIT):
+            found = receiver.recv()
+        else:
+            os.kill(process.pid or 0, signal.SIGINT)
+            stopped = receive() or f"{name}.py is stopped"
+            return f"{stopped}: it takes more than {LIMIT:g} seconds"
+    except EOFError:
+        process.join()
+        return f"{name}.py ends its process, with the exit status {process.exitcode}"
+    except KeyboardInterrupt:
+        stopped = receive() or ""
+        raise KeyboardInterrupt(str(stopped).partition(" is stopped ")[2]) from None
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    laws = {law.title: law for law in UNITS[name].laws}
+    return found if isinstance(found, str) else [Finding(laws[of], *rest) for of, *rest in found]
+
+
+def _send_findings(name: str, folder: Path, sender: Connection) -> None:
+    """Check a unit, and send what does not hold, or a text that says why nothing is known."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)  # threads do not survive a fork
+    found: Any
+    try:
+        try:
+            module = load(name, folder)
+        except (Exception, SystemExit) as error:  # whatever the reader's code raises
+            found = f"{name}.py cannot be imported: {type(error).__name__}{place(error)}: {error}"
+        else:
+            found = [(law.title, *rest) for law, *rest in check(UNITS[name], module)]
+    except KeyboardInterrupt as stop:
+        found = (
+            f"{name}.py is stopped {stop}" if stop.args else f"{name}.py is stopped{place(stop)}"
+        )
+    sys.stdout.flush()  # what it printed, before this process is killed
+    sender.send(found)
 
 
 def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
@@ -133,7 +213,7 @@ def status(folder: Path) -> bool:
     for number, (name, unit) in enumerate(UNITS.items(), 1):
         findings, result = findings_of(name, folder), "passed"
         if isinstance(findings, str):
-            result = "cannot be imported"
+            result = findings.removeprefix(f"{name}.py ").partition(":")[0]
         elif findings:
             is_empty = all(each.is_empty for each in findings)
             result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"

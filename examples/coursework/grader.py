@@ -10,7 +10,9 @@ import functools
 import importlib
 import inspect
 import itertools
+import os
 import sys
+import sysconfig
 import tomllib
 import traceback
 import zlib
@@ -26,6 +28,8 @@ import torch
 from torch import Tensor
 
 FOLDER = Path(__file__).parent
+NOT_READERS = f"{FOLDER}{os.sep}", sysconfig.get_path("stdlib"), "<frozen"
+"""How the names of files begin that are not the reader's."""
 TOLERANCE = 2e-5
 """Difference from the right number, relative to numbers above one, that rounding explains."""
 NUMBER = (int, float, np.number, Tensor)
@@ -257,7 +261,7 @@ def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
         return Raised(f"raises NotImplementedError{place(error)}: not written yet", is_empty=True)
     except WrongTypeError as error:
         return Raised(str(error))
-    except Exception as error:  # whatever the reader's code raises is a finding
+    except (Exception, SystemExit) as error:  # whatever the reader's code raises is a finding
         return Raised(f"raises {type(error).__name__}{place(error)}: {error}")
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"in the law {law.title!r}{place(stop)}") from None
@@ -269,7 +273,7 @@ def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
 def place(error: BaseException) -> str:
     """Name the last line of the reader's code that an error has passed."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if FOLDER not in Path(each.filename).parents]
+    own = [each for each in frames if not each.filename.startswith(NOT_READERS)]
     own = [each for each in own if "site-packages" not in each.filename]
     return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 

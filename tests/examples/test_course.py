@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable
@@ -14,9 +15,9 @@ import pytest
 import torch
 
 import course
-from coursework import positions, training
+from coursework import commands, positions, training
 from coursework.commands import TEMPLATE
-from coursework.grader import Raised, Unit, are_equal, check, evaluate
+from coursework.grader import Raised, Unit, are_equal, check, describe, evaluate
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
 from transformer_blocks.museum import exhibits
@@ -188,16 +189,73 @@ def test_a_check_prints_where_by_how_much_and_why(
     assert "It needs units that do not pass yet: attention." in capsys.readouterr().out
 
 
-def test_code_that_cannot_be_imported_or_fails_is_refused_with_its_line(
+IMPORT, BODY = "import torch\n", "    mask = torch.ones"
+FAILS = {
+    "bad syntax": (IMPORT, "import torch as\n", "cannot be imported: SyntaxError: "),
+    "error": (IMPORT, "{}['a']\n", "cannot be imported: KeyError at masks.py:3: 'a'"),
+    "exit": (IMPORT, "raise SystemExit(0)\n", "cannot be imported: SystemExit at masks.py:3: 0"),
+    "end": (IMPORT, "import os; os._exit(0)\n", "ends its process, with the exit status 0"),
+    "loop": (IMPORT, "while True: pass\n", "is stopped at masks.py:3: it takes more than 1 second"),
+    "no name": ("torch.ones", "torch.one", "raises AttributeError at masks.py:9"),
+    "in a library": (BODY, f"    import json; json.loads('')\n{BODY}", "Error at masks.py:9: "),
+    "exit in a law": (BODY, f"    raise SystemExit(0)\n{BODY}", "SystemExit at masks.py:9: 0"),
+    "end in a law": (BODY, f"    import os; os._exit(0)\n{BODY}", "with the exit status 0"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "text"), FAILS.values(), ids=FAILS)
+def test_code_that_fails_or_ends_or_never_ends_is_refused_with_its_line(
+    build: Build,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    text: str,
+) -> None:
+    monkeypatch.setattr(commands, "LIMIT", 1.0)
+    folder = folder_of(build("tokens", Answer("masks", "fails", ((old, new),))))
+    assert course.main(["check", "masks", "--package", folder]) == 1
+    captured = capfd.readouterr()
+    assert text in " ".join(captured.out.split())
+    assert captured.err == ""
+
+
+def test_a_unit_that_ends_its_process_is_listed_and_the_others_are_checked(
+    build: Build,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "UNITS", {name: UNITS[name] for name in ("masks", "loss")})
+    old, new, _ = FAILS["end"]
+    folder = folder_of(build("tokens", Answer("masks", "ends", ((old, new),))))
+    assert course.main(["status", "--package", folder]) == 0
+    masks, loss = capsys.readouterr().out.splitlines()
+    assert masks.endswith("ends its process, with the exit status 0")
+    assert loss.endswith("passed")
+    report = tmp_path / "laws.xml"
+    assert course.main(["check", "all", "--package", folder, "--junit", str(report)]) == 1
+    assert len(list(ElementTree.parse(report).iter("error"))) == len(UNITS["masks"].laws)
+
+
+def test_an_interruption_of_the_program_names_the_line_of_the_check(
     build: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for old, new, text in (
-        ("import torch\n", "import torch as\n", "masks.py cannot be imported: SyntaxError"),
-        ("torch.ones", "torch.one", "raises AttributeError at masks.py:9"),
-    ):
-        folder = folder_of(build("tokens", Answer("masks", "fails", ((old, new),))))
-        assert course.main(["check", "masks", "--package", folder]) == 1
-        assert text in capsys.readouterr().out
+    """As a terminal does, the signal goes to both processes."""
+    interrupt = "[os.kill(process, signal.SIGINT) for process in (os.getppid(), os.getpid())]"
+    new = f"import os, signal, time; time.sleep(0.3); {interrupt}; time.sleep(60)\n"
+    folder = folder_of(build("tokens", Answer("masks", "stops", ((IMPORT, new),))))
+    assert course.main(["check", "masks", "--package", folder]) == 130
+    assert "stopped at masks.py:3" in capsys.readouterr().err
+
+
+def test_a_package_whose_name_another_module_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shutil.copytree(SOLUTION, tmp_path / "json")
+    assert course.main(["check", "masks", "--package", str(tmp_path / "json")]) == 2
+    assert "another module is called 'json'" in capsys.readouterr().err
 
 
 def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build: Build) -> None:
@@ -276,3 +334,18 @@ def test_a_training_begins_only_when_all_laws_hold(
 
 def test_an_error_equals_nothing_not_even_the_same_error() -> None:
     assert not are_equal(Raised("raises"), Raised("raises"))
+
+
+def test_the_first_different_item_of_a_list_is_named_also_where_one_list_ends() -> None:
+    assert describe([1, 2], [1, 2, 3], []) == "item 2 is 'nothing' instead of 3, in [1, 2]"
+    assert describe([1, 2], [1], []) == "item 1 is 2 instead of 'nothing', in [1, 2]"
+    assert describe([1, 5, 6], [1, 2, 3], []) == "item 1 is 5 instead of 2, in [1, 5, 6]"
+
+
+def test_the_largest_difference_is_that_of_the_wrong_numbers() -> None:
+    """A difference of 1 in a million is rounding, and one of 0.5 in 1 is not."""
+    expected = torch.tensor([[1e6, 1.0, 1.0, 2.0]])
+    got = expected + torch.tensor([[1.0, 0.0, 0.5, -0.25]])
+    assert describe(got, expected, ["row", "column"]) == (
+        "at row 0, column 2: 1.5 instead of 1 (2 of 4 numbers differ, by at most 0.5)"
+    )
