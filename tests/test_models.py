@@ -234,6 +234,12 @@ def test_a_target_without_its_begin_token_is_refused() -> None:
         translator().loss(tokens, tokens)
 
 
+def test_a_begin_token_outside_the_vocabulary_is_refused() -> None:
+    assert build_seq2seq(9, 4, **SIZES, begin_id=3).begin_id == 3
+    with pytest.raises(ValueError, match="begin_id must be below the vocabulary size 4, got"):
+        build_seq2seq(9, 4, **SIZES, begin_id=4)
+
+
 @every_model
 def test_a_loss_of_nothing_is_refused(new_model: Callable[[], Any]) -> None:
     model = new_model()

@@ -238,7 +238,8 @@ class Seq2Seq(TokenModel):
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If ``dropout`` is out of range.
+        ValueError: If ``dropout`` is out of range, or ``begin_id`` is not in the vocabulary of the
+            target embedding.
 
     Example:
         >>> import torch
@@ -271,6 +272,11 @@ class Seq2Seq(TokenModel):
         self.encoder, self.decoder = encoder, decoder
         self.output = _tied(target_embedding) if output is None else output
         self.padding_id, self.begin_id = padding_id, begin_id
+        weight = getattr(target_embedding, "weight", None)
+        if isinstance(weight, Tensor) and begin_id >= len(weight):
+            raise ValueError(
+                f"begin_id must be below the vocabulary size {len(weight)}, got begin_id={begin_id}"
+            )
 
     def embed(self, target: Tensor, offset: int = 0) -> Tensor:
         """Embed target tokens, of shape (B, L), the first of them at position ``offset``."""
@@ -426,8 +432,8 @@ def build_seq2seq(
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If a size or probability is out of range, or ``num_heads`` does not divide
-            ``d_model``.
+        ValueError: If a size or probability is out of range, ``num_heads`` does not divide
+            ``d_model``, or ``begin_id`` is not below ``target_size``.
 
     Example:
         >>> from transformer_blocks import build_seq2seq
