@@ -18,7 +18,6 @@ version = release = installed_version("transformer-blocks")
 extensions = [
     "myst_parser",
     "accessible",
-    "architecture",
     "beside",
     "chapter",
     "columns",

@@ -11,9 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import torch
 from tests.public import EXPORTS, PUBLIC
-from torch import nn
 
 import reference_pages
 import transformer_blocks
@@ -184,35 +182,6 @@ def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) ->
     assert set(shown.splitlines()) - {
         line.partition("  # noqa")[0] for line in source.splitlines()
     } <= {" " * indentation + "..." for indentation in range(0, 16, 4)}
-
-
-def test_the_figure_of_the_home_page_links_each_box_to_a_page(pages: Path) -> None:
-    figure = re.search(
-        r'<svg class="architecture".*?</svg>', (pages / "index.html").read_text("utf-8")
-    )
-    assert figure is not None
-    links = re.findall(r'<a href="([^"]+)" [^>]*aria-label="([^"]+)"', figure[0])
-    names = [name.rpartition(", ") for _, name in links]
-    sides = {side: [box for box, _, each in names if each == side] for _, _, side in names}
-    sublayers = ["Multi-head self-attention", "Feed-forward"]
-    assert sides["encoder"][::2] == sublayers
-    sublayers[:1] = ["Masked multi-head self-attention", "Multi-head cross-attention"]
-    assert sides["decoder"][::2] == sublayers
-    assert {*sides["encoder"][1::2], *sides["decoder"][1::2]} == {"Add &amp; norm"}
-    assert all((pages / address).is_file() for address, _ in links)
-    assert figure[0].count('class="arrow skip"') == 5
-    assert figure[0].count('class="arrow memory"') == 1
-
-
-def test_a_module_that_the_figure_has_no_box_for_is_refused() -> None:
-    architecture = extension("architecture")
-    tokens = torch.tensor([[1, 2]])
-    model = architecture.Transformer().eval()
-    for layer in model.blocks.encoder.layers:
-        layer.feed_forward = nn.Sequential(layer.feed_forward)
-    boxes = dict.fromkeys(architecture.BOXES.values(), "page.html")
-    with pytest.raises(architecture.ExtensionError, match="BOXES lacks 'Sequential'"):
-        architecture.draw(architecture.record(model, tokens, tokens), boxes)
 
 
 def test_what_scrolls_can_be_scrolled_with_the_keyboard(pages: Path) -> None:

@@ -16,8 +16,11 @@ import pictures
 import readme_picture
 import style
 from pictures import IMAGES, PICTURES, png_difference, svg_difference
+from transformer_blocks import build_decoder, build_encoder
 
 ROOT = Path(__file__).parents[1]
+FIGURE_1 = ROOT / "docs" / "_static" / "architecture.svg"
+"""The paper's, drawn by hand."""
 
 
 QUICK = (
@@ -39,6 +42,21 @@ QUICK = (
 def test_a_picture_is_up_to_date(picture: pictures.Picture) -> None:
     again = f"`make pictures` makes {picture.path.name} again"
     assert picture.difference() == "", again
+
+
+@pytest.mark.parametrize("build", [build_encoder, build_decoder])
+def test_figure_1_shows_the_sublayers_of_a_layer_and_links_to_chapters(build: Any) -> None:
+    side = build.__name__.removeprefix("build_")
+    text = FIGURE_1.read_text("utf-8")
+    boxes = re.findall(rf'<a href="learn/(\w+)\.html" .*aria-label="(.+), {side}"', text)
+    assert all((ROOT / f"docs/learn/{chapter}.py").is_file() for chapter, _ in boxes)
+    shown = [name.lower().replace("-", "_").rpartition("head ")[2] for _, name in boxes[::2]]
+    (layer,) = build(num_layers=1, d_model=4, num_heads=1, d_ff=4).layers
+    parts = [name for name, _ in layer.named_children()]
+    assert parts == [name for each in shown for name in (each, f"{each}_residual")]
+    assert [name for _, name in boxes[1::2]] == ["Add &amp; norm"] * len(shown)
+    masked = [name for _, name in boxes if name.startswith("Masked")]
+    assert len(masked) == (build is build_decoder)
 
 
 def test_every_picture_is_made_and_shown() -> None:
