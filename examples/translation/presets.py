@@ -10,7 +10,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -225,7 +225,7 @@ def preset_config(preset: str, model: str) -> Config:
 def fit_to_corpus(
     config: Config, chosen: Collection[str], sides: Sequence[Sequence[str]], pairs: int
 ) -> Config:
-    """Choose by the corpus what the command line leaves open.
+    """Choose by the corpus what the command line leaves open, of all that presets differ in.
 
     The preset is "tiny" for a language of fewer than ``FEW_WORDS`` different words, else "small",
     and "base" from ``MANY_PAIRS`` pairs on. The epochs of ``small`` are as many as read
@@ -243,11 +243,13 @@ def fit_to_corpus(
         words = (set().union(*(sentence.split() for sentence in side)) for side in sides)
         size = "small" if pairs < MANY_PAIRS else "base"
         preset = "tiny" if min(map(len, words)) < FEW_WORDS else size
-    defaults = preset_config(preset, config.model)
+    begun, fitted = (preset_config(name, config.model) for name in (config.preset, preset))
     if preset == "small":
-        defaults = replace(defaults, epochs=min(40, max(4, round(READ_PAIRS / max(pairs, 1)))))
-    fitted = replace(defaults, **{name: getattr(config, name) for name in {*chosen, "corpus"}})
-    texts = [[*sides[0], *sides[1]]] if fitted.shared_vocabulary else sides
+        fitted = replace(fitted, epochs=min(40, max(4, round(READ_PAIRS / max(pairs, 1)))))
+    before, after = asdict(begun), asdict(fitted)
+    changed = {name: value for name, value in after.items() if value != before[name]}
+    config = replace(config, **{name: changed[name] for name in changed.keys() - {*chosen}})
+    texts = [[*sides[0], *sides[1]]] if config.shared_vocabulary else sides
     characters = max(len(set().union(*side)) for side in texts)
-    vocabulary = max(fitted.vocabulary, 2 * characters)
-    return fitted if "vocabulary" in chosen else replace(fitted, vocabulary=vocabulary)
+    vocabulary = max(config.vocabulary, 2 * characters)
+    return config if "vocabulary" in chosen else replace(config, vocabulary=vocabulary)

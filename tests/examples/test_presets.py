@@ -1,15 +1,18 @@
 """What the command line leaves open follows from the size of the corpus, not from its name."""
 
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from common.files import FolderLock
 from common.run import Run
+from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, Config, fit_to_corpus, new_config
 from translation.toy import GRAMMAR
 from translation.training import begin
 
+LANGUAGES = {"source": "de", "target": "fr"}
 SIDES = ("source", "target")
 
 
@@ -98,6 +101,23 @@ def test_a_run_of_files_says_no_language_that_nobody_named() -> None:
         config = new_config({"source_file": source, "target_file": "train.fr", **given})
         assert (config.source_language, config.target_language) == (language, "fr")
     assert new_config({}).source_language == "ja"
+
+
+def test_what_was_derived_from_the_command_line_survives_the_choice_by_the_corpus(
+    tmp_path: Path,
+) -> None:
+    chosen = {f"{side}_file": str(tmp_path / f"train.{end}") for side, end in LANGUAGES.items()}
+    for path in chosen.values():
+        Path(path).write_text("\n".join(sentences(4000)))
+    given, run = new_config(chosen), Run(tmp_path / "run", Config)
+    with FolderLock(run.folder) as lock:
+        config = begin(run, given, chosen, lock)
+    assert config.preset != given.preset
+    changed = {name for name, value in asdict(config).items() if value != asdict(given)[name]}
+    tiny, *others = map(asdict, (TINY, SMALL, BASE))
+    of_presets = {name for name in tiny if any(each[name] != tiny[name] for each in others)}
+    assert changed <= of_presets | {"tokenizers", "data_hash"}
+    assert config.languages == Languages("files", "de", "fr")
 
 
 def test_only_the_preset_of_the_paper_shares_its_vocabulary() -> None:
