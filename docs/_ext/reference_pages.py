@@ -44,7 +44,7 @@ PROGRAMS = (
     *("translation.translator", "translation.rnn_attention", "translation.transformer"),
     *("translation.examples", "translation.batches", "translation.training"),
     *("translation.decoding", "translation.comparison"),
-    *("common.learner", "common.distributed", "common.sharding", "common.training"),
+    *("common.learner", "common.distributed", "common.training"),
     *("common.plan", "common.searches"),
     *("classification.reviews", "classification.models", "text.ngrams", "text.models"),
 )

@@ -5,6 +5,6 @@ program's. ``options``, ``commands``, ``folders``, ``program``, ``terminal``, ``
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
 into tensors; ``token_files`` keep token ids on the disk, and ``parallel`` makes them in several
 processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training; ``learner``,
-``distributed``, ``sharding``, ``plan``, ``display`` and ``training`` run it. ``searches`` are the
+``distributed``, ``plan``, ``display`` and ``training`` run it. ``searches`` are the
 decoding methods; ``plots``, ``tables`` and ``events`` show results.
 """

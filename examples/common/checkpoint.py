@@ -8,9 +8,6 @@ A checkpoint is one directory::
         state.json           all else that the run needs to resume
         manifest.json        format version, and the length and SHA-256 of every file above
 
-If several processes hold parts of the tensors, the first one collects them, tensor by tensor, and
-writes the same files as a single process. Each process reads the whole tensors and takes its part.
-
 Four ideas make it safe:
 
 * **One rename commits.** Files are written into a hidden directory and synchronised to the disk;
@@ -35,7 +32,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +40,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from common.configuration import load_json
-from common.distributed import Processes
 from common.errors import UserError
 from common.files import disk_errors, file_hash
-from common.sharding import gather, part_of
 from common.terminal import counted
 from transformer_blocks import interop
 
@@ -84,7 +78,6 @@ def save_checkpoint(
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, object],
     keep: int = 2,
-    processes: Processes | None = None,
 ) -> Path:
     """Write one checkpoint into ``folder`` atomically.
 
@@ -100,15 +93,13 @@ def save_checkpoint(
         state: All else that the run needs to resume, as JSON: finite numbers, text and None, nested
             in lists and in dicts with text as keys.
         keep: The number of checkpoints that are kept, the new one included.
-        processes: The processes that save it together; this one alone by default. All must call it.
-            The first one writes; it collects the parts of sharded tensors from the others.
 
     Returns:
         The directory of the new checkpoint.
 
     Raises:
-        UserError: In all processes, if the disk fails or a weight is NaN or infinite. Earlier
-            checkpoints are unchanged.
+        UserError: If the disk fails or a weight is NaN or infinite. Earlier checkpoints are
+            unchanged.
         TypeError: If ``state`` holds something that JSON does not know.
         ValueError: If a number in ``state`` is not finite.
 
@@ -125,29 +116,28 @@ def save_checkpoint(
         >>> latest_checkpoint(folder).step  # ... so the older one is taken
         1
     """
-    processes = Processes() if processes is None else processes
     json.dumps(state, allow_nan=False)  # raises before anything is written
     entries: dict[str, Entry] = {}
-    saving = f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"
-
-    def begin() -> tuple[Path, dict[str, dict[str, str]]]:
-        with disk_errors(saving):
-            return _make_partial_folder(folder, step), {
-                group: _tied(members) for group, members in tensors.items()
-            }
-
-    def write(group: str, whole: Mapping[str, Tensor]) -> None:
-        for name, tensor in whole.items():
-            if not tensor.isfinite().all():
-                raise UserError(
-                    f"step {step} is not saved: {group}: tensor {name!r} holds NaN or infinity"
-                )
-        with disk_errors(saving):
-            file = unfinished / f"{group}.safetensors"
-            entries[file.name] = _write(file, save({**whole}))
-
-    def commit() -> Path:
-        with disk_errors(saving):
+    try:
+        with disk_errors(
+            f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"
+        ):
+            unfinished = _make_partial_folder(folder, step)
+            tied = {group: _tied(members) for group, members in tensors.items()}
+            for group, members in tensors.items():
+                whole = {
+                    name: _on_cpu(tensor)
+                    for name, tensor in members.items()
+                    if name not in tied[group]
+                }
+                for name, tensor in whole.items():
+                    if not tensor.isfinite().all():
+                        raise UserError(
+                            f"step {step} is not saved: {group}: tensor {name!r} holds NaN or "
+                            "infinity"
+                        )
+                file = unfinished / f"{group}.safetensors"
+                entries[file.name] = _write(file, save(whole))
             meta = {"step": step, "tied": tied, "state": state}
             data = json.dumps(meta, indent=1).encode()
             entries["state.json"] = _write(unfinished / "state.json", data)
@@ -159,23 +149,10 @@ def save_checkpoint(
             if old not in stay:
                 _remove(old)
         return path
-
-    try:
-        unfinished, tied = processes.broadcast(begin)
-        for group, members in tensors.items():
-            whole = {}
-            for name, tensor in members.items():
-                if name not in tied[group]:
-                    gathered = gather(tensor)  # all processes take part
-                    if processes.is_first:
-                        whole[name] = _on_cpu(gathered)
-            processes.broadcast(partial(write, group, whole))
-        return processes.broadcast(commit)
     finally:
-        if processes.is_first:
-            _remove_partial_folders(folder)
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty: the first save has failed
+        _remove_partial_folders(folder)
+        with suppress(OSError):
+            folder.rmdir()  # only if it is empty: the first save has failed
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -317,8 +294,7 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     first: dict[object, str] = {}
     tied = {}
     for name, tensor in tensors.items():
-        part = part_of(tensor)
-        place = (part.device, part.data_ptr(), part.dtype, tensor.shape, part.stride())
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         twin = first.setdefault(place, name)
         if twin != name:
             tied[name] = twin

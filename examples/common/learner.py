@@ -20,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.distributed import Processes
-from common.sharding import copy_whole, shard_root
 from transformer_blocks import noam_rate
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -79,12 +78,10 @@ class Learner(Generic[Model, Batch]):
     """A model with all that an update changes: its weights, their average, and Adam's moments.
 
     Args:
-        model: The model, on the device where it is trained; if sharded, from
-            :func:`common.sharding.build_sharded`.
+        model: The model, on the device where it is trained.
         loss: The loss to minimise.
         average: Decay of the moving average of the weights.
         processes: The processes that train together; this one alone by default.
-        sharded: Whether each process holds only its shard of the model (:mod:`common.sharding`).
     """
 
     def __init__(
@@ -94,30 +91,22 @@ class Learner(Generic[Model, Batch]):
         *,
         average: float,
         processes: Processes | None = None,
-        sharded: bool = False,
     ) -> None:
         self.model, self.loss = model, loss
         self.processes = Processes() if processes is None else processes
-        self.sharded = sharded
         self.device = next(model.parameters()).device
-        self.module: Any = _ModelWithLoss(model, loss)  # later one of DDP or FSDP around it
-        if sharded:
-            shard_root(self.module, self.processes.world_size, self.device)
-        # A sharded module cannot be copied, but its parameters can.
-        self.averaged = nn.ParameterList(model.parameters()) if sharded else model
-        self.moving = average_weights(self.averaged, average)
+        self.module: Any = _ModelWithLoss(model, loss)  # later with DDP around it
+        self.moving = average_weights(model, average)
         self.optimizer = make_adam(model)
 
     @property
     def average(self) -> Model:
-        """The model with the averaged weights, the one to use; not if it is sharded."""
+        """The model with the averaged weights, the one to use."""
         return cast(Model, self.moving.module)
 
     def average_state(self) -> dict[str, Tensor]:
         """Return the averaged weights by name, as ``state_dict`` returns those of the model."""
-        averages = dict(zip(self.model.parameters(), self.moving.parameters(), strict=True))
-        state = self.model.state_dict(keep_vars=True)
-        return {name: averages.get(tensor, tensor).detach() for name, tensor in state.items()}
+        return self.average.state_dict()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all that an update changes, as groups of a checkpoint."""
@@ -132,8 +121,9 @@ class Learner(Generic[Model, Batch]):
             },
         }
 
+    @torch.no_grad()
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Return to what :meth:`tensors` gave, from whole tensors.
+        """Return to what :meth:`tensors` gave.
 
         Raises:
             KeyError: If a tensor is missing.
@@ -148,7 +138,12 @@ class Learner(Generic[Model, Batch]):
                 }
         for group, targets in self.tensors().items():
             for name, target in targets.items():
-                copy_whole(target, tensors[group][name])
+                saved = tensors[group][name]
+                if (saved.shape, saved.dtype) != (target.shape, target.dtype):
+                    raise ValueError(
+                        f"{name} must be {target.dtype} of shape {tuple(target.shape)}"
+                    )
+                target.copy_(saved)
 
     def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
@@ -165,7 +160,7 @@ class Learner(Generic[Model, Batch]):
             group["lr"] = rate
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.moving.update_parameters(self.averaged)
+        self.moving.update_parameters(self.model)
         return loss
 
     def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
@@ -195,14 +190,11 @@ class Learner(Generic[Model, Batch]):
 
     def wrap(self) -> None:
         """Prepare for several processes, once weights and moments have their first values."""
-        if not self.sharded:
-            self.module = self.processes.wrap(self.module, self.device)
+        self.module = self.processes.wrap(self.module, self.device)
 
     def _all_reduce(self, *, is_last: bool) -> AbstractContextManager[Any]:
         """Let the backward pass of the last batch, and of no other, all-reduce the gradients."""
-        if self.sharded:
-            self.module.set_requires_gradient_sync(is_last)  # of FSDPModule
-        elif isinstance(self.module, DistributedDataParallel) and not is_last:
+        if isinstance(self.module, DistributedDataParallel) and not is_last:
             return self.module.no_sync()
         return nullcontext()
 
@@ -213,7 +205,7 @@ class Learner(Generic[Model, Batch]):
 
 
 class _ModelWithLoss(nn.Module):
-    """A model and its loss as one module, which DDP and FSDP can wrap."""
+    """A model and its loss as one module, which DDP can wrap."""
 
     def __init__(self, model: nn.Module, loss: Loss[Any, Any]) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic
@@ -41,7 +41,6 @@ from common.learner import (
 )
 from common.plan import Progress
 from common.run import AnyConfig, Config, Run
-from common.sharding import build_sharded, gather
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class Training(Generic[Model, Batch]):
         task: The batches, the loss and the validation.
         device: The device to compute on.
         processes: The processes that train together; this one alone by default.
-        sharded: Whether each process holds only its shard of the model.
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
             validation.
         keep: Number of checkpoints that are kept.
@@ -79,7 +77,6 @@ class Training(Generic[Model, Batch]):
         *,
         device: torch.device,
         processes: Processes | None = None,
-        sharded: bool = False,
         save_steps: int | None = None,
         keep: int = 2,
         snapshots: bool = False,
@@ -89,14 +86,12 @@ class Training(Generic[Model, Batch]):
     ) -> None:
         processes = Processes() if processes is None else processes
         torch.manual_seed(config.seed)
-        world_size = processes.world_size
-        model = build_sharded(build, world_size, device) if sharded else build().to(device)
         self.learner: Learner[Model, Batch] = Learner(
-            model, task, average=config.average, processes=processes, sharded=sharded
+            build().to(device), task, average=config.average, processes=processes
         )
         if not processes.is_first:  # equal weights, but other random numbers for dropout
             torch.manual_seed(config.seed + 1_000_003 * processes.rank)
-        self.run, self.config, self.build, self.task = run, config, build, task
+        self.run, self.config, self.task = run, config, task
         self.device, self.processes = device, processes
         self.save_steps, self.keep, self.snapshots = save_steps, keep, snapshots
         self.on_report, self.title, self.sample = on_report, title, sample
@@ -293,7 +288,7 @@ class Training(Generic[Model, Batch]):
 
     def _validate(self) -> tuple[Model, dict[str, float]]:
         """Validate the averaged weights; return the model with them, and the metrics."""
-        average = self._gather_average().eval()
+        average = self.learner.average.eval()
         figures = self.processes.broadcast(lambda: self.task.validate(average))
         self._check_finite(figures["validation_loss"])
         return average, figures
@@ -303,36 +298,13 @@ class Training(Generic[Model, Batch]):
         if self.snapshots and str(self.progress.step).rstrip("0") in ("", "1", "2", "5"):
             _, figures = self._validate()
             self._save_weights(self.run.snapshots, figures, keep=sys.maxsize)
-            self.model.train()  # sharded, all processes but the first have validated this one
-
-    def _gather_average(self) -> Model:
-        """Return the model with the averaged weights; if it is sharded, in the first process only.
-
-        There it is whole until the validation is over: decoding needs all layers at every step.
-        """
-        if not self.learner.sharded:
-            return self.learner.average
-        whole = None
-        if self.processes.is_first:
-            with self._random_state_kept():
-                whole = self.build().to(self.device)
-        state = {} if whole is None else whole.state_dict()
-        for name, tensor in self.learner.average_state().items():
-            gathered = gather(tensor)  # one tensor at a time; all processes take part
-            if state:
-                state[name].copy_(gathered)
-        return self.model if whole is None else whole
 
     def _compute_sample(self, model: Model) -> Sample | None:
         """Let the model generate from the fixed example, if it is shown."""
         if self.sample is None or not self.display.shows_samples:
             return None
-        with self._random_state_kept():
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             return self.sample(model)
-
-    def _random_state_kept(self) -> AbstractContextManager[None]:
-        """Let random numbers that are drawn inside change nothing afterwards."""
-        return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
 
     # Saving and restoring
 
@@ -352,24 +324,19 @@ class Training(Generic[Model, Batch]):
             "metrics": self.metrics,
             "progress": asdict(self.progress),
         }
-        save_checkpoint(
-            self.run.checkpoints,
-            step=self.progress.step,
-            tensors={**self.learner.tensors(), "random": random_states},
-            state=state,
-            keep=self.keep,
-            processes=self.processes,
-        )
+        tensors = {**self.learner.tensors(), "random": random_states}
+        self._write(self.run.checkpoints, tensors, state, keep=self.keep)
 
     def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
         """Save the averaged weights and their metrics."""
-        save_checkpoint(
-            folder,
-            step=self.progress.step,
-            tensors={"model": self.learner.average_state()},
-            state={"config": self.config.definition, "epoch": self.progress.epoch, **figures},
-            keep=keep,
-            processes=self.processes,
+        state = {"config": self.config.definition, "epoch": self.progress.epoch, **figures}
+        self._write(folder, {"model": self.learner.average_state()}, state, keep=keep)
+
+    def _write(self, folder: Path, tensors: Any, state: dict[str, Any], *, keep: int) -> None:
+        """Let the first process, which holds what all hold, write a checkpoint."""
+        step = self.progress.step
+        self.processes.broadcast(
+            lambda: save_checkpoint(folder, step=step, tensors=tensors, state=state, keep=keep)
         )
 
     def _write_metrics(self) -> None:

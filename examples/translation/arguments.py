@@ -123,9 +123,7 @@ def add_train(train: Parser) -> None:
         "default: only with --preset base)"
     )
     add(train, bool, {"--shared-vocabulary": text}, action=argparse.BooleanOptionalAction)
-    text = "with torchrun: shard the model over the processes (FSDP) instead of copying it"
-    compiling = "compile the model with torch.compile; faster on a GPU"
-    add(train, bool, {"--compile": compiling, "--shard": text})
+    add(train, bool, {"--compile": "compile the model with torch.compile; faster on a GPU"})
     text = "updates between two checkpoints within an epoch (default: 1000)"
     add(train, ABOVE_0, {"--save-steps": text}, default=1000)
     text = "keep the weights of about a dozen earlier updates, for a slider on the explorer page"

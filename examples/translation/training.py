@@ -26,7 +26,6 @@ from torch import Tensor
 
 from common.display import OUTPUT, Sample
 from common.distributed import choose_device
-from common.errors import UserError
 from common.files import FolderLock, write_folder
 from common.options import chosen_fields
 from common.plots import save
@@ -213,11 +212,6 @@ def train_command(options: argparse.Namespace) -> None:
     begun = new_config(chosen)
     run = Run(options.run or Path("runs") / begun.corpus, Config)
     with join_training(run.folder, device) as (processes, lock):
-        if options.shard and (processes.world_size == 1 or options.compile):
-            raise UserError(
-                "--shard requires several processes (torchrun), and cannot be combined with "
-                "--compile"
-            )
 
         def prepare() -> tuple[Config, Corpus]:
             config = run.begin_or_resume(
@@ -234,7 +228,6 @@ def train_command(options: argparse.Namespace) -> None:
             save_steps=options.save_steps,
             keep=options.keep,
             snapshots=options.snapshots,
-            sharded=options.shard,
         )
         if processes.is_first:
             parameters = sum(p.numel() for p in training.model.parameters())

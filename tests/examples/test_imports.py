@@ -13,7 +13,7 @@ LEVELS = {
     for level, names in enumerate(
         (
             "__init__ errors packages terminal batching",
-            "options tables text_files files distributed sharding parallel programs searches",
+            "options tables text_files files distributed parallel programs searches",
             "program configuration plots tokenizer token_files learner",
             "checkpoint commands display",
             "run",
@@ -112,12 +112,3 @@ def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model
     names = {name.partition(".")[0] for path in files for name in imports(path)}
     assert "matplotlib" not in names
     assert not {path.stem for path in files} & {"distributed", "plots", "training", "toy"}
-
-
-def test_no_file_imports_the_parts_of_torch_for_sharding_before_it_shards() -> None:
-    light = {"torch.distributed.rendezvous", "torch.distributed.device_mesh"}
-    for path in EXAMPLES.rglob("*.py"):
-        body = ast.parse(path.read_text("utf-8")).body
-        names = {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
-        heavy = {name for name in names if name.startswith("torch.distributed.")}
-        assert heavy <= light, path
