@@ -29,6 +29,7 @@ from transformer_blocks.inspection.comparison import (
     describe,
     find_instability,
     measure_changes,
+    measure_scales,
     perturb,
 )
 
@@ -126,13 +127,16 @@ def check_causal(
         )
     if problem := find_instability(expected, function(x.clone()), tolerance):
         return Report("causality", (problem,))
-    length = x.shape[1]
+    length, scales = (
+        x.shape[1],
+        measure_scales(expected if expected.dim() > 2 else expected.flatten()),
+    )
     depends = torch.zeros(length, length, dtype=torch.bool)  # (output, input)
     for position in range(length):
         perturbed = x.clone()
         perturbed[:, position] = perturb(x[:, position], x, seed=position)
-        changed = measure_changes(expected, function(perturbed), tolerance) > 0  # (B, L, ...)
-        depends[:, position] = changed.transpose(0, 1).flatten(1).any(dim=1).cpu()
+        changes = measure_changes(expected, function(perturbed), tolerance, scales=scales)
+        depends[:, position] = changes.transpose(0, 1).flatten(1).any(dim=1)  # of (B, L, ...)
     has_attention = bool((depends & ~torch.eye(length, dtype=torch.bool)).any())
     problems = []
     for output, row in enumerate(depends):
@@ -201,6 +205,8 @@ def check_padding(
         again = function(sequence[None].clone())[0]
         if problem := find_instability(expected, again, tolerance):
             return Report("padding", (problem,))
+    has_positions = len({each.shape for each in alone}) > 1
+    scales = measure_scales(torch.cat(alone) if has_positions else torch.stack(alone))
     problems = []
     for padded_length in (max(lengths), max(lengths) + extra_padding):
         batch = sequences[0].new_full((len(sequences), padded_length), padding_id)
@@ -211,7 +217,7 @@ def check_padding(
             output = outputs[number]
             if output.shape != expected.shape:  # one output per position: without the padding
                 output = output[:length]
-            size = float(measure_changes(expected, output, tolerance).max())
+            size = float(measure_changes(expected, output, tolerance, scales=scales).max())
             if size:
                 problems.append(
                     f"the output of sequence {number} changes if it is padded from {length} to "
@@ -284,6 +290,7 @@ def check_cache(
         )
     if problem := find_instability(full_pass, function(tokens.clone()), tolerance):
         return Report("cache", (problem,))
+    scales = measure_scales(full_pass if full_pass.dim() > 2 else full_pass.flatten())
     half = length // 2
     reorders = {
         half: [*reversed(range(rows))],
@@ -311,7 +318,7 @@ def check_cache(
                 f"got {tuple(logits.shape)}"
             )
             break
-        sizes = measure_changes(expected, logits, tolerance).flatten(1).amax(dim=1)
+        sizes = measure_changes(expected, logits, tolerance, scales=scales).flatten(1).amax(dim=1)
         problems += [
             f"step {step} of row {row} differs{after}, {describe(size)}"
             for row, size in enumerate(sizes.tolist())

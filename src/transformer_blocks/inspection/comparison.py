@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -10,15 +11,22 @@ from torch import Tensor
 from transformer_blocks._contracts import at_least
 
 Tolerance = Annotated[float, at_least(0)]
+SAMPLED = 64  # positions of which the deviations are measured
 
 
 def measure_changes(
-    first: Tensor, second: Tensor, tolerance: float | None, *, deviation: float | None = None
+    first: Tensor, second: Tensor, tolerance: float | None, *, scales: Tensor | None = None
 ) -> Tensor:
-    """Measure changes elementwise, in standard deviations of ``first``, or in a given one.
+    """Measure changes elementwise, in standard deviations of their feature in ``first``.
 
-    Those within the tolerance for rounding are zero. Infinities are equal to themselves, and NaN
-    differs from every number.
+    Those within the tolerance, or within the rounding of a number much larger than the deviation,
+    are zero. Infinities are equal to themselves, and NaN differs from every number.
+
+    Args:
+        first: Outputs, whose last dimension holds the features.
+        second: Other outputs, of the same shape.
+        tolerance: Largest change that is ignored; None depends on the dtype of ``first``.
+        scales: Standard deviations that :func:`measure_scales` found in more outputs.
 
     Raises:
         ValueError: If the shapes differ.
@@ -31,11 +39,64 @@ def measure_changes(
     rounding = 16 * epsilon(first)
     if tolerance is None:
         tolerance = max(1e-4, rounding)
-    scale = measure_deviation(first) if deviation is None else deviation
-    if tolerance:  # numbers may be much larger than their deviation
-        scale = max(scale, find_largest(first) * rounding / tolerance)
-    sizes = measure_differences(first, second) / scale
-    return sizes.masked_fill(sizes <= tolerance, 0.0)
+    scales = measure_scales(first) if scales is None else scales
+    if tolerance:
+        sizes = to_float64(first).abs()
+        scales = scales.maximum(sizes.where(sizes.isfinite(), 0.0) * (rounding / tolerance))
+    changes = measure_differences(first, second) / scales
+    return changes.masked_fill(changes <= tolerance, 0.0)
+
+
+def measure_relative_differences(first: Tensor, second: Tensor) -> Tensor:
+    """Measure the differences elementwise, relative to the largest number of their feature.
+
+    A feature of small numbers is compared with the deviation of the others: see
+    :func:`measure_scales`.
+    """
+    differences = measure_differences(first, second)
+    if not differences.numel():
+        return differences
+    both = torch.stack([to_float64(first), to_float64(second)])
+    both = both.flatten(0, -2) if first.dim() > 1 else both.reshape(-1, 1)
+    largest = both.where(both.isfinite(), 0.0).abs().amax(0)
+    return differences / largest.maximum(measure_scales(both))
+
+
+def measure_scales(x: Tensor) -> Tensor:
+    """Measure the standard deviation of each feature, the last dimension, of outputs.
+
+    One scale for all features would be that of the largest numbers, beside which errors in the
+    others look like rounding: logits of impossible tokens are often -1e9. So each feature has its
+    own. It is estimated from the median of the deviations from the median, 1 / 1.4826 of the
+    standard deviation if these are normal (Hampel, 1974), which a few large numbers do not change.
+    A feature that is constant, or deviates less than three quarters of the others, has a scale that
+    one quarter of them do not exceed, as it was rounded together with them. If all features are
+    constant, as in a single position, all numbers are one feature, as they are in one dimension.
+
+    Returns:
+        Positive numbers, of shape (size,), or (1,) for a tensor of less than two dimensions.
+    """
+    columns = x.flatten(0, -2) if x.dim() > 1 else x.reshape(-1, 1)
+    columns = columns[:: 1 + len(columns) // SAMPLED]
+    scales = _estimate_deviations(columns)
+    if not scales.any():
+        numbers = columns.reshape(-1, 1)
+        scales = _estimate_deviations(numbers[:: 1 + len(numbers) // SAMPLED**2]).expand_as(scales)
+    positive = scales[scales > 0]
+    return scales.clamp(min=float(positive.quantile(0.25)) if len(positive) else 1e-30)
+
+
+def _estimate_deviations(columns: Tensor) -> Tensor:
+    """Estimate the standard deviation of each column; 0 if all numbers are equal, or infinite."""
+    if not columns.numel():
+        return torch.zeros(columns.shape[1:])
+    finite = to_float64(columns)
+    finite = finite.where(finite.isfinite(), torch.nan)
+    centres = finite.nanquantile(0.5, dim=0)
+    deviations = (finite - centres).abs()
+    is_rounding = deviations <= 16 * epsilon(columns) * centres.abs()
+    deviations = deviations.where(~is_rounding, torch.nan)
+    return 1.4826 * deviations.nanquantile(0.5, dim=0).nan_to_num(0.0)
 
 
 def measure_differences(first: Tensor, second: Tensor) -> Tensor:
@@ -55,11 +116,9 @@ def find_largest(*tensors: Tensor) -> float:
     return float(finite.abs().max()) if len(finite) else 0.0
 
 
-def measure_deviation(x: Tensor) -> float:
-    """Measure the standard deviation of the finite numbers of a tensor."""
-    x = to_float64(x)
-    finite = x[x.isfinite()]
-    return max(float(finite.std(correction=0)), 1e-12) if len(finite) else 1.0
+def is_valid(x: Tensor) -> Tensor:
+    """Return which outputs are numbers, or the minus infinity of logits that are masked."""
+    return ~(x.isnan() | x.isposinf())
 
 
 def describe(size: float) -> str:
@@ -82,11 +141,15 @@ def epsilon(x: Tensor) -> float:
 def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
     """Perturb a tensor: add noise to vectors, or replace ids by others of ``known``.
 
+    The noise depends on the vectors too, so that it cannot be drawn as they were: a norm removes
+    the factor of x + x.
+
     Raises:
         ValueError: If ``known`` does not hold two different ids.
     """
     if original.is_floating_point():
-        generator = torch.Generator().manual_seed(seed)
+        content = original.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        generator = torch.Generator().manual_seed(crc32(content) + seed)
         deviation = float(known.float().std(correction=0)) or 1.0
         return original + deviation * torch.randn(original.shape, generator=generator).to(original)
     ids = known.unique()

@@ -25,8 +25,7 @@ from transformer_blocks._tables import html_table
 from transformer_blocks.inspection.comparison import (
     Tolerance,
     epsilon,
-    find_largest,
-    measure_differences,
+    measure_relative_differences,
     to_float64,
 )
 from transformer_blocks.inspection.corrections import Site, corrected, corrections
@@ -46,7 +45,7 @@ class Pair:
     Attributes:
         a: Where the tensor of the first model was seen, for example ``"layers.0.norm output"``.
         b: The same of the second model.
-        distance: The largest difference, relative to the largest absolute value.
+        distance: The largest difference, relative to the largest absolute value of its feature.
     """
 
     a: str
@@ -151,8 +150,8 @@ def first_difference(
             (``model(**kwargs)``).
         b_inputs: The inputs of ``b`` in the same forms, if they are others.
         tolerance: Largest distance that is ignored, relative to the largest absolute value of a
-            tensor. The default is 2e-6 in float64, in which some constants remain rounded to
-            float32, and eps ** 0.75 in other dtypes.
+            feature, the last dimension of a tensor. The default is 2e-6 in float64, in which some
+            constants remain rounded to float32, and eps ** 0.75 in other dtypes.
 
     Returns:
         The difference, which is true if there is one, and prints as a table.
@@ -194,7 +193,9 @@ def first_difference(
 
 
 def measure_distance(a: Tensor, b: Tensor) -> float:
-    """Measure the largest difference, relative to the largest number; infinite if none fits.
+    """Measure the largest difference, relative to the largest number of its feature.
+
+    It is infinite if the shapes do not fit.
 
     Two neighbouring dimensions may be exchanged, as batch and sequence, and others joined.
     """
@@ -203,10 +204,10 @@ def measure_distance(a: Tensor, b: Tensor) -> float:
     exchanged = [] if a.shape == b.shape else range(b.dim() - 2)
     layouts = [b, *(b.transpose(n, n + 1) for n in exchanged)]
     differences = []
-    for x, y in ((a.flatten().cpu(), each.flatten().cpu()) for each in layouts):
-        sizes = measure_differences(x, y).masked_fill(x.isnan() & y.isnan(), 0.0)
+    for x, y in ((a.cpu(), each.reshape(a.shape).cpu()) for each in layouts):
+        sizes = measure_relative_differences(x, y).masked_fill(x.isnan() & y.isnan(), 0.0)
         differences.append(float(sizes.max()))
-    return min(differences) / max(find_largest(a, b), 1e-300)
+    return min(differences)
 
 
 def _describe(pair: tuple[Value, Value]) -> Pair:

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, at_least, checked
-from transformer_blocks.inspection.comparison import find_largest, measure_differences
+from transformer_blocks.inspection.comparison import (
+    find_largest,
+    measure_differences,
+    measure_relative_differences,
+)
 from transformer_blocks.inspection.difference import first_difference
 from transformer_blocks.inspection.soundness.subject import evaluation
 
@@ -86,9 +90,9 @@ def compare_models(
         if shapes[0] != shapes[1]:
             return "", f"the {name} differs in shape: {shapes[0]} and {shapes[1]}"
         difference = float(measure_differences(*pair).max()) if pair[0].numel() else 0.0
-        largest = find_largest(*pair)
+        largest, relative = find_largest(*pair), measure_relative_differences(*pair)
         lines.append(f"  {name:{width}}  {difference:.1e}  of {largest:.1e}")
-        if difference > tolerance * largest and not problem:
+        if difference and not problem and float(relative.max()) > tolerance:
             problem = f"the {name} differs by {difference:.1e}; its largest number is {largest:.1e}"
             problem += _locate(a, b, inputs) if name in OUTPUTS else ""
     if not output.numel():

@@ -23,9 +23,9 @@ from transformer_blocks.inspection.comparison import (
     Tolerance,
     describe,
     find_instability,
-    find_largest,
     measure_changes,
-    measure_differences,
+    measure_relative_differences,
+    measure_scales,
     perturb,
     to_float64,
 )
@@ -109,7 +109,7 @@ def check_labels(
     logits, labels = run(tokens)
     if problem := find_instability(logits, run(tokens)[0], tolerance):
         return Report("labels", (problem,))
-    problems = []
+    problems, scales = [], measure_scales(logits)
     before = torch.zeros_like(labels, dtype=torch.bool)  # outputs that depend on the last position
     is_label = follows = False
     for position in range(tokens.shape[1]):
@@ -117,7 +117,7 @@ def check_labels(
         other = perturb(tokens[:, position], tokens[real], seed=position)
         changed[:, position] = torch.where(real[:, position], other, tokens[:, position])
         outputs, targets = run(changed)
-        sizes = measure_changes(logits, outputs, tolerance).amax(dim=2)
+        sizes = measure_changes(logits, outputs, tolerance, scales=scales).amax(dim=2)
         own = (targets != labels).cpu()  # the outputs that must predict this token
         problems += [
             f"output {output} of row {row} depends on its label, the token at position {position}: "
@@ -214,18 +214,18 @@ def check_loss(
             pair = [
                 each[name][real] if name == "gradient" else each[name] for each in (whole, other)
             ]
-            largest, difference = find_largest(*pair), float(measure_differences(*pair).max())
-            if difference > tolerance * largest:
+            difference = float(measure_relative_differences(*pair).max())
+            if difference > tolerance:
                 problems.append(
-                    f"the {name} changes by up to {difference:.2g}, of {largest:.2g}, {what}"
+                    f"the {name} changes by up to {difference:.2g} of its largest number, {what}"
                 )
         return problems
 
     problems = []
     if "gradient" in whole and bool(whole["gradient"][~real].any()):
         problems.append("the gradient of logits at padded targets is not zero")
-    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
-    other = torch.where(real[..., None], logits, logits + noise)
+    noise = perturb(logits, logits, seed=1)
+    other = torch.where(real[..., None], logits, noise)
     problems += compare("if the logits at padded targets change", other, target)
     problems += compare(
         "with three more positions of padding",

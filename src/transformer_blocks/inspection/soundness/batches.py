@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import describe, measure_deviation
+from transformer_blocks.inspection.comparison import describe, is_valid, measure_scales
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.subject import Subject, call, first_line
 
@@ -20,8 +20,8 @@ def check_determinism(subject: Subject) -> list[str]:
         if isinstance(value, Tensor) and not torch.equal(value, argument.value)
     ]
     first, second = (subject.select(output, example) for output in outputs)
-    subject.deviation = measure_deviation(torch.cat([each.flatten() for each in first]))
-    is_finite = [output.isfinite().all(dim=1) for output in first]
+    subject.scales = measure_scales(torch.cat(first))
+    is_finite = [is_valid(output).all(dim=1) & output.isfinite().any(dim=1) for output in first]
     problems += [
         f"the output{subject.at(int(finite.long().argmin()))} of row {row} is not finite"
         for row, finite in enumerate(is_finite)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import describe
+from transformer_blocks.inspection.comparison import describe, is_valid
 from transformer_blocks.inspection.soundness.example import (
     Argument,
     Example,
@@ -137,7 +137,7 @@ def _check_suffixes(subject: Subject, group: int, example: Example, row: int) ->
         suffix = torch.arange(length)[None] >= position
         outputs = subject.outputs(example.changed(group, suffix, seed=1))[0]
         sizes = subject.measure(expected[:position], outputs[:position], exact=True)
-        if bool(expected.isfinite().all() and sizes.any()):
+        if bool(is_valid(expected).all() and sizes.any()):
             problems.append(
                 f"position {int(sizes.argmax())} of row {row}, repeated to {length} tokens, "
                 f"changes with the tokens from {position} on, {describe(float(sizes.max()))}"

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from transformer_blocks.inspection.comparison import is_valid
 from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.subject import Subject
@@ -113,7 +114,7 @@ def check_padding_side(subject: Subject) -> list[str]:
         positions = [count_positions(subject, number, each) for each in (given, padded)]
         expected = subject.outputs(given, **positions[0])
         outputs = subject.outputs(padded, **positions[1])
-        if not all(bool(each.isfinite().all()) for each in outputs):
+        if not all(bool(is_valid(each).all()) for each in outputs):
             raise NotTriedError(
                 f"with padding at the {other}, outputs are not finite: a row whose keys are all "
                 "masked may give NaN"

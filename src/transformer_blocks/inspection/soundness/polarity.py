@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from transformer_blocks.inspection.comparison import is_valid
 from transformer_blocks.inspection.soundness.dependence import choose_positions
 from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 from transformer_blocks.inspection.soundness.padding import EXTRA, RESAMPLED, with_padding
@@ -49,7 +50,7 @@ def _compare_masks(subject: Subject, group: int, example: Example) -> list[tuple
 def _find_visible_tokens(subject: Subject, group: int, example: Example) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
     expected, real = subject.outputs(example), example.groups[group].real
-    finite = [bool(each.isfinite().all()) for each in expected]
+    finite = [bool(is_valid(each).all()) for each in expected]
     is_full = real.all(dim=1).tolist()
     rows = [row for row in range(len(expected)) if finite[row] and not is_full[row]]
 

@@ -30,7 +30,7 @@ class Subject:
         fixed: Groups whose length cannot be changed.
         resampled: Whether outputs have positions that are not those of a sequence, as those of a
             model that subsamples; ``group`` is None then.
-        deviation: Standard deviation of the outputs of the example.
+        scales: Standard deviation of each feature of the outputs of the example.
     """
 
     model: Callable[..., Any]
@@ -39,7 +39,7 @@ class Subject:
     group: int | None = None
     fixed: frozenset[int] = frozenset()
     resampled: bool = False
-    deviation: float | None = None
+    scales: Tensor | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -70,7 +70,7 @@ class Subject:
     def select(self, output: Tensor, example: Example) -> list[Tensor]:
         """Select the outputs of the real tokens of each row."""
         if self.group is None:
-            return [row.reshape(1, -1) for row in output]
+            return [row.reshape(-1, row.shape[-1] if row.dim() else 1) for row in output]
         real = example.groups[self.group].real.to(output.device)
         length = output.shape[1]
         if length != real.shape[1]:
@@ -94,8 +94,10 @@ class Subject:
         tolerance = self.tolerance
         if tolerance is None and exact:
             tolerance = max(1e-5, 16 * epsilon(first))
-        sizes = measure_changes(first, second, tolerance, deviation=self.deviation)
-        return sizes.amax(dim=1).cpu() if sizes.shape[1] else torch.zeros(len(sizes))
+        is_known = self.scales is not None and len(self.scales) == first.shape[1]
+        scales = self.scales if is_known else None  # outputs may have other features
+        sizes = measure_changes(first, second, tolerance, scales=scales)
+        return sizes.amax(dim=1) if sizes.shape[1] else torch.zeros(len(sizes))
 
     def find_changes(
         self, before: Sequence[Tensor], after: Sequence[Tensor]
