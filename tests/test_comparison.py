@@ -125,7 +125,7 @@ def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
     constant[:, :150, :4] = 1e20  # some positions
     scales = measure_scales(constant)
     assert torch.allclose(scales[:4], measure_scales(x), rtol=1.5)
-    assert torch.equal(scales[4:], scales[:4].quantile(0.25).expand(2))  # not 1e9, nor 0
+    assert torch.equal(scales[4:], scales[:4].min().expand(2))  # not 1e9, nor 0
     assert float(measure_scales(constant[0, 400:401]).max()) < 1e3  # of a single position
 
 
