@@ -1,14 +1,18 @@
 """Laws of every attention function and of every transform, as parts of a layer."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from tests.pairs import every_pair
-from torch import nn
+from tests.public import EXPORTS
+from torch import Tensor, nn
 
 from transformer_blocks import (
     AdditiveAttention,
@@ -18,6 +22,7 @@ from transformer_blocks import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
+    ExplicitAttention,
     FeedForward,
     GroupedQueryAttention,
     KeyValueCache,
@@ -30,6 +35,7 @@ from transformer_blocks import (
     SlidingWindowAttention,
     attention_weights,
     fused_attention,
+    packed_mask,
     padding_mask,
     record_attention,
     scaled_dot_product_attention,
@@ -98,6 +104,32 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
     }
 )
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+
+
+def is_attention_function(thing: Any) -> bool:
+    called = getattr(thing, "forward", thing)
+    is_abstract = thing in (AttentionFunction, ExplicitAttention)
+    return not is_abstract and {"query", "key", "value", "scale"} <= signature_of(called).keys()
+
+
+def signature_of(called: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(called).parameters) if callable(called) else {}
+
+
+def is_transform(thing: Any) -> bool:
+    is_subclass = isinstance(thing, type) and issubclass(thing, QueryKeyTransform)
+    return is_subclass and thing is not QueryKeyTransform
+
+
+def test_the_laws_below_hold_for_every_attention_function_and_transform_of_the_package() -> None:
+    made = [make() for make in LAYERS.values()]
+    functions = [layer.attention_function for layer in made]
+    known = {each if each in EXPORTS.values() else type(each) for each in functions}
+    assert known == set(filter(is_attention_function, EXPORTS.values()))
+    known = {type(transform) for layer in made for transform in layer.transforms}
+    assert known == set(filter(is_transform, EXPORTS.values()))
+
+
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 3, 2, 0, 0, 0]])
 MASK = padding_mask(TOKENS)
 
@@ -162,6 +194,52 @@ def test_the_weights_are_those_of_the_output_at_every_scale(
         torch.testing.assert_close(weights, output, rtol=0, atol=1e-12)
         if scale is not None:  # another scale gives other weights
             assert not torch.allclose(weights, weights_of(query, key, causal=False))
+
+
+@every_layer
+@torch.no_grad()
+def test_what_depends_on_the_order_of_the_keys_suits_no_cross_attention(
+    make: Callable[[], MultiHeadAttention],
+) -> None:
+    attention, memory = make().double(), torch.randn(2, 7, D_MODEL, dtype=torch.float64)
+    x, moved = memory[:, :3].sin(), memory.roll(1, dims=1)
+    same = torch.allclose(attention(x, memory, memory), attention(x, moved, moved))
+    parts = multi_head(), attention, FeedForward(D_MODEL, 24)
+    with nullcontext() if same else pytest.raises(ValueError, match=r"^cross_attention must use "):
+        DecoderLayer(*parts, residual=lambda: PreNorm(D_MODEL))
+
+
+def test_a_function_of_a_user_says_itself_that_it_depends_on_the_order_of_the_keys() -> None:
+    def nearest(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        return fused_attention(query, key[:, :, -1:], value[:, :, -1:])
+
+    parts = multi_head(), multi_head(attention_function=nearest), FeedForward(D_MODEL, 24)
+    DecoderLayer(*parts, residual=lambda: PreNorm(D_MODEL))
+    vars(nearest)["uses_positions"] = True
+    with pytest.raises(ValueError, match=r"^cross_attention must use no positions, got <function"):
+        DecoderLayer(*parts, residual=lambda: PreNorm(D_MODEL))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@every_layer
+def test_a_vectorised_layer_computes_what_it_computes_for_each_batch(
+    make: Callable[[], MultiHeadAttention],
+) -> None:
+    attention = make().double()
+    x = torch.randn(3, 2, 6, D_MODEL, dtype=torch.float64, requires_grad=True)
+    documents = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 1, 1], [3, 3, 3, 3, 3, 3]])
+
+    def attend(x: Tensor, documents: Tensor) -> Tensor:
+        return attention(x, x, x, mask=packed_mask(documents[None]), causal=True)
+
+    expected = torch.stack([attend(*each) for each in zip(x, documents, strict=True)])
+    found = torch.vmap(attend)(x, documents)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    of_found, of_expected = (torch.autograd.grad(y.cos().sum(), x) for y in (found, expected))
+    torch.testing.assert_close(of_found, of_expected, rtol=0, atol=1e-12)
+    one = partial(attend, documents=documents[0])
+    expected = torch.stack([one(each) for each in x])
+    torch.testing.assert_close(torch.vmap(one)(x), expected, rtol=0, atol=1e-12)
 
 
 @every_layer

@@ -2,22 +2,25 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from transformer_blocks import (
+    Decoder,
     EncoderDecoder,
     FeedForward,
     GroupedQueryAttention,
     LearnedPositionalEncoding,
     MultiHeadAttention,
+    RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
     build_decoder,
     build_encoder,
     fused_attention,
+    padding_mask,
     scaled_dot_product_attention,
 )
 
@@ -169,3 +172,33 @@ def test_arguments_of_other_names_or_places_are_answered_by_ours(
     assert str(caught.value).endswith("True hides a key") or message.startswith(
         ("memory", "target")
     )
+
+
+@pytest.mark.parametrize("number", [10**30, -(2**63) - 1, 2**63, 10**400])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda number: fused_attention(*torch.ones(3, 1, 1, 2, 4), scale=number),
+        lambda number: RotaryPositionalEncoding(8, base=number),
+        lambda number: padding_mask(torch.tensor([[1, 2]]), number),
+    ],
+)
+def test_a_number_of_more_bits_than_torch_computes_with_is_refused_where_it_is_given(
+    call: Callable[[int], object], number: int
+) -> None:
+    with pytest.raises(ValueError, match=r"^(scale|base|padding_id) must (have|be) at "):
+        call(number)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_the_largest_and_the_smallest_number_of_64_bits_are_ids_and_scales(number: int) -> None:
+    tokens = torch.tensor([[1, number]])
+    assert padding_mask(tokens, number).flatten().tolist() == [False, True]
+    query, key, value = torch.randn(3, 1, 1, 2, 4).unbind()
+    explicit, _ = scaled_dot_product_attention(query, key, value, scale=number)
+    torch.testing.assert_close(fused_attention(query, key, value, scale=number), explicit)
+
+
+def test_a_method_of_a_class_says_that_its_module_is_missing() -> None:
+    with pytest.raises(TypeError, match=r"missing .* required positional arguments: 'self' and"):
+        cast(Any, Decoder).forward()

@@ -12,6 +12,7 @@ from transformer_blocks import (
     KeyValueCache,
     MultiHeadAttention,
     SlidingWindowAttention,
+    attention_weights,
     causal_mask,
     fused_attention,
     packed_mask,
@@ -63,6 +64,18 @@ def test_it_equals_the_plain_call_of_torch() -> None:
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden.logical_not())
     found = SlidingWindowAttention(40)(query, key, value, causal=True)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("window", [14, 2**40 + 1, 2**63 - 1])
+@pytest.mark.parametrize(("queries", "keys"), [(9, 12), (12, 9)])
+def test_a_window_beyond_every_position_masks_nothing(window: int, queries: int, keys: int) -> None:
+    assert not sliding_window_mask(queries, keys, window=window).any()
+    query, key = torch.randn(1, 2, queries, 8), torch.randn(1, 2, keys, 8)
+    attention = SlidingWindowAttention(window)
+    weights = attention.attention_weights(query, key, causal=True)
+    torch.testing.assert_close(weights, attention_weights(query, key, causal=True))
+    with FakeTensorMode(allow_non_fake_inputs=True):  # where a window is always a mask
+        assert attention(query, key, key).shape == query.shape
 
 
 @pytest.mark.parametrize("with_gradients", [False, True])

@@ -61,7 +61,7 @@ def checked(function: Decorated) -> Decorated:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        module = args[0] if is_method else None
+        module = args[0] if is_method and args else None
         sizes: Sizes | None = {} if has_sizes else None
         count = len(args)
         try:
@@ -298,6 +298,8 @@ def _test_integer(name: str, number: Any) -> None:
 def _test_number(name: str, number: Any) -> None:
     if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
         raise_type_error(name, "a number", number)
+    if isinstance(number, int):
+        _test_integer(name, number)  # torch multiplies by no longer one
     if not isinstance(number, torch.SymFloat) and not -math.inf < number < math.inf:
         raise ValueError(f"{name} must be finite, got {name}={number}")
 
@@ -532,7 +534,7 @@ class Input(Shaped):
                 break
             part = inner
         last = module.__dict__.get(self.last) or part.__dict__.get("in_features")
-        if last is None:
+        if not last:  # a lazy layer has none before its first input
             last = self._find_size(module)
         self.check_shape(name, x, sizes, last)
         if sizes is not None and "" not in sizes:

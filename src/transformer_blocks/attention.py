@@ -29,7 +29,7 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -152,7 +152,9 @@ class AttentionFunction(Protocol):
     the mask rule of :mod:`transformer_blocks.masks`, and align ``causal`` to the bottom right. If
     its weights are not those of equation 1, and it does not return them, it also has a method
     ``attention_weights``, with the arguments of :func:`~transformer_blocks.attention_weights`;
-    otherwise :func:`~transformer_blocks.record_attention` cannot record them, and says so.
+    otherwise :func:`~transformer_blocks.record_attention` cannot record them, and says so. If its
+    weights depend on positions, it has an attribute ``uses_positions`` that is True, and no
+    cross-attention accepts it.
     """
 
     @checked
@@ -284,12 +286,19 @@ def call_attention(
     """
     is_ours = is_checked(function)
     if not is_ours:  # the method of the protocol only checks its arguments
-        AttentionFunction.__call__(function, query, key, value, **options)
+        AttentionFunction.__call__(cast(Any, None), query, key, value, **options)
     elif not isinstance(function, nn.Module) and query.shape[0] == key.shape[0]:
         if options["mask"] is not None:
             check_mask("mask", options["mask"], (*query.shape[:3], key.shape[2]), query.device)
         function = unchecked(function)
-    output = function(query, key, value, **options)
+    try:
+        output = function(query, key, value, **options)
+    except TypeError as error:
+        if is_ours or "unexpected keyword" not in str(error):
+            raise
+        rule = f"attention_function must accept {', '.join(options)} by name"
+        hint = "fused_attention calls torch's scaled_dot_product_attention"
+        raise TypeError(f"{rule}, got {function!r}; {hint}") from error
     output = output[0] if isinstance(output, tuple) and len(output) == 2 else output
     if is_ours:
         return output

@@ -75,7 +75,8 @@ class DecoderLayer(nn.Module):
         *,
         residual: Factory[Callable[[], Residual]],
     ) -> None:
-        for part in cross_attention.modules():
+        function = getattr(cross_attention, "attention_function", None)
+        for part in (*cross_attention.modules(), function):
             if getattr(part, "uses_positions", False):
                 raise ValueError(f"cross_attention must use no positions, got {part}")
         super().__init__()

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from transformer_blocks._contracts import DropoutProbability, checked, unchecked
 from transformer_blocks.attention import (
@@ -91,7 +90,7 @@ def fused_attention(
         after = 1 if causal else length
         band = band_intervals(length, key_length, before=key_length, after=after, like=query)
         attend = partial(_fused, dropout=dropout, scale=scale)
-        if dropout or not _can_recompute():
+        if dropout or not _can_recompute(query):
             return _attend_in_blocks(attend, band | mask, query, key, value)
         return _Blockwise.apply(attend, band | mask, query, key, value)  # type: ignore[no-untyped-call]
     is_grouped = heads != groups
@@ -176,14 +175,22 @@ class _Blockwise(torch.autograd.Function):
         return None, None, *gradients
 
 
-def _can_recompute() -> bool:
+class _Identity(torch.autograd.Function):
+    """The simplest function that is of the same kind as :class:`_Blockwise`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+
+def _can_recompute(x: Tensor) -> bool:
     """Return whether a backward pass may compute another one, as that of :class:`_Blockwise` does.
 
-    The transforms of torch.func allow none. They are recognised by the hooks that they refuse.
+    The transforms of torch.func, such as ``vmap``, allow none, and refuse all such functions.
     """
     try:
-        with saved_tensors_hooks(lambda x: x, lambda x: x):
-            return True
+        _Identity.apply(x.detach())  # type: ignore[no-untyped-call]
+        return True
     except RuntimeError:
         return False
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from transformer_blocks._contracts import Ids, checked
 from transformer_blocks.fast.caching import has_values
+from transformer_blocks.masks import document_mask
 
 __all__ = ["IntervalMask", "packed_mask"]
 
@@ -71,7 +72,11 @@ def packed_mask(documents: Annotated[Tensor, Ids("B L")]) -> Tensor:
     starts, ends = torch.cat((edge, changes), dim=1), torch.cat((changes, edge), dim=1)
     sorted_ids = documents.sort(dim=1).values
     runs, ids = starts.sum(1), (sorted_ids.diff(dim=1) != 0).sum(1) + edge.sum(1)
-    if has_values(documents) and not torch.equal(runs, ids):
+    try:
+        is_adjacent = not has_values(documents) or torch.equal(runs, ids)
+    except RuntimeError:  # in vmap, where values cannot be read
+        return document_mask(documents)
+    if not is_adjacent:
         raise ValueError(
             "the positions of a document must be adjacent in documents, got a document in two "
             "places; document_mask(documents) allows this"

@@ -23,6 +23,7 @@ from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.intervals import band_intervals
+from transformer_blocks.masks import FAR
 
 __all__ = ["SlidingWindowAttention"]
 
@@ -63,6 +64,8 @@ class SlidingWindowAttention(nn.Module):
         >>> changes.nonzero().flatten().tolist()  # ... the outputs of three positions change
         [0, 1, 2]
     """
+
+    uses_positions = True
 
     @checked
     def __init__(self, window: Size) -> None:
@@ -128,7 +131,8 @@ class SlidingWindowAttention(nn.Module):
 
     def _add_window(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """Combine a mask with that of the window."""
-        length, key_length, size = query.shape[2], key.shape[2], self.window
+        length, key_length = query.shape[2], key.shape[2]
+        size = min(self.window, FAR)
         window = band_intervals(length, key_length, before=size, after=size, like=query)
         return window if mask is None else window | mask
 
