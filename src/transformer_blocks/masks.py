@@ -42,9 +42,6 @@ from transformer_blocks._tables import align_columns
 
 MASKED, UNMASKED = "x", "."
 
-FAR = 2**40
-"""A distance beyond that of any two positions, from which sums with positions do not overflow."""
-
 
 @checked
 def causal_mask(
@@ -215,7 +212,7 @@ def sliding_window_mask(
     """
     key_length = query_length if key_length is None else key_length
     offset = key_length - query_length  # the last query has the position of the last key
-    window = min(window, FAR)
+    window = min(window, 2**40)  # as far as any position, and no sum overflows
     band = torch.ones(query_length, key_length, dtype=torch.bool, device=device)
     # In place: a matrix of distances would take eight times the memory of the mask.
     band.triu_(offset - window + 1).tril_(offset + window - 1)
