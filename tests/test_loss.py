@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from transformer_blocks import linear_cross_entropy
 from transformer_blocks.loss import cross_entropy
 
 TARGET = torch.tensor([0, 1, 10, 2])
@@ -21,6 +22,23 @@ def test_loss_and_gradients_are_those_of_torch(label_smoothing: float, reduction
     torch.testing.assert_close(loss, expected)
     found = torch.autograd.grad(loss.sum(), logits)
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), logits))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_no_tokens_have_a_loss_and_a_gradient_of_zero(
+    reduction: str, label_smoothing: float
+) -> None:
+    weight, hidden = torch.randn(11, 6, requires_grad=True), torch.randn(0, 6, requires_grad=True)
+    target = torch.empty(0, dtype=torch.int64)
+    options: Any = {"label_smoothing": label_smoothing, "reduction": reduction}
+    for loss in (
+        cross_entropy(hidden @ weight.T, target, **options),
+        linear_cross_entropy(hidden, weight, target, **options),
+    ):
+        gradients = torch.autograd.grad(loss, (hidden, weight))
+        assert not loss.any()
+        assert not any(gradient.any() for gradient in gradients)
 
 
 def test_the_mean_is_the_default_as_in_torch() -> None:

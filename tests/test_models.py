@@ -1,5 +1,6 @@
 """The two models: their logits, their loss, and what they generate."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, assert_type
@@ -8,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_blocks import (
     EncoderDecoder,
@@ -172,6 +174,14 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
     assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
 
 
+def test_the_vocabularies_of_source_and_target_are_not_exchanged() -> None:
+    model: Any = translator()
+    assert model.source_embedding.weight.shape == (20, 16)
+    assert model(torch.tensor([[19]]), torch.tensor([[29]])).shape == (1, 1, 30)
+    with pytest.raises(IndexError, match=r"^token ids must be in 0\.\.19"):
+        model(torch.tensor([[20]]), torch.tensor([[29]]))
+
+
 def test_every_argument_of_a_builder_reaches_the_model() -> None:
     options: dict[str, Any] = SIZES | {"residual": PreNorm, "padding_id": 3}
     translator = build_seq2seq(20, 30, **options, begin_id=4)
@@ -228,6 +238,29 @@ def test_padding_of_sources_changes_nothing(padding_id: int) -> None:
         assert padded.tokens == alone.tokens
 
 
+@pytest.mark.parametrize("padding_id", [0, 11])
+def test_padding_after_the_prompts_of_a_tensor_changes_nothing(padding_id: int) -> None:
+    model = build_language_model(20, **SIZES, padding_id=padding_id).eval()
+    options: dict[str, Any] = {"max_length": 3, "end_id": None}
+    expected = model.generate([[3, 4], [5, padding_id, 7], [8]], greedy_search, **options)
+    rows = [[3, 4, padding_id], [5, padding_id, 7], [8, padding_id, padding_id]]
+    found = model.generate(torch.tensor(rows), greedy_search, **options)
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    in_lists = model.generate(rows, greedy_search, **options)  # whose lengths are as they are
+    assert [each.tokens for each in in_lists] != [each.tokens for each in expected]
+    for prompts in (torch.full((1, 2), padding_id), torch.empty(1, 0, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="prompts must have at least one token each"):
+            model.generate(prompts, greedy_search, **options)
+
+
+def test_an_empty_source_has_the_same_target_alone_as_in_a_batch() -> None:
+    model, options = translator(), {"max_length": 3, "end_id": None}
+    together = model.generate([[], [5, 6]], greedy_search, **options)
+    (alone,) = model.generate([[]], greedy_search, **options)
+    assert alone.tokens == together[0].tokens
+    assert model.generate([], greedy_search, **options) == []
+
+
 def test_a_target_without_its_begin_token_is_refused() -> None:
     tokens = torch.tensor([[1, 5, 6], [5, 6, 2]])
     with pytest.raises(ValueError, match="target must begin with begin_id=1 in every row"):
@@ -238,6 +271,56 @@ def test_a_begin_token_outside_the_vocabulary_is_refused() -> None:
     assert build_seq2seq(9, 4, **SIZES, begin_id=3).begin_id == 3
     with pytest.raises(ValueError, match="begin_id must be below the vocabulary size 4, got"):
         build_seq2seq(9, 4, **SIZES, begin_id=4)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's fused kernel
+@every_model
+def test_the_loss_reads_no_values_where_there_are_none(new_model: Callable[[], Any]) -> None:
+    model = new_model()
+    inputs = inputs_of(model, [1, 4, 5], [1, 6, 0])
+    each = torch.vmap(lambda *rows: model.loss(*(row[None] for row in rows)))(*inputs)
+    expected = [model.loss(*(row[None] for row in rows)) for rows in zip(*inputs, strict=True)]
+    torch.testing.assert_close(each, torch.stack(expected))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert model.loss(*map(mode.from_tensor, inputs)).shape == ()
+    meta = copy.deepcopy(model).to("meta")
+    assert meta.loss(*(each.to("meta") for each in inputs)).is_meta
+
+
+@every_model
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_labels_of_padding_alone_have_a_loss_and_gradients_of_zero(
+    new_model: Callable[[], Any], label_smoothing: float
+) -> None:
+    model = new_model()
+    model.padding_id = 0
+    loss = model.loss(*inputs_of(model, [1, 0, 0], [1, 0, 0]), label_smoothing=label_smoothing)
+    loss.backward()
+    assert loss == 0.0
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert not parameter.grad.any(), name
+
+
+@every_model
+@pytest.mark.parametrize("unknown", [-100, -1, 30, 2**63 - 1, -(2**63) + 1])
+def test_a_label_outside_the_vocabulary_is_refused_also_at_the_last_position(
+    new_model: Callable[[], Any], unknown: int
+) -> None:
+    model = new_model()
+    source = [torch.tensor([[5]])] * (len(inputs_of(model, [1])) - 1)
+    for target in ([1, 2, unknown], [1, unknown, 2]):
+        with pytest.raises(IndexError, match=r"[Tt]arget .* out of bounds|token ids must be in"):
+            model.loss(*source, torch.tensor([target]))
+
+
+def test_a_loss_in_half_precision_is_the_mean_of_more_than_it_can_sum() -> None:
+    model = build_language_model(20, **SIZES).eval().half()
+    with torch.no_grad():
+        model.embedding.weight.mul_(50.0)
+    loss = model.loss(torch.randint(20, (40, 40)))
+    assert loss.dtype == torch.float16
+    assert 65504 / 40 / 39 < loss < torch.inf
 
 
 @every_model

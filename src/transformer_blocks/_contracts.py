@@ -637,13 +637,11 @@ class Ids(Shaped):
         shape: The shape; see :class:`Shaped`.
         dtypes: The dtypes that are accepted; those of all integers if not given.
         place: The device, "cpu" or that of the module's "weight"; any device if not given.
-        first: The attribute of the module with which each row must begin; any id if not given. It
-            is not compared in compiled code, which depends on no values.
     """
 
-    def __init__(self, shape: str, *dtypes: torch.dtype, place: str = "", first: str = "") -> None:
+    def __init__(self, shape: str, *dtypes: torch.dtype, place: str = "") -> None:
         super().__init__(shape)
-        self.dtypes, self.place, self.first = dtypes, place, first
+        self.dtypes, self.place = dtypes, place
 
     def __call__(self, name: str, x: Any, module: Any, sizes: Sizes | None) -> None:
         """Raise unless the argument ``x`` holds such ids."""
@@ -658,10 +656,6 @@ class Ids(Shaped):
             check_device(name, x, module.weight, module)
         elif self.place == "cpu" and not x.is_cpu:
             raise ValueError(f"{name} must be on the CPU, got device={x.device}")
-        if self.first and not torch.compiler.is_compiling():
-            first = getattr(module, self.first)
-            if bool((x[:, :1] != first).any()):
-                raise ValueError(f"{name} must begin with {self.first}={first} in every row")
 
 
 def check_boolean(name: str, mask: Any) -> None:

@@ -60,7 +60,8 @@ def cross_entropy(
             per token.
 
     Returns:
-        The loss: a scalar, or of shape (N,) if ``reduction="none"``.
+        The loss: a scalar, or of shape (N,) if ``reduction="none"``. Both the mean and the sum of
+        no tokens are zero, and so are their gradients; torch's mean is NaN.
 
     Raises:
         TypeError: If an argument is of the wrong type, or ``target`` does not hold int64 ids.
@@ -86,4 +87,4 @@ def cross_entropy(
     losses = (1.0 - label_smoothing) * target_loss + label_smoothing * uniform_loss
     if reduction == "none":
         return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
+    return losses.mean() if reduction == "mean" and len(losses) else losses.sum()

@@ -47,7 +47,7 @@ from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbe
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.generation import IncrementalDecoder, left_pad
-from transformer_blocks.generation.prompts import Prompts, pad
+from transformer_blocks.generation.prompts import Prompts, check_begin, pad, without_padding
 from transformer_blocks.masks import padding_mask
 from transformer_blocks.residual import PostNorm, Residual
 
@@ -55,7 +55,6 @@ Options = ParamSpec("Options")
 Found = TypeVar("Found")
 Source = Annotated[Tensor, Ids("B S")]
 Target = Annotated[Tensor, Ids("B L")]
-Begun = Annotated[Tensor, Ids("B L", first="begin_id")]
 
 
 class TokenModel(nn.Module):
@@ -93,8 +92,9 @@ class TokenModel(nn.Module):
 
         Args:
             prompts: Token ids of each prompt, of any lengths, as lists or tensors: the beginning of
-                a text, at least one token; or for a :class:`Seq2Seq` the source, in a tensor with
-                or without padding.
+                a text, at least one token; or for a :class:`Seq2Seq` the source. In a tensor of
+                shape (N, L), shorter prompts have padding at the end, if the model has a
+                ``padding_id``.
             search: :func:`~transformer_blocks.greedy_search`, :func:`~transformer_blocks.sample` or
                 :func:`~transformer_blocks.beam_search`, or a function that is called as they are.
             args: Further arguments of the search.
@@ -107,7 +107,7 @@ class TokenModel(nn.Module):
 
         Raises:
             TypeError: If ``prompts`` are not lists of ids, or ``search`` cannot be called.
-            ValueError: If a prompt of a :class:`LanguageModel` is empty.
+            ValueError: If a prompt of a :class:`LanguageModel` is empty, or padding alone.
         """
         if not callable(search):
             known = "greedy_search, beam_search or sample"
@@ -201,15 +201,16 @@ class LanguageModel(TokenModel):
             label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`.
 
         Returns:
-            The loss, a scalar.
+            The loss, a scalar, to which padding does not contribute; zero if there is nothing else.
 
         Raises:
+            IndexError: If an id is not in the vocabulary, on a CPU.
             ValueError: If L is 1, so that there is nothing to predict.
         """
         return _loss(self(tokens[:, :-1]), tokens[:, 1:], self.padding_id, label_smoothing)
 
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
-        tokens, lengths = left_pad(prompts)
+        tokens, lengths = left_pad(without_padding(prompts, self.padding_id))
         if not all(lengths):
             raise ValueError("prompts must have at least one token each, got an empty one")
         tokens = tokens.to(next(self.parameters()).device)
@@ -316,7 +317,7 @@ class Seq2Seq(TokenModel):
         return self.output(self.hidden(source, target))
 
     @checked
-    def loss(self, source: Source, target: Begun, *, label_smoothing: Probability = 0.0) -> Tensor:
+    def loss(self, source: Source, target: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
         """Compute the mean cross-entropy of each target token after those before it.
 
         Args:
@@ -327,18 +328,21 @@ class Seq2Seq(TokenModel):
                 0.1.
 
         Returns:
-            The loss, a scalar, to which padding does not contribute.
+            The loss, a scalar, to which padding does not contribute; zero if there is nothing else.
 
         Raises:
-            ValueError: If a target does not begin with the begin token (this is not checked in
-                compiled code), or has no other token.
+            IndexError: If an id is not in the vocabulary, on a CPU.
+            ValueError: If a target does not begin with the begin token (this is checked on a CPU,
+                but not in compiled code), or has no other token.
         """
+        check_begin(target, self.begin_id)
         logits = self(source, target[:, :-1])
         return _loss(logits, target[:, 1:], self.padding_id, label_smoothing)
 
     @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
         source = pad(prompts, self.padding_id, "right").to(next(self.parameters()).device)
+        source = source if source.shape[1] else F.pad(source, (0, 1), value=self.padding_id)
         return self.begin(source), source.new_full((len(source),), self.begin_id)
 
     @torch.no_grad()
@@ -463,9 +467,20 @@ def _tied(embedding: Any) -> nn.Linear:
 
 
 def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
-    """Compute the mean cross-entropy of labels, of shape (B, L), except for padding."""
+    """Compute the mean cross-entropy of labels, of shape (B, L), except for padding.
+
+    It is zero if all labels are padding. An id outside the vocabulary is refused, also -100, which
+    torch ignores by default: the same tokens are inputs, where no id is ignored.
+    """
     if not labels.numel():
         raise ValueError("a loss needs at least two tokens: the first is not predicted")
-    ignored = -100 if padding_id is None else padding_id  # no token has the id -100
-    logits, labels = logits.flatten(0, 1), labels.flatten()
-    return F.cross_entropy(logits, labels, ignore_index=ignored, label_smoothing=label_smoothing)
+    ignored = torch.iinfo(torch.int64).min if padding_id is None else padding_id
+    losses = F.cross_entropy(
+        logits.flatten(0, 1),
+        labels.flatten(),
+        ignore_index=ignored,
+        label_smoothing=label_smoothing,
+        reduction="none",
+    )
+    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    return (total / (labels != ignored).sum().clamp(min=1)).to(losses.dtype)

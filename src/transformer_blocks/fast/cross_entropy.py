@@ -62,7 +62,8 @@ def linear_cross_entropy(
             forward pass, before the upstream gradients of single losses are known.
 
     Returns:
-        The loss, a scalar. If there are no tokens, the sum is zero, and the mean NaN, as in torch.
+        The loss, a scalar. Both the mean and the sum of no tokens are zero, and so are their
+        gradients; torch's mean is NaN.
 
     Raises:
         RuntimeError: If a second derivative is requested; only the first exists. On a CPU, also if
@@ -99,7 +100,7 @@ def linear_cross_entropy(
     total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, weight, target, label_smoothing
     )
-    return total if reduction == "sum" else total / len(target)
+    return total / len(target) if reduction == "mean" and len(target) else total
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

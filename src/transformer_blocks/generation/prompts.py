@@ -65,6 +65,36 @@ def pad(prompts: Sequence[Sequence[int] | Tensor] | Tensor, padding_id: int, sid
     return padded[:-1]
 
 
+def without_padding(prompts: Prompts, padding_id: int | None) -> Prompts:
+    """Remove the padding after the prompts of a tensor, of shape (N, L); lists need none."""
+    if padding_id is None or not isinstance(prompts, Tensor) or prompts.dim() != 2:
+        return prompts
+    rows = prompts.tolist()
+    for row in rows:
+        while row and row[-1] == padding_id:
+            row.pop()
+    return rows
+
+
+def check_begin(target: Tensor, begin_id: int) -> None:
+    """Raise if a target does not begin with the begin token, where this can be read at no cost.
+
+    A GPU would have to finish its work first; compiled code, ``vmap`` and fake tensors have no
+    values.
+
+    Raises:
+        ValueError: If a row on the CPU begins with another token.
+    """
+    if not target.is_cpu or torch.compiler.is_compiling():
+        return
+    try:
+        begins = bool((target[:, :1] == begin_id).all())
+    except RuntimeError:
+        return
+    if not begins:
+        raise ValueError(f"target must begin with begin_id={begin_id} in every row")
+
+
 def to_lists(prompts: Sequence[Sequence[int] | Tensor] | Tensor) -> list[list[int]]:
     """Return the token ids of each prompt as a list."""
     return [list(each.tolist() if isinstance(each, Tensor) else each) for each in prompts]
