@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.interruption import InterruptedAt
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     Decoder,
@@ -136,6 +136,32 @@ def test_a_layer_advances_a_cache_of_its_own_once() -> None:
         assert cache.length == 4
         whole = layer(x, *inputs, causal=True)
         torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_memory_mask_of_one_row_is_that_of_every_sequence_in_every_order() -> None:
+    decoder, x, memory = make_decoder(), torch.randn(3, 2, 16), make_memory(torch.float32)
+    whole = decoder(x, memory, memory_mask=MASK[1:2])
+    for rows in ([2, 0, 1], [1, 1, 0, 0], [2]):
+        cache = decoder.new_cache(memory, memory_mask=MASK[1:2])
+        decoder(x[:, :1], cache=cache)
+        cache.reorder(torch.tensor(rows))
+        step = decoder(x[rows, 1:], cache=cache)
+        torch.testing.assert_close(step, whole[rows, 1:], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_batch_of_another_size_may_follow_a_first_step_that_failed() -> None:
+    for encoder in (make_encoder(), prepare(make_encoder())):
+        failing: Any = encoder.layers[1]
+        hook = failing.register_forward_pre_hook(lambda *_: 1 / 0)
+        cache, x = encoder.new_cache(), torch.randn(3, 2, 16)
+        with pytest.raises(ZeroDivisionError):
+            encoder(x[:2], cache=cache)
+        hook.remove()
+        assert (cache.length, cache.rows) == (0, 0)
+        cache.reorder(torch.tensor([5]))  # an empty cache has no rows, and accepts any
+        torch.testing.assert_close(encoder(x, cache=cache), encoder(x), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -314,22 +340,6 @@ def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> Non
             caches[0].reorder(torch.tensor([1, 0]))
         with torch.no_grad():
             assert torch.equal(y, attention(token, token, token, cache=caches[1]))
-
-
-class InterruptedAt(TorchDispatchMode):
-    """Raises an exception in place of one of torch's operations."""
-
-    def __init__(self, operation: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.left = operation
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        return func(*args, **(kwargs or {}))
 
 
 STEPPED: dict[str, Callable[[], Any]] = {

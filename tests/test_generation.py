@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.interruption import InterruptedAt
 from tests.prefix_model import END, PrefixModel, assert_same, generate, textbook
 from torch import Tensor
 
@@ -214,3 +215,39 @@ def test_an_incremental_decoder_names_the_argument_that_is_wrong() -> None:
         message = rf"^cache must be an instance of {kind}, got "
         with pytest.raises(TypeError, match=message):
             IncrementalDecoder(stack, caches[other], embed=torch.add, output=torch.relu)
+
+
+CALLS: dict[str, Callable[[IncrementalDecoder], Any]] = {
+    "step": lambda model: model.step(torch.tensor([1, 2, 3])),
+    "reorder": lambda model: model.reorder(torch.tensor([1, 0, 2])),
+    "reorder without padding": lambda model: model.reorder(torch.tensor([1])),
+    "prefill": lambda model: model.prefill(torch.tensor([[4, 5]] * 3)),
+    "first prefill": lambda model: (
+        model.cache.crop(0),
+        model.prefill(torch.tensor([[4, 5, 6], [1, 2, 3], [0, 1, 2]]), lengths=[3, 1, 2]),
+    ),
+    "replace": lambda model: model.replace(torch.tensor([0, 2]), torch.tensor([[3, 4], [5, 6]])),
+}
+
+
+@pytest.mark.parametrize(("call", "prepared"), [*((call, False) for call in CALLS), ("step", True)])
+@torch.no_grad()
+def test_a_call_that_is_interrupted_anywhere_can_be_repeated(call: str, prepared: bool) -> None:
+    model = build_language_model(9, **SIZES | {"num_layers": 1}).eval()
+    model = prepare(model) if prepared else model
+    prompts = [[1, 2], [3, 4, 5, 6, 7], [8, 1, 2]]
+    undisturbed, _ = model.start(prompts)
+    CALLS[call](undisturbed)
+    tokens = torch.arange(undisturbed.cache.rows)
+    expected = undisturbed.step(tokens)
+    for operation in range(1000):
+        interrupted, _ = model.start(prompts)
+        try:
+            with InterruptedAt(operation):
+                CALLS[call](interrupted)
+        except KeyboardInterrupt:
+            CALLS[call](interrupted)
+            assert torch.equal(interrupted.step(tokens), expected)
+        else:
+            break
+    assert 3 < operation < 500

@@ -1,6 +1,7 @@
 """The two models: their logits, their loss, and what they generate."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any, assert_type
@@ -172,6 +173,64 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
     assert model.output.weight is embedding.weight
     other = nn.Linear(16, 20)
     assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
+
+
+LOADINGS: dict[str, Callable[[Any, dict[str, Tensor]], Any]] = {
+    "copied": lambda model, state: model.load_state_dict(state),
+    "assigned": lambda model, state: model.load_state_dict(state, assign=True),
+    "emptied": lambda model, state: model.to("meta").to_empty(device="cpu").load_state_dict(state),
+    "meta": lambda model, state: model.to("meta").load_state_dict(state, assign=True),
+    "inside another module": lambda model, state: nn.Sequential(model).load_state_dict(
+        {f"0.{name}": tensor for name, tensor in state.items()}, assign=True
+    ),
+    "converted inside another module": lambda model, state: (
+        nn.Sequential(model.to("meta")).to_empty(device="cpu"),
+        model.load_state_dict(state),
+    ),
+}
+
+
+@pytest.mark.parametrize("load", LOADINGS.values(), ids=LOADINGS)
+@pytest.mark.parametrize("left_out", [None, "embedding", "output"])
+@pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
+def test_a_shared_weight_remains_one_however_it_is_loaded(
+    new_model: Callable[[], Any], left_out: str | None, load: Callable[..., object]
+) -> None:
+    model, trained = new_model(), new_model()
+    tied = f"{model.predicted}.weight", "output.weight"
+    state = trained.state_dict()  # safetensors writes one of the names of a shared weight
+    if left_out is not None:
+        del state[tied[left_out == "output"]]
+    names = [name for name, _ in model.named_parameters()]
+    load(model, state)
+    assert model.output.weight is getattr(model, model.predicted).weight
+    assert [name for name, _ in model.named_parameters()] == names
+    assert model.state_dict().keys() == trained.state_dict().keys()
+    inputs = inputs_of(model, [1, 4, 5])
+    torch.testing.assert_close(model(*inputs), trained(*inputs))
+    again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    assert again.output.weight is getattr(again, model.predicted).weight
+
+
+@pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
+def test_a_model_whose_parts_were_loaded_one_by_one_says_that_its_weights_came_apart(
+    new_model: Callable[[], Any],
+) -> None:
+    model, inputs = new_model(), inputs_of(new_model(), [1, 4, 5])
+    embedding, state = getattr(model, model.predicted), model.output.state_dict()
+    model.output.load_state_dict(state, assign=True)
+    message = rf"^output.weight must be {model.predicted}.weight, as in the model that was"
+    for call in (lambda: model(*inputs), lambda: model.loss(*inputs)):
+        with pytest.raises(RuntimeError, match=message):
+            call()
+    with pytest.raises(RuntimeError, match=message):
+        model.generate([[5]], greedy_search, max_length=2, end_id=None)
+    model.load_state_dict(model.state_dict())
+    assert model.output.weight is embedding.weight
+    model.output = nn.Linear(16, model.output.out_features)  # another layer shares nothing
+    model.to("meta").to_empty(device="cpu")
+    assert model.output.weight is not embedding.weight
+    assert model(*inputs).shape[1] == 3
 
 
 def test_the_vocabularies_of_source_and_target_are_not_exchanged() -> None:

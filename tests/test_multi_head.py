@@ -159,7 +159,8 @@ def test_an_attention_function_of_any_kind_is_called_and_one_with_other_argument
     expected = layer(x, x, x, causal=True)
     layer.attention_function = scaled_dot_product_attention
     assert torch.equal(layer(x, x, x, causal=True), expected)
-    layer.attention_function = F.scaled_dot_product_attention  # its mask has the opposite rule
+    other: Any = F.scaled_dot_product_attention  # its mask has the opposite rule
+    layer.attention_function = other
     with pytest.raises(
         TypeError, match=r"^attention_function must accept mask, causal, dropout by"
     ):

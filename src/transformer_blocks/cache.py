@@ -310,6 +310,7 @@ class SelfAttentionCache(StackCache):
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
+        self.crop(self.length)  # of layers that an interrupted step left longer
         self.layers = [cache._select(rows) for cache in self.layers]
 
 

@@ -25,7 +25,7 @@ Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +66,7 @@ class TokenModel(nn.Module):
         output: Layer from hidden vectors, of shape (..., d_model), to logits, (..., V).
     """
 
+    predicted: str  # name of the embedding of the tokens that are predicted
     positions: nn.Module | None
     dropout: Dropout
     output: nn.Module
@@ -115,7 +116,48 @@ class TokenModel(nn.Module):
         with torch.no_grad():
             return search(*self.start(prompts), *args, **options)
 
+    def _add_output(self, output: nn.Module | None, embedding: nn.Module) -> None:
+        """Add the output layer, by default one that shares the weight of an embedding."""
+        self.output = _tied(embedding) if output is None else output
+        self.register_load_state_dict_post_hook(_tie_after_loading)  # type: ignore[no-untyped-call]
+
+    def _shared_weights(self) -> list[nn.Parameter]:
+        """Return the weights of embedding and output layer, or none if they do not share one."""
+        parts = getattr(self, self.predicted), self.output
+        weights = [getattr(part, "weight", None) for part in parts]
+        are_stored = all(isinstance(each, nn.Parameter) for each in weights)  # and not computed
+        return weights if getattr(self.output, "is_tied", False) and are_stored else []
+
+    def _is_untied(self) -> bool:
+        """Return whether the output layer has lost the weight that it shares."""
+        weights = self._shared_weights()
+        return bool(weights) and weights[0] is not weights[1]
+
+    def _tie(self) -> None:
+        """Share the weight again, if torch has made a parameter for each of its two names."""
+        if self._is_untied():
+            getattr(self, self.predicted).weight = self.output.weight
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the model; a weight from the meta device is tied again."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._tie()
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Accept a file with one of the two names of the shared weight, as safetensors writes."""
+        names = f"{prefix}output.weight", f"{prefix}{self.predicted}.weight"
+        for name, other in (names, names[::-1]):
+            if self._shared_weights() and other in state_dict:
+                state_dict.setdefault(name, state_dict[other])
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]
+
     def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
+        if self._is_untied():
+            raise RuntimeError(
+                f"output.weight must be {self.predicted}.weight, as in the model that was made, "
+                "got another parameter; load or convert the whole model, not its parts"
+            )
         x = embedding(tokens)
         return self.dropout(x if self.positions is None else self.positions(x, offset=offset))
 
@@ -132,7 +174,7 @@ class LanguageModel(TokenModel):
             encodes positions itself, as :class:`RotaryPositionalEncoding` does.
         dropout: Dropout probability of the embeddings (section 5.4).
         output: Layer from hidden vectors to logits; by default a linear layer that shares the
-            weight of the embedding (section 3.4).
+            weight of the embedding (section 3.4), also after ``to_empty`` and ``load_state_dict``.
         padding_id: Id of the padding after texts, which does not contribute to the loss; None if
             there is none.
 
@@ -151,6 +193,8 @@ class LanguageModel(TokenModel):
         True
     """
 
+    predicted = "embedding"
+
     @checked
     def __init__(
         self,
@@ -165,7 +209,7 @@ class LanguageModel(TokenModel):
         super().__init__()
         self.embedding, self.positions, self.dropout = embedding, positions, Dropout(dropout)
         self.decoder, self.padding_id = decoder, padding_id
-        self.output = _tied(embedding) if output is None else output
+        self._add_output(output, embedding)
 
     def embed(self, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
@@ -233,7 +277,8 @@ class Seq2Seq(TokenModel):
             encodes positions itself.
         dropout: Dropout probability of the embeddings (section 5.4).
         output: Layer from hidden vectors to logits; by default a linear layer that shares the
-            weight of the target embedding (section 3.4).
+            weight of the target embedding (section 3.4), also after ``to_empty`` and
+            ``load_state_dict``.
         padding_id: Id of the padding after sources and targets.
         begin_id: Id of the token before each target.
 
@@ -253,6 +298,8 @@ class Seq2Seq(TokenModel):
         True
     """
 
+    predicted = "target_embedding"
+
     @checked
     def __init__(
         self,
@@ -271,7 +318,7 @@ class Seq2Seq(TokenModel):
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.positions, self.dropout = positions, Dropout(dropout)
         self.encoder, self.decoder = encoder, decoder
-        self.output = _tied(target_embedding) if output is None else output
+        self._add_output(output, target_embedding)
         self.padding_id, self.begin_id = padding_id, begin_id
         weight = getattr(target_embedding, "weight", None)
         if isinstance(weight, Tensor) and begin_id >= len(weight):
@@ -463,7 +510,12 @@ def _tied(embedding: Any) -> nn.Linear:
     vocabulary_size, d_model = embedding.weight.shape
     output = nn.Linear(d_model, vocabulary_size, bias=False)
     output.weight = embedding.weight
+    output.__dict__["is_tied"] = True
     return output
+
+
+def _tie_after_loading(model: TokenModel, _: object) -> None:
+    model._tie()  # with assign=True, each name has a parameter of its own
 
 
 def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:

@@ -24,7 +24,7 @@ class IncrementalDecoder:
     Each step embeds the newest tokens, runs the stack on that one position with the cache of the
     earlier ones, and computes the logits. The stack is a :class:`~transformer_blocks.Decoder`, or
     the :class:`~transformer_blocks.Encoder` of a decoder-only model, which is run with a causal
-    mask.
+    mask. A call of any method that raised or was interrupted can be repeated.
 
     Args:
         stack: The decoder, or the layers of a decoder-only model, in evaluation mode.
@@ -156,23 +156,38 @@ class IncrementalDecoder:
                 known = tokens[int(padding.argmin()), 0]
                 is_padding = left_padding_mask(padding, tokens.shape[1]).to(tokens.device)
                 tokens = torch.where(is_padding, known, tokens)
-        if tokens.shape[1]:
-            self._hidden(tokens, padding)
-        self._padding = padding
+        length = self.cache.length
+        try:
+            if tokens.shape[1]:
+                self._hidden(tokens, padding)
+            self._padding = padding
+        except BaseException:
+            self.cache.crop(length)
+            raise
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, of shape (N, V).
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
-        return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
+        length = self.cache.length
+        try:
+            return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
+        except BaseException:  # also of the output layer, after that of the stack
+            self.cache.crop(length)
+            raise
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""
-        self.cache.reorder(rows)
-        if self._padding is not None:
-            padding = self._padding[rows.to("cpu")]
-            self._padding = padding if padding.any() else None  # without any, no mask is needed
+        before = copy(self.cache)
+        try:
+            self.cache.reorder(rows)
+            if self._padding is not None:
+                padding = self._padding[rows.to("cpu")]
+                self._padding = padding if padding.any() else None  # without any, no mask is needed
+        except BaseException:  # after the cache was reordered
+            vars(self.cache).update(vars(before))
+            raise
 
     @checked
     @torch.no_grad()

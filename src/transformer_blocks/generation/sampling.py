@@ -20,7 +20,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import PositiveNumber, Size, checked, in_range, instance_of
+from transformer_blocks._contracts import Size, checked, in_range, instance_of
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -44,7 +44,7 @@ def sample(
     *,
     end_id: EndId | None,
     max_length: MaxLength,
-    temperature: PositiveNumber = 1.0,
+    temperature: float = 1.0,
     top_k: Size | None = None,
     top_p: TopP | None = None,
     generator: Generator | Sequence[Generator] | None = None,
@@ -94,6 +94,11 @@ def sample(
         >>> 550 < drawn.tokens.count(1) < 650
         True
     """
+    if temperature <= 0.0:
+        raise ValueError(
+            f"temperature must be positive, got temperature={temperature}; "
+            "greedy_search takes the most probable token"
+        )
     limits, ends = limits_and_ends(start, max_length, end_id)
     dtype = _widest_dtype(start.device)
     uniform = _draw(generator, limits).to(start.device, dtype)  # (longest, N)
