@@ -1,5 +1,7 @@
 """Interrupt a computation at any of its operations."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,3 +21,26 @@ class InterruptedAt(TorchDispatchMode):
         if self.left < 0:
             raise KeyboardInterrupt
         return func(*args, **(kwargs or {}))
+
+
+class InterruptedAtLine:
+    """Raises an exception before one of the lines of some files of the package."""
+
+    def __init__(self, line: int, *files: str) -> None:
+        self.left, self.files = line, files
+
+    def __enter__(self) -> None:
+        self.previous = sys.gettrace()
+        sys.settrace(self.trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self.previous)
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.endswith(self.files):
+            return None
+        self.left -= event == "line"
+        if self.left < 0:
+            sys.settrace(self.previous)
+            raise KeyboardInterrupt
+        return self.trace

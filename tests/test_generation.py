@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.interruption import InterruptedAt
+from tests.interruption import InterruptedAt, InterruptedAtLine
 from tests.prefix_model import END, PrefixModel, assert_same, generate, textbook
 from torch import Tensor
 
@@ -230,9 +230,18 @@ CALLS: dict[str, Callable[[IncrementalDecoder], Any]] = {
 }
 
 
+INTERRUPTIONS: dict[str, Callable[[int], Any]] = {
+    "operation": InterruptedAt,
+    "line": lambda line: InterruptedAtLine(line, "incremental.py", "encoder.py", "cache.py"),
+}
+
+
+@pytest.mark.parametrize("place", INTERRUPTIONS)
 @pytest.mark.parametrize(("call", "prepared"), [*((call, False) for call in CALLS), ("step", True)])
 @torch.no_grad()
-def test_a_call_that_is_interrupted_anywhere_can_be_repeated(call: str, prepared: bool) -> None:
+def test_a_call_that_is_interrupted_anywhere_can_be_repeated(
+    call: str, prepared: bool, place: str
+) -> None:
     model = build_language_model(9, **SIZES | {"num_layers": 1}).eval()
     model = prepare(model) if prepared else model
     prompts = [[1, 2], [3, 4, 5, 6, 7], [8, 1, 2]]
@@ -243,7 +252,7 @@ def test_a_call_that_is_interrupted_anywhere_can_be_repeated(call: str, prepared
     for operation in range(1000):
         interrupted, _ = model.start(prompts)
         try:
-            with InterruptedAt(operation):
+            with INTERRUPTIONS[place](operation):
                 CALLS[call](interrupted)
         except KeyboardInterrupt:
             CALLS[call](interrupted)
