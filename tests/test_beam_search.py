@@ -135,6 +135,33 @@ def test_a_repeated_beam_is_never_extended_by_a_token_of_probability_0() -> None
         assert all(logits[token, then] > never for token, then in pairwise(path))
 
 
+class Chain(PrefixModel):
+    """Tokens with these probabilities after each token, whatever precedes it."""
+
+    def __init__(self, *probabilities: list[float]) -> None:
+        super().__init__(1)
+        self.table = torch.tensor(probabilities, dtype=torch.float64).log()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        super().step(tokens)
+        return self.table[tokens]
+
+
+def test_of_equally_good_finished_hypotheses_the_one_that_finished_first_comes_first() -> None:
+    model = Chain([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0])
+    options: dict[str, Any] = {"beam_size": 2, "n_best": 2, "end_id": 0, "length_penalty": 0.0}
+    (found,) = beam_search(model, torch.tensor([2]), max_length=5, **options)
+    assert [each.tokens for each in found] == [[], [1]]
+    assert found[0].score == found[1].score
+
+
+def test_a_hypothesis_that_can_only_become_as_good_is_not_waited_for() -> None:
+    model = Chain([1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2])
+    options: dict[str, Any] = {"beam_size": 2, "end_id": 0, "length_penalty": 0.0}
+    beam_search(model, torch.tensor([2]), max_length=9, lookahead=0, **options)
+    assert model.batch_sizes == [1, 2]  # 0.4 and 0.2 are finished, and the best other is 0.2
+
+
 @given(st.integers(1, 50), st.integers(1, 4))
 def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
     first: int, beam_size: int

@@ -102,3 +102,10 @@ def test_logits_of_another_shape_are_refused() -> None:
         sample(
             DoubledBatch(torch.ones(5)), torch.zeros(1, dtype=torch.int64), end_id=0, max_length=3
         )
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, -1.0])
+def test_a_temperature_of_zero_names_the_search_that_it_stands_for(temperature: float) -> None:
+    message = rf"^temperature must be positive, got temperature={temperature}; greedy_search takes"
+    with pytest.raises(ValueError, match=message):
+        draw(torch.ones(3), 1, temperature=temperature)

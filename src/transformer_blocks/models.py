@@ -121,7 +121,7 @@ class TokenModel(nn.Module):
         self.output = _tied(embedding) if output is None else output
         self.register_load_state_dict_post_hook(_tie_after_loading)  # type: ignore[no-untyped-call]
 
-    def _shared_weights(self) -> list[nn.Parameter]:
+    def _shared_weights(self) -> list[Any]:
         """Return the weights of embedding and output layer, or none if they do not share one."""
         parts = getattr(self, self.predicted), self.output
         weights = [getattr(part, "weight", None) for part in parts]
@@ -150,7 +150,7 @@ class TokenModel(nn.Module):
         for name, other in (names, names[::-1]):
             if self._shared_weights() and other in state_dict:
                 state_dict.setdefault(name, state_dict[other])
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
         if self._is_untied():
