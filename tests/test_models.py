@@ -216,7 +216,8 @@ def test_a_shared_weight_remains_one_however_it_is_loaded(
 def test_a_model_whose_parts_were_loaded_one_by_one_says_that_its_weights_came_apart(
     new_model: Callable[[], Any],
 ) -> None:
-    model, inputs = new_model(), inputs_of(new_model(), [1, 4, 5])
+    model: Any = new_model()
+    inputs = inputs_of(model, [1, 4, 5])
     embedding, state = getattr(model, model.predicted), model.output.state_dict()
     model.output.load_state_dict(state, assign=True)
     message = rf"^output.weight must be {model.predicted}.weight, as in the model that was"
