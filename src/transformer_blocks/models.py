@@ -152,12 +152,15 @@ class TokenModel(nn.Module):
                 state_dict.setdefault(name, state_dict[other])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
+    def _check_tied(self) -> None:
+        """Raise if the parts of the model were loaded one by one, so that a weight became two."""
         if self._is_untied():
             raise RuntimeError(
                 f"output.weight must be {self.predicted}.weight, as in the model that was made, "
                 "got another parameter; load or convert the whole model, not its parts"
             )
+
+    def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
         x = embedding(tokens)
         return self.dropout(x if self.positions is None else self.positions(x, offset=offset))
 
@@ -220,6 +223,7 @@ class LanguageModel(TokenModel):
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Compute the inputs of the output layer, of shape (B, L, d_model)."""
+        self._check_tied()
         return self.decoder(self.embed(tokens), causal=True)
 
     @checked
@@ -254,6 +258,7 @@ class LanguageModel(TokenModel):
         return _loss(self(tokens[:, :-1]), tokens[:, 1:], self.padding_id, label_smoothing)
 
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
+        self._check_tied()
         tokens, lengths = left_pad(without_padding(prompts, self.padding_id))
         if not all(lengths):
             raise ValueError("prompts must have at least one token each, got an empty one")
@@ -345,6 +350,7 @@ class Seq2Seq(TokenModel):
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the inputs of the output layer, of shape (B, L, d_model)."""
+        self._check_tied()
         memory, mask = self.encode(source)
         return self.decoder(self.embed(target), memory, memory_mask=mask)
 
@@ -395,6 +401,7 @@ class Seq2Seq(TokenModel):
     @torch.no_grad()
     def begin(self, source: Tensor) -> IncrementalDecoder:
         """Encode sources, of shape (N, S), padded at the end; return what decodes their targets."""
+        self._check_tied()
         memory, mask = self.encode(source)
         cache = self.decoder.new_cache(memory, memory_mask=mask)
         return IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
