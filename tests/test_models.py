@@ -228,6 +228,8 @@ def test_a_model_whose_parts_were_loaded_one_by_one_says_that_its_weights_came_a
         model.generate([[5]], greedy_search, max_length=2, end_id=None)
     model.load_state_dict(model.state_dict())
     assert model.output.weight is embedding.weight
+    model.to("meta").to_empty(device="cpu")  # as before weights are drawn anew
+    assert model.output.weight is embedding.weight
     model.output = nn.Linear(16, 20)  # another layer shares nothing
     model.to("meta").to_empty(device="cpu")
     assert model.output.weight is not embedding.weight
