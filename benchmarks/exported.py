@@ -65,7 +65,7 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
     torch.set_num_threads(threads)
     run = Run(folder, Config)
     config, model, source, _ = load_translator(run, torch.device("cpu"))
-    sentences = [pair.source for pair in corpus_of(run, config).test[:SENTENCES]]
+    sentences = [pair.source for pair in corpus_of(config).test[:SENTENCES]]
     encoded = sorted(source.encode_many(sentences), key=len)
     limit, translate = model.max_length, None
     if name.startswith("ctranslate2"):

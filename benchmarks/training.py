@@ -75,7 +75,7 @@ class Data(NamedTuple):
 def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:
     """Choose a few of our batches at random, and shuffle their sentences for the plain loop."""
     from common.tokenizer import Tokenizer
-    from translation.batches import Batches
+    from translation.batches import make_batches
     from translation.corpus import load_corpus
     from translation.examples import encode_pairs
     from translation.pairs import Languages
@@ -89,7 +89,7 @@ def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) ->
             Tokenizer.train(texts, vocab_size=VOCABULARY, path=path)
         tokenizers.append(Tokenizer(path.read_bytes()))
     examples = encode_pairs(pairs, *tokenizers, max_length=256)
-    ours = Batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0)[:UPDATES]
+    ours = make_batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0)[:UPDATES]
     sentences = [example for batch in ours for example in batch]
     random.Random(0).shuffle(sentences)
     shuffled: list[list[Any]] = [[]]

@@ -19,7 +19,7 @@ import copy
 import random
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,7 @@ from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from experiment import Experiment, new_parser, run_single_threaded
 from transformer_blocks import MultiHeadAttention
-from translation.batches import Batch, Batches, batches_of, collate
+from translation.batches import Batch, batches_of, collate, make_batches
 from translation.corpus import Corpus, load_corpus
 from translation.decoding import translate
 from translation.examples import Examples, encode_pairs
@@ -126,7 +126,7 @@ class Trial:
         self.tokenizers = source, target
         self.train_set, self.validation_set = map(self.encode, (self.pairs, corpus.validation))
 
-    def encode(self, pairs: Collection[Pair]) -> Examples:
+    def encode(self, pairs: Sequence[Pair]) -> Examples:
         """Encode sentence pairs."""
         return encode_pairs(pairs, *self.tokenizers, max_length=MAX_LENGTH)
 
@@ -214,7 +214,7 @@ class Trial:
     def batches(self, examples: Examples) -> Iterator[tuple[int, Batch]]:
         """Yield batches of about 40 sentences without end, each with the number of its epoch."""
         for epoch in count(1):
-            for batch in Batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):
+            for batch in make_batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):
                 yield epoch, collate(batch)
 
 

@@ -3,8 +3,7 @@
 A program imports this package, its own package and the library; no package imports another
 program's. ``options``, ``commands``, ``folders``, ``program``, ``terminal``, ``text_files``,
 ``packages`` and ``errors`` implement the command lines. ``tokenizer`` and ``batching`` turn text
-into tensors; ``token_files`` keep token ids on the disk, and ``parallel`` makes them in several
-processes. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training; ``learner``,
+into tensors. ``files``, ``configuration``, ``checkpoint`` and ``run`` save a training; ``learner``,
 ``distributed``, ``plan``, ``display`` and ``training`` run it. ``searches`` are the
 decoding methods; ``plots``, ``tables`` and ``events`` show results.
 """

@@ -19,7 +19,7 @@ from common.errors import UserError
 
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
-RUN_FILES = "config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag", "corpus"
+RUN_FILES = "config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag"
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
 
 
@@ -194,22 +194,7 @@ class FolderLock:
         self._written.callback(path.unlink, missing_ok=True)
         write_atomically(path, content)
 
-    @contextmanager
-    def write_folder(self, path: Path) -> Iterator[Path]:
-        """Write a folder as :func:`write_folder` does; after an error, it is removed, too."""
-        with write_folder(path) as partial:
-            yield partial
-        if not self.is_committed:
-            self._written.callback(shutil.rmtree, path, ignore_errors=True)
-
     def commit(self) -> None:
         """Keep all files from now on, because there is a checkpoint to resume from."""
         self.is_committed = True
         self._written.pop_all()
-
-
-def identity(path: Path) -> tuple[int, ...]:
-    """Return values that differ for another file of this name and after a change of its content."""
-    status = path.lstat()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times

@@ -23,7 +23,6 @@ import torch
 from common.errors import UserError
 from common.files import write_atomically
 from common.options import nearest
-from common.parallel import end_with_parent
 from common.terminal import wrap
 from coursework.grader import Finding, check, place
 from coursework.units import UNITS
@@ -155,10 +154,18 @@ def findings_of(name: str, folder: Path) -> list[Finding] | str:
     return found if isinstance(found, str) else [Finding(laws[of], *rest) for of, *rest in found]
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as its parent has ended; the work of a thread."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _send_findings(name: str, folder: Path, sender: Connection) -> None:
     """Check a unit, and send what does not hold, or a text that says why nothing is known."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # threads do not survive a fork
     found: Any
     try:

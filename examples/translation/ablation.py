@@ -65,7 +65,7 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
     """Compute BLEU of a run's translations of validation sentences for each ablation."""
     trained = load_translator(run, torch.device("cpu"))
-    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(run, trained.config)
+    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(trained.config)
     sources, _, references = zip(*corpus.validation[:sentences], strict=True)
     remaining = {}
     for title, choices in ablations(model).items():

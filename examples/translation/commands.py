@@ -28,7 +28,7 @@ from translation.decoding import decode_sentences, decoder_of, translate
 from translation.engines import compile_search, load_compiled, load_exported
 from translation.exploring import explore, page_of, snapshots_of
 from translation.exporting import check_folder, export, folder_of, write_json
-from translation.pairs import SMALL_PARALLEL_ENJA, FilePairs, clean
+from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
 from translation.run import TrainedTranslator, corpus_of, load_translator
@@ -108,8 +108,8 @@ def evaluated_corpus(run: Run[Config], config: Config, options: argparse.Namespa
     given = [name for name, value in vars(options).items() if value is not None]
     check_together(given, "test_source", "test_target")
     if options.test_source is None:
-        return corpus_of(run, config)
-    test = FilePairs((options.test_source, options.test_target), config.languages).load()
+        return corpus_of(config)
+    test = read_pairs((options.test_source, options.test_target), config.languages)
     return Corpus(config.languages, train=[], validation=[], test=test)
 
 
@@ -123,7 +123,7 @@ def compare_command(options: argparse.Namespace) -> None:
     for file in (figures, picture, attention):
         check_output(file)
     compared = load_runs(options.runs, choose_device(options.device))
-    corpus = corpus_of(compared[0].run, compared[0].trained.config)
+    corpus = corpus_of(compared[0].trained.config)
     options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(each.trained.target.vocab_size for each in compared)
     groups, results = compare(
@@ -170,7 +170,7 @@ def explore_command(options: argparse.Namespace) -> None:
 def explored_sentences(options: argparse.Namespace, run: Run[Config], config: Config) -> list[str]:
     """Return the sentence of ``--sentence``, or test sentences of the run."""
     if options.sentence is None:
-        return corpus_of(run, config).example_sentences
+        return corpus_of(config).example_sentences
     line = decode_line(os.fsencode(options.sentence), where="--sentence")
     sentence = clean(line, config.source_language, corpus=config.corpus)
     if not sentence:
@@ -184,7 +184,7 @@ def export_command(options: argparse.Namespace) -> None:
     output = options.output or folder_of(run, options.to, int8=options.int8)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     count = options.check
-    pairs = corpus_of(run, trained.config).validation[:count] if count else []
+    pairs = corpus_of(trained.config).validation[:count] if count else []
     sentences = [pair.source for pair in pairs]
     agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
     size = sum(file.stat().st_size for file in output.iterdir())

@@ -3,21 +3,15 @@
 :func:`load_corpus` loads any of three corpora. Each is split into training, validation and test
 pairs, and no source sentence is in two of them, so that memorised sentences do not count.
 
-The training pairs of files stay in the files, which may be larger than the memory; everything else
-is in lists.
-
 Next: ``download.py`` fetches the real corpus.
 """
 
 import hashlib
-import heapq
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import UserError
 from common.terminal import counted
@@ -25,13 +19,11 @@ from common.text_files import UNSPACED
 from translation.download import fetch, verify
 from translation.pairs import (
     SMALL_PARALLEL_ENJA,
-    Counts,
-    FilePairs,
     Files,
     Languages,
     Pair,
     is_tokenised,
-    report,
+    read_pairs,
 )
 from translation.toy import toy_corpus
 
@@ -48,8 +40,6 @@ SHA256 = {
 }
 HELD_OUT = 500
 """Maximum number of source sentences that are held out for a split: at most 5 % of all."""
-CANDIDATES = 20 * HELD_OUT
-"""Number of different sentences, chosen by their hash, that decide which ones are held out."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,14 +50,14 @@ class Corpus:
 
     Attributes:
         languages: Its name, and the languages of both sides.
-        train: The training pairs: a list, or :class:`~translation.pairs.FilePairs`.
+        train: The training pairs.
         validation: The validation pairs, which decide which weights are best.
         test: The test pairs.
         held_out: The names of the splits that were held out from the training files.
     """
 
     languages: Languages
-    train: Collection[Pair]
+    train: list[Pair]
     validation: list[Pair]
     test: list[Pair]
     held_out: tuple[str, ...] = ()
@@ -84,24 +74,17 @@ class Corpus:
     def fingerprint(self) -> str:
         """The SHA-256 of all pairs, split by split."""
         digest = hashlib.sha256()
-        for pair in self.train:
-            digest.update(hashed_text([pair]))
-        return self.complete_fingerprint(digest)
-
-    def complete_fingerprint(self, digest: Any) -> str:
-        """Complete the SHA-256 of the training pairs to that of all pairs."""
-        digest.update(b"\n")
-        for split in (self.validation, self.test):
+        for split in (self.train, self.validation, self.test):
             for pair in split:
-                digest.update(hashed_text([pair]))
-                if pair.reference != pair.target:
+                digest.update(f"{pair.source}\t{pair.target}\n".encode())
+                if pair.reference != pair.target and split is not self.train:
                     digest.update(f"\t{pair.reference}\n".encode())
             digest.update(b"\n")
-        return str(digest.hexdigest())
+        return digest.hexdigest()
 
     def sample(self, most: int) -> list[Pair]:
         """Return the training pairs, or every n-th if there are more than ``most``."""
-        return list(islice(self.train, 0, None, max(1, math.ceil(len(self.train) / most))))
+        return self.train[:: max(1, math.ceil(len(self.train) / most))]
 
     @property
     def shown_pairs(self) -> list[Pair]:
@@ -121,11 +104,6 @@ class Corpus:
         if not self.held_out:
             return sizes
         return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"
-
-
-def hashed_text(pairs: Iterable[Pair]) -> bytes:
-    """Return the text of training pairs of which the fingerprint is computed."""
-    return "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs).encode()
 
 
 def load_corpus(
@@ -156,15 +134,12 @@ def load_corpus(
         raise UserError(
             f"{name} translates from ja to en or from en to ja, got {' to '.join(codes)}"
         )
-    splits: dict[str, Collection[Pair]] = {}
     found: dict[str, list[Pair]] = {}
     held_out: list[str] = []
     if files:
-        every = {split: FilePairs(paths, languages) for split, paths in files.items()}
-        train = every.pop("train")
-        given = {split: pairs.load() for split, pairs in every.items()}
-        held_out = [split for split in ("validation", "test") if split not in given]
-        splits = _split_files(train, given, held_out)
+        found = {split: read_pairs(paths, languages) for split, paths in files.items()}
+        held_out = [split for split in ("validation", "test") if split not in found]
+        found |= _hold_out(found["train"], held_out, where=" and ".join(map(str, files["train"])))
     elif name == "toy":
         order = 1 if languages.source == "ja" else -1
         for split, sentences in toy_corpus().items():
@@ -177,15 +152,14 @@ def load_corpus(
             verify(SHA256, data_dir)
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
             source, target = (data_dir / f"{stem}.{code}" for code in codes)
-            found[split] = FilePairs((source, target), languages).load()
-    splits |= _disjoint(found)
+            found[split] = read_pairs((source, target), languages)
+    splits = _disjoint(found)
     for split, pairs in splits.items():
         if not pairs:
             raise UserError(
                 f"the corpus {name} has no {split} pair whose source is in no later split"
             )
-    validation, test = ([*splits[split]] for split in ("validation", "test"))
-    return Corpus(languages, splits["train"], validation, test, tuple(held_out))
+    return Corpus(languages, **splits, held_out=tuple(held_out))
 
 
 def seen_targets(corpus: Corpus) -> list[int]:
@@ -201,49 +175,13 @@ def seen_targets(corpus: Corpus) -> list[int]:
     return [i for i, pair in enumerate(corpus.test) if pair.target in known]
 
 
-def _split_files(
-    everything: FilePairs, given: Mapping[str, list[Pair]], names: Sequence[str]
-) -> dict[str, Collection[Pair]]:
-    """Hold the named splits out from training files, and leave their source sentences in there."""
-    known = frozenset(pair.source for pairs in given.values() for pair in pairs)
-    counts, of_known, candidates = Counts(), 0, list[Pair]()
-    for pairs, more in everything.map(list):
-        counts += more
-        of_known += sum(pair.source in known for pair in pairs)
-        if names:
-            candidates = smallest_hashes(candidates + pairs, CANDIDATES)
-    report(counts, everything.files)
-    where = f"{everything.files[0]} and {everything.files[1]}"
-    held_out = _hold_out(candidates, names, where=where)
-    splits = _disjoint({**given, **held_out})
-    moved = [pair.source for pairs in held_out.values() for pair in pairs]
-    dropped = of_known - sum(source in known for source in moved)
-    _log_dropped("train", dropped)
-    train = replace(
-        everything,
-        left_out=known.union(moved),
-        lines=counts["lines"],
-        pairs=counts["pairs"] - len(moved) - dropped,
-    )
-    return {**splits, "train": train}
-
-
-def smallest_hashes(pairs: Sequence[Pair], most: int) -> list[Pair]:
-    """Return the pairs of the ``most`` source sentences that have the smallest hashes."""
-    sources = {pair.source for pair in pairs}
-    found = set(heapq.nsmallest(most, sources, key=hash_of))
-    return [pair for pair in pairs if pair.source in found]
-
-
-def hash_of(text: str) -> bytes:
-    """Return the SHA-256 of a sentence, which decides whether it is held out."""
-    return hashlib.sha256(f"0 {text}".encode()).digest()
-
-
 def _hold_out(pairs: Sequence[Pair], names: Sequence[str], *, where: str) -> dict[str, list[Pair]]:
     """Choose 5 % of the source sentences, at most ``HELD_OUT``, for each named split.
 
     Sentences are chosen by their hash, so that neither their order nor duplicates matter.
+
+    Returns:
+        The pairs of each named split, and the others as "train".
     """
     sources = {pair.source for pair in pairs}
     if names and len(sources) <= len(names):
@@ -252,25 +190,24 @@ def _hold_out(pairs: Sequence[Pair], names: Sequence[str], *, where: str) -> dic
             f"sentences, got {len(sources)}: {where}"
         )
     size = min(HELD_OUT, max(1, len(sources) // 20))
-    order = sorted(sources, key=hash_of)
-    parts = {name: set(order[i * size : (i + 1) * size]) for i, name in enumerate(names)}
-    return {name: [pair for pair in pairs if pair.source in part] for name, part in parts.items()}
+    order = sorted(sources, key=lambda text: hashlib.sha256(f"0 {text}".encode()).digest())
+    split_of = dict.fromkeys(sources, "train")
+    for number, name in enumerate(names):
+        split_of |= dict.fromkeys(order[number * size : (number + 1) * size], name)
+    splits: dict[str, list[Pair]] = {name: [] for name in ("train", *names)}
+    for pair in pairs:
+        splits[split_of[pair.source]].append(pair)
+    return splits
 
 
-def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, Collection[Pair]]:
+def _disjoint(splits: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
     """Drop the source sentences of the test set from validation, and those of both from train."""
     taken: set[str] = set()
-    result: dict[str, Collection[Pair]] = {}
+    result: dict[str, list[Pair]] = {}
     for split in ("test", "validation", "train"):
-        if split not in splits:
-            continue
         result[split] = [pair for pair in splits[split] if pair.source not in taken]
         taken |= {pair.source for pair in result[split]}
-        _log_dropped(split, len(splits[split]) - len(result[split]))
+        if dropped := len(splits[split]) - len(result[split]):
+            pairs = counted(dropped, "training pair" if split == "train" else f"{split} pair")
+            _log.info(f"left out {pairs} whose source is in a later split")
     return result
-
-
-def _log_dropped(split: str, dropped: int) -> None:
-    if dropped:
-        pairs = counted(dropped, "training pair" if split == "train" else f"{split} pair")
-        _log.info(f"left out {pairs} whose source is in a later split")

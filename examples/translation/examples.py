@@ -1,22 +1,22 @@
-"""Examples: sentence pairs as token ids, in memory or memory-mapped.
-
-This file does not import torch, so that the processes that encode a corpus start quickly.
+"""Examples: sentence pairs as token ids, one after another in one array.
 
 Next: ``batches.py`` groups examples of similar length.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from common.errors import UserError
-from common.token_files import Offsets, TokenFiles, Tokens
 from common.tokenizer import Tokenizer
-from translation.corpus import hashed_text
 from translation.pairs import Pair
+
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+Indices = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,9 @@ class Examples(Sequence[Example]):
     """Sentence pairs as token ids, one after another in one array.
 
     Args:
-        tokens: The token ids, in memory or memory-mapped.
+        tokens: The token ids.
         bounds: For each pair, the index of its first source token, of its first target token, and
             of the end of its target, of shape (N, 3).
-        verify: Function that verifies the content of some chunks, before it is used.
 
     Example:
         >>> examples = Examples.of([Example([7, 8], [9]), Example([4], [5, 6])])
@@ -45,13 +44,8 @@ class Examples(Sequence[Example]):
         True
     """
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        bounds: Offsets,
-        verify: Callable[..., object] = lambda *_, **__: None,
-    ) -> None:
-        self.tokens, self.bounds, self.verify = tokens, bounds, verify
+    def __init__(self, tokens: Tokens, bounds: Indices) -> None:
+        self.tokens, self.bounds = tokens, bounds
 
     @classmethod
     def of(cls, examples: Iterable[Example]) -> "Examples":
@@ -60,19 +54,16 @@ class Examples(Sequence[Example]):
             return examples
         sides = [*chain.from_iterable(examples)]
         tokens = np.fromiter(chain.from_iterable(sides), np.uint32)
-        return cls(tokens, _bounds(np.cumsum([0, *map(len, sides)], dtype=np.int64)))
-
-    @classmethod
-    def from_files(cls, files: TokenFiles) -> "Examples":
-        """Return memory-mapped examples: source and target in turn are the sequences of files."""
-        return cls(files.tokens, _bounds(files.offsets), files.verify)
+        offsets = np.cumsum([0, *map(len, sides)], dtype=np.int64)
+        ends = offsets[1:].reshape(-1, 2)  # of source and target
+        return cls(tokens, np.column_stack((offsets[:-1:2], ends)))
 
     @property
-    def lengths(self) -> Offsets:
+    def lengths(self) -> Indices:
         """The numbers of source and target tokens of each pair, without ends, of shape (N, 2)."""
         return np.diff(self.bounds)
 
-    def select(self, indices: Sequence[int] | Offsets) -> "Examples":
+    def select(self, indices: Sequence[int] | Indices) -> "Examples":
         """Return the examples at some indices."""
         return Examples(self.tokens, self.bounds[indices])
 
@@ -98,14 +89,7 @@ class Examples(Sequence[Example]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _bounds(offsets: Offsets) -> Offsets:
-    """View the offsets of source, target, source, target ... as the three bounds of each pair."""
-    if len(offsets) == 1:  # no pair
-        return np.zeros((0, 3), np.int64)
-    return np.lib.stride_tricks.sliding_window_view(offsets, 3)[::2]
-
-
-def encode_pairs(pairs: Collection[Pair], *tokenizers: Tokenizer, max_length: int) -> Examples:
+def encode_pairs(pairs: Sequence[Pair], *tokenizers: Tokenizer, max_length: int) -> Examples:
     """Encode sentence pairs, leaving out those that are too long for the model.
 
     Args:
@@ -116,38 +100,11 @@ def encode_pairs(pairs: Collection[Pair], *tokenizers: Tokenizer, max_length: in
     Raises:
         UserError: If nothing is left.
     """
-    examples = encode_part(pairs, *tokenizers, max_length=max_length)
-    check_lengths(len(examples), len(pairs), max_length)
-    return Examples.of(examples)
-
-
-def encode_part(pairs: Collection[Pair], *tokenizers: Tokenizer, max_length: int) -> list[Example]:
-    """Encode some of the sentence pairs, leaving out those that are too long for the model."""
     sides = [each.encode_many([pair[i] for pair in pairs]) for i, each in enumerate(tokenizers)]
-    examples = (Example(*sentences) for sentences in zip(*sides, strict=True))
-    return [example for example in examples if max(map(len, example)) < max_length]
-
-
-def check_lengths(count: int, pairs: int, max_length: int) -> None:
-    """Log how many pairs were left out because they are too long.
-
-    Raises:
-        UserError: If nothing is left.
-    """
-    if not count:
+    every = (Example(*sentences) for sentences in zip(*sides, strict=True))
+    examples = [example for example in every if max(map(len, example)) < max_length]
+    if not examples:
         raise UserError(f"no sentence pair is shorter than {max_length} tokens")
-    if count < pairs:
-        log.warning(f"left out {pairs - count:,} of {pairs:,} pairs: {max_length} tokens or longer")
-
-
-def encode_for_files(
-    source: Tokenizer, target: Tokenizer, max_length: int, dtype: np.dtype[Any], pairs: list[Pair]
-) -> tuple[Tokens, Offsets, bytes]:
-    """Encode the pairs of some lines, in a process of its own.
-
-    Returns:
-        The token ids of source, target, source, target ..., the length of each, and the text of
-        which the fingerprint is computed, also of pairs that are too long.
-    """
-    examples = Examples.of(encode_part(pairs, source, target, max_length=max_length))
-    return examples.tokens.astype(dtype), examples.lengths.ravel(), hashed_text(pairs)
+    if dropped := len(pairs) - len(examples):
+        log.warning(f"left out {dropped:,} of {len(pairs):,} pairs: {max_length} tokens or longer")
+    return Examples.of(examples)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from common.display import OUTPUT, Sample
 from common.distributed import choose_device
-from common.files import FolderLock, write_folder
+from common.files import FolderLock
 from common.options import chosen_fields
 from common.plots import save
 from common.run import Run
@@ -35,21 +35,14 @@ from common.terminal import fit
 from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.batches import Batch, Batches, batches_of, collate
+from translation.batches import Batch, batches_of, collate, make_batches
 from translation.corpus import Corpus
 from translation.decoding import translate
 from translation.examples import Example, Examples, encode_pairs
 from translation.exploring import explore, page_of, snapshots_of
-from translation.pairs import FilePairs
 from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
-from translation.run import (
-    TrainedTranslator,
-    corpus_of,
-    encode_files,
-    load_examples,
-    load_translator,
-)
+from translation.run import TrainedTranslator, corpus_of, load_translator
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -124,19 +117,19 @@ class TranslationTask(TranslationLoss):
         self.run, self.config, self.corpus = run, config, corpus
         source, target = run.load_tokenizers(config)
         self.tokenizers = source, target
-        self.train_set = load_examples(run, config, corpus, source, target)
-        self.validation_set = encode_pairs(
-            corpus.validation, source, target, max_length=config.max_length
+        self.train_set, self.validation_set = (
+            encode_pairs(pairs, source, target, max_length=config.max_length)
+            for pairs in (corpus.train, corpus.validation)
         )
 
     def build(self) -> Translator:
         """Build the model with fresh weights."""
         return self.config.build(*[each.vocab_size for each in self.tokenizers])
 
-    def batches(self, epoch: int) -> Batches:
+    def batches(self, epoch: int) -> list[Examples]:
         """Return the batches of an epoch: sentences of similar length together, in random order."""
         most, seed = self.config.batch_tokens, self.config.seed
-        return Batches(self.train_set, batch_tokens=most, seed=seed, epoch=epoch)
+        return make_batches(self.train_set, batch_tokens=most, seed=seed, epoch=epoch)
 
     def validate(self, model: Translator) -> dict[str, float]:
         """Compute the validation loss, and BLEU."""
@@ -214,10 +207,14 @@ def train_command(options: argparse.Namespace) -> None:
     with join_training(run.folder, device) as (processes, lock):
 
         def prepare() -> tuple[Config, Corpus]:
-            config = run.begin_or_resume(
-                chosen, lambda: begin(run, begun, chosen, lock), resume=options.resume, lock=lock
-            )
-            return config, corpus_of(run, config, write=write_folder)
+            loaded: list[Corpus] = []
+
+            def begin_run() -> Config:
+                loaded.append(corpus_of(begun))
+                return begin(run, begun, chosen, loaded[0], lock)
+
+            config = run.begin_or_resume(chosen, begin_run, resume=options.resume, lock=lock)
+            return config, loaded[0] if loaded else corpus_of(config)
 
         config, corpus = processes.broadcast(prepare)
         task = TranslationTask(run, config, corpus, compiled=options.compile)
@@ -243,19 +240,21 @@ def train_command(options: argparse.Namespace) -> None:
             show_results(run, corpus, device)
 
 
-def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: FolderLock) -> Config:
-    """Load the corpus, train the tokenizers and encode the corpus of a new run.
+def begin(
+    run: Run[Config], config: Config, chosen: Collection[str], corpus: Corpus, lock: FolderLock
+) -> Config:
+    """Train the tokenizers of a new run.
 
     Args:
         run: The run.
         config: Its configuration, as far as the command line decides.
         chosen: The fields that the command line sets.
+        corpus: Its corpus.
         lock: The lock of the run's folder.
 
     Returns:
         The configuration that fits the corpus, with the hashes of the tokenizers and of the corpus.
     """
-    corpus = corpus_of(run, config)
     pairs = corpus.sample(TOKENIZER_PAIRS)
     sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
     config = fit_to_corpus(config, chosen, sides, len(corpus.train))
@@ -263,10 +262,7 @@ def begin(run: Run[Config], config: Config, chosen: Collection[str], lock: Folde
     for name, side in zip(config.tokenizer_names, sides, strict=True):
         texts.setdefault(name, []).extend(side)
     hashes = run.train_tokenizers(texts, config.vocabulary, lock)
-    config = replace(config, tokenizers=hashes)
-    if isinstance(corpus.train, FilePairs):
-        return replace(config, data_hash=encode_files(run, config, corpus, write=lock.write_folder))
-    return replace(config, data_hash=corpus.fingerprint)
+    return replace(config, tokenizers=hashes, data_hash=corpus.fingerprint)
 
 
 def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:

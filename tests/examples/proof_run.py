@@ -21,7 +21,7 @@ import translate
 from common.tokenizer import Tokenizer
 from translation import corpus, presets
 from translation import training as training_module
-from translation.batches import Batches, batches_of
+from translation.batches import batches_of, make_batches
 from translation.examples import Example
 from translation.presets import TINY, Config
 from translation.translator import Translator
@@ -107,7 +107,7 @@ class ProofRun(RecordedRun):
 
     def batches(self, epoch: int) -> list[list[Example]]:
         sizes = {"batch_tokens": self.config.batch_tokens, "seed": self.config.seed}
-        return [[*batch] for batch in Batches(self.encode("train"), epoch=epoch, **sizes)]
+        return [[*batch] for batch in make_batches(self.encode("train"), epoch=epoch, **sizes)]
 
     def validation(self) -> list[Example]:
         return self.encode("dev")

@@ -29,7 +29,7 @@ from translation.training import TranslationTraining
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
     run = Run(Path(folder), Config)
     trained = load_translator(run, torch.device("cpu"))
-    model, pairs = trained.model, corpus_of(run, trained.config).validation
+    model, pairs = trained.model, corpus_of(trained.config).validation
     with without(model, modules=model.cross_attentions if cross_attention else []):
         lines = write(trained, [x.source for x in pairs], search=Greedy())
     return score(lines, [x.reference for x in pairs], tokenize="13a").bleu

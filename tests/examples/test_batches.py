@@ -1,3 +1,4 @@
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from common.batching import group_by_length
 from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
-from translation.batches import Batches, collate
+from translation.batches import collate, make_batches
 from translation.examples import Example, encode_pairs
 from translation.pairs import Pair
 from translation.training import TranslationTraining
@@ -34,33 +35,44 @@ def test_sequences_of_similar_length_fill_batches_up_to_the_budget(
         assert max(lengths[i] for i in batch) <= min(lengths[i] for i in after)
 
 
+@given(examples, st.integers(1, 60), st.integers(0, 3))
+def test_an_epoch_has_every_pair_once_within_the_bound(
+    examples: list[Example], budget: int, epoch: int
+) -> None:
+    made = make_batches(examples, batch_tokens=budget, seed=0, epoch=epoch)
+    assert Counter(map(str, examples)) == Counter(str(each) for batch in made for each in batch)
+    for batch in made:
+        collated = collate(batch)
+        assert max(collated.source.numel(), collated.target.numel()) <= budget or len(batch) == 1
+
+
 def test_batches_depend_on_seed_and_epoch_alone() -> None:
     examples = [Example([5] * (i % 7), [6] * (i % 5)) for i in range(100)]
-    first = Batches(examples, batch_tokens=30, seed=1, epoch=1)
-    assert [*first] == [*Batches(examples, batch_tokens=30, seed=1, epoch=1)]
-    assert [*first] != [*Batches(examples, batch_tokens=30, seed=1, epoch=2)]
-    assert [*first] != [*Batches(examples, batch_tokens=30, seed=2, epoch=1)]
+    first = make_batches(examples, batch_tokens=30, seed=1, epoch=1)
+    assert [*first] == [*make_batches(examples, batch_tokens=30, seed=1, epoch=1)]
+    assert [*first] != [*make_batches(examples, batch_tokens=30, seed=1, epoch=2)]
+    assert [*first] != [*make_batches(examples, batch_tokens=30, seed=2, epoch=1)]
 
 
 def test_sentences_of_equal_lengths_are_divided_anew_in_each_epoch() -> None:
     examples = [Example([i + 4], [5]) for i in range(40)]
     first, second = (
-        {str(sorted(batch)) for batch in Batches(examples, batch_tokens=8, seed=1, epoch=epoch)}
-        for epoch in (1, 2)
+        {str(sorted(batch)) for batch in make_batches(examples, batch_tokens=8, seed=1, epoch=each)}
+        for each in (1, 2)
     )
     assert first != second
 
 
 def test_a_long_sentence_takes_no_room_in_later_batches() -> None:
     examples = [Example([5] * 8, [6]), *[Example([5], [6, 6])] * 4]
-    batches = Batches(examples, batch_tokens=12, seed=0, epoch=1)
+    batches = make_batches(examples, batch_tokens=12, seed=0, epoch=1)
     assert sorted(len(batch) for batch in batches) == [1, 4]
 
 
 def test_sorting_leaves_little_padding_on_both_sides() -> None:
     lengths = torch.randint(3, 12, (4000, 2)).tolist()
     examples = [Example([5] * source, [6] * target) for source, target in lengths]
-    batches = [collate(b) for b in Batches(examples, batch_tokens=400, seed=0, epoch=1)]
+    batches = [collate(b) for b in make_batches(examples, batch_tokens=400, seed=0, epoch=1)]
     for side in ("source", "target"):
         cells = torch.cat([getattr(batch, side).flatten() for batch in batches])
         assert (cells == PAD).float().mean() < 0.06

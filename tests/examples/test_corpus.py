@@ -15,10 +15,10 @@ from translation.corpus import Corpus, load_corpus, seen_targets
 from translation.pairs import (
     MAX_CHARACTERS,
     SMALL_PARALLEL_ENJA,
-    FilePairs,
     Languages,
     Pair,
     clean,
+    read_pairs,
 )
 
 # Where cleaning might not settle: marks that join what a space has parted, quotes, dots, case.
@@ -107,9 +107,9 @@ def test_english_of_other_corpora_is_not_lowercased() -> None:
 # ------------------------------------------------------------------ reading
 
 
-def read_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
+def read_sides(source: Path, target: Path) -> list[tuple[str, str]]:
     """Read pairs, each as its clean source and its reference, which is as it is in the file."""
-    pairs = FilePairs((source, target), Languages("files", "en", "ja")).load()
+    pairs = read_pairs((source, target), Languages("files", "en", "ja"))
     return [(pair.source, pair.reference) for pair in pairs]
 
 
@@ -127,7 +127,7 @@ NO_PAIR = "{0} and {1} hold no sentence pair"
 def test_only_a_newline_ends_a_line(tmp_path: Path, inside: str) -> None:
     source = write(tmp_path / "source", "a cat\na dog\n")
     target = write(tmp_path / "target", f"猫{inside}猫\n犬\n")
-    assert read_pairs(source, target) == [("a cat", f"猫{inside}猫"), ("a dog", "犬")]
+    assert read_sides(source, target) == [("a cat", f"猫{inside}猫"), ("a dog", "犬")]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_files_without_a_pair_or_of_different_length_are_refused(
 ) -> None:
     source, target = write(tmp_path / "s", left), write(tmp_path / "t", right)
     with pytest.raises(UserError) as error:
-        read_pairs(source, target)
+        read_sides(source, target)
     assert str(error.value) == message.format(source, target)
 
 
@@ -182,14 +182,14 @@ def test_pairs_that_teach_nothing_are_counted_and_the_rest_stays_aligned(
     endless = "x" * (MAX_CHARACTERS + 1)
     source = write(tmp_path / "s", f"one\n\ntwo\n\u200b\n{endless}\nthree\nfour\n")
     target = write(tmp_path / "t", "1\n2\n3\n4\n5\n \u3000\n6\n")
-    assert read_pairs(source, target) == [("one", "1"), ("two", "3"), ("four", "6")]
+    assert read_sides(source, target) == [("one", "1"), ("two", "3"), ("four", "6")]
     assert caplog.messages == [
         f"{source} and {target}: left out 3 of 7 pairs with a blank side and 1 longer than "
         "10,000 characters"
     ]
     write(source, f"{endless}\n" + "one\n" * 6)
     write(target, "1\n" * 7)
-    assert len(read_pairs(source, target)) == 6
+    assert len(read_sides(source, target)) == 6
     assert "left out 0 of 7 pairs with a blank side and 1 longer than" in caplog.messages[-1]
 
 
@@ -363,6 +363,13 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         load_corpus(Languages(), data_dir=tmp_path)
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
         load_corpus(Languages(target="de"))
+
+
+def test_tokenizers_of_a_large_corpus_are_trained_on_pairs_from_all_of_it() -> None:
+    pairs = [Pair(str(i), "", "") for i in range(97)]
+    corpus = Corpus(Languages(), pairs, [], [])
+    assert corpus.sample(97) == pairs
+    assert corpus.sample(10) == pairs[::10]
 
 
 def test_shown_pairs_are_spread_over_the_test_split_and_examples_are_the_last_of_them() -> None:

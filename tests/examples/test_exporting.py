@@ -329,7 +329,7 @@ def test_the_command_writes_into_the_run_unless_told_otherwise(
 ) -> None:
     command = ["export", "--run", trained.run.folder, "--to", "ctranslate2", "--output"]
     files = tmp_path / "files"
-    monkeypatch.setattr("translation.commands.corpus_of", lambda run, config: CORPUS)
+    monkeypatch.setattr("translation.commands.corpus_of", lambda config: CORPUS)
     printed = call(*command, files, "--check", "2")
     assert f"Written: {files}" in " ".join(printed.split())
     assert "beam search, 4 beams: 2 of 2 translations as by the model" in printed

@@ -5,6 +5,9 @@ import io
 import os
 import re
 import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -106,6 +109,28 @@ def test_a_device_or_a_pipe_is_written_to_and_a_link_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "file", "link"]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from common.files import write_folder
+with write_folder(Path(sys.argv[1])) as folder:
+    (folder / "model.bin").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_has_left_is_never_read_and_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "exported"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "examples")}
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not path.exists()
+    assert len([*tmp_path.iterdir()]) == 1
+    with write_folder(path) as folder:
+        (folder / "model.bin").write_bytes(b"whole")
+    assert [file.name for file in tmp_path.iterdir()] == ["exported"]
+
+
 def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "corpus").symlink_to(tmp_path / "real")
@@ -126,9 +151,6 @@ WRITERS = {
     "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
     "examples/common/checkpoint.py": FOLDER,
-    "examples/common/token_files.py": FOLDER,
-    "examples/translation/run.py": FOLDER,
-    "benchmarks/corpus.py": "a corpus to measure with, in its own folder",
     "benchmarks/harness.py": "a switch of the kernel",
 }
 """The files that write to the disk without ``write_atomically``, and what they write."""

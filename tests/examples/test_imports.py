@@ -13,8 +13,8 @@ LEVELS = {
     for level, names in enumerate(
         (
             "__init__ errors packages terminal batching",
-            "options tables text_files files distributed parallel programs searches",
-            "program configuration plots tokenizer token_files learner",
+            "options tables text_files files distributed programs searches",
+            "program configuration plots tokenizer learner",
             "checkpoint commands display",
             "run",
             "plan",

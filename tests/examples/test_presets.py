@@ -9,6 +9,7 @@ from common.files import FolderLock
 from common.run import Run
 from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, Config, fit_to_corpus, new_config
+from translation.run import corpus_of
 from translation.toy import GRAMMAR
 from translation.training import begin
 
@@ -77,7 +78,8 @@ def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
     chosen = {name: str(tmp_path / name) for name in files}
     run = Run(tmp_path / "run", Config)
     with FolderLock(run.folder) as lock:
-        config = begin(run, new_config(chosen), chosen, lock)
+        new = new_config(chosen)
+        config = begin(run, new, chosen, corpus_of(new), lock)
     assert (config.preset, config.epochs, config.corpus) == ("small", 40, "files")
     assert config.data_hash
 
@@ -111,7 +113,7 @@ def test_what_was_derived_from_the_command_line_survives_the_choice_by_the_corpu
         Path(path).write_text("\n".join(sentences(4000)))
     given, run = new_config(chosen), Run(tmp_path / "run", Config)
     with FolderLock(run.folder) as lock:
-        config = begin(run, given, chosen, lock)
+        config = begin(run, given, chosen, corpus_of(given), lock)
     assert config.preset != given.preset
     changed = {name for name, value in asdict(config).items() if value != asdict(given)[name]}
     tiny, *others = map(asdict, (TINY, SMALL, BASE))

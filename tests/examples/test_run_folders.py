@@ -85,7 +85,7 @@ class Program:
 
 TRANSLATE = Program(
     *(translate, Config, translate_training, "corpus_of"),
-    {"source.model", "target.model", "corpus", "loss.png", "attention.png", "explorer.html"},
+    {"source.model", "target.model", "loss.png", "attention.png", "explorer.html"},
     *("--epochs", PLAN),
 )
 CLASSIFY = Program(
@@ -270,29 +270,6 @@ def test_a_plan_is_changed_once_it_is_accepted_and_carried_out(
     rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
     done = [row[plan.removesuffix("s")] for row in rows]
     assert done == ([1, 2, 3, 4, 5, 6] if program is TRANSLATE else [4, 6])
-
-
-def test_a_corpus_that_is_encoded_again_stays_when_the_training_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "run"
-    _, source, _, target = TRANSLATE.data
-    own = str(shutil.copy(source, tmp_path))  # other tests read that one
-    files = ["--source-file", own, "--target-file", target]
-    command = ["train", "--run", str(folder), *files, *TRANSLATE.plan]
-    assert translate.main(command) == 0
-    names = set(snapshot(folder))
-    os.utime(own, (0, 0))  # so that the encoded corpus is stale
-
-    def fail(*_: object) -> None:
-        raise UserError("it fails")
-
-    monkeypatch.setattr(translate_training, "train", fail)
-    manifest = folder / "corpus" / "manifest.json"
-    before = manifest.read_bytes()
-    assert translate.main([*command, "--resume"]) == 2
-    assert manifest.read_bytes() != before
-    assert set(snapshot(folder)) == names
 
 
 # Nothing that has changed is accepted

@@ -20,7 +20,7 @@ from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoi
 from common.distributed import Processes
 from common.errors import UserError
 from common.learner import set_random_state
-from translation.batches import Batches
+from translation.batches import make_batches
 from translation.examples import Example
 from translation.training import TranslationTask, TranslationTraining
 
@@ -106,7 +106,7 @@ def test_an_epoch_resumed_with_larger_updates_reads_every_sentence_once(
     second = begin(folder, replace(SETTINGS, epochs=1))
     assert second.resume()
     second.config = replace(second.config, accumulate=2)
-    batches = Batches(second.task.train_set, batch_tokens=24, seed=0, epoch=0)
+    batches = make_batches(second.task.train_set, batch_tokens=24, seed=0, epoch=0)
     assert second.progress.batches == 3 < len(batches)
     read, update = [], second.learner.update
 

@@ -57,7 +57,7 @@ def test_train_translate_and_evaluate_in_one_folder(
     assert "Test sentences, none of which is in the training data" in printed
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "source.model", "target.model", "checkpoints", "best"),
-        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html", "corpus"),
+        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html"),
     }
     lines = call("translate", "--run", folder, "犬が走る。", "", "猫が眠る。").split("\n")
     assert len(lines) == 4
