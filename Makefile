@@ -65,7 +65,7 @@ check: $(VENV)/.dev  ## check format, lint and types
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: $(VENV)/.bench  ## time decoding beside other libraries (5 minutes, with the machine to itself)
+bench: $(VENV)/.bench  ## time decoding beside other libraries (23 minutes, with the machine to itself)
 	$(BIN)/python benchmarks/decoding.py
 
 .PHONY: bench-blocks

@@ -58,7 +58,7 @@ def ablate(
 
     Args:
         model: Any module. Positions, the scale and residual connections can be removed from these
-            blocks only; heads and modules from any model, also of torch or of Hugging Face.
+            blocks only; modules from any model, heads from those whose attention can be recorded.
         heads: A dictionary from names of attention layers to the indices, from 0, of the heads
             whose outputs are replaced by zeros before the output projection. The names are those
             that :func:`~transformer_blocks.record_attention` uses. In models that are not made of
