@@ -15,7 +15,9 @@ encodings are sines and cosines of geometrically increasing wavelengths, from :m
 A shift by k positions rotates each (sine, cosine) pair by a fixed angle, whatever the position:
 :math:`PE_{pos+k}` is a linear function of :math:`PE_{pos}`. The authors chose the sinusoids because
 they expected that attention could then easily learn to attend by relative position, for example to
-the token three positions earlier.
+the token three positions earlier. They preferred them to learned positions, with nearly identical
+results, because sinusoids might extrapolate to sequences longer than those of the training; Press
+et al. (2021, https://arxiv.org/abs/2108.12409) measured that they hardly do.
 
 Next: :mod:`transformer_blocks.masks`, which positions must not be attended to.
 """

@@ -24,8 +24,8 @@ The two classes differ in where they normalise:
 
 - :class:`PostNorm`, the paper's order: :math:`\mathrm{LayerNorm}(x + f(x))` (section 3.1), with
   dropout applied to :math:`f(x)` before the addition (section 5.4). Each normalisation also scales
-  the gradient of :math:`x`, so that at first the gradients of the upper layers are large; training
-  needs a warm-up of the learning rate (:mod:`transformer_blocks.schedule`).
+  the gradient of :math:`x`, so that at first the gradients of the upper layers are large; with a
+  large learning rate, deep stacks need a warm-up (:mod:`transformer_blocks.schedule`).
 - :class:`PreNorm`: :math:`x + f(\mathrm{LayerNorm}(x))`, with the same dropout. The residual stream
   passes from the first layer to the last without normalisation, which makes training easier ("On
   Layer Normalization in the Transformer Architecture", Xiong et al. 2020,

@@ -1,8 +1,8 @@
 """Inspection: attention weights, masks, shapes, ablations and checks of a model.
 
 Attention weights are the part of a Transformer that is easiest to interpret: they show which keys
-each query attends to. :func:`~transformer_blocks.record_attention` collects them for models of these
-blocks or of another library whose attention has a softmax, except in FlexAttention and in the
+each query attends to. :func:`~transformer_blocks.record_attention` collects them for models of
+these blocks or of another library whose attention has a softmax, except in FlexAttention and in the
 kernels of the flash-attn package; :func:`record_projections` collects the queries, keys and values
 from which they are computed, and :func:`logit_lens` the predictions of each layer.
 :func:`head_patterns` names heads whose weights follow a simple rule. :func:`explain_mask` shows

@@ -37,8 +37,8 @@ def to_torch(block: nn.Module) -> nn.Module:
     The weights are copied; a layer that occurs several times in a stack also does so in the
     converted stack. The module has the block's dtype, device, dropout and training mode, and
     ``batch_first=True``. Two rules of torch's modules differ: a decoder attends to future positions
-    unless ``tgt_mask`` masks them, and the output of a query whose keys are all masked is NaN in some
-    of torch's paths, such as the fast path.
+    unless ``tgt_mask`` masks them, and the output of a query whose keys are all masked is NaN in
+    some of torch's paths, such as the fast path.
 
     Args:
         block: A :class:`~transformer_blocks.MultiHeadAttention`, an encoder, a decoder, a layer of

@@ -5,10 +5,9 @@ language model for DyNet has an LSTM, that for PyTorch had nn.RNN, in a variable
 December 2017: a quarter of the weights of the layer, and less work in each step. The correction
 says that the program "cheats a little bit".
 
-Both layers take the same arguments and return outputs of the same shape, and both learn. A Japanese
-course on attention has the same line: its translator is called an LSTM, and only its decoder is
-one. The gates of an LSTM are what keeps a state over many steps. A comparison with the layer that
-the text describes finds the fault; so does a count of the weights.
+Both layers take the same arguments and return outputs of the same shape, and both learn. The gates
+of an LSTM are what keeps a state over many steps. A comparison with the layer that the text
+describes finds the fault; so does a count of the weights.
 """
 
 import torch

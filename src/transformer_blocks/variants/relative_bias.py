@@ -5,15 +5,15 @@ T5 ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text Trans
 al. 2020, https://arxiv.org/abs/1910.10683, section 2.1) learns it: each head h adds a learned
 number to the score of a query i and a key j, which depends on their signed distance j - i alone,
 
-.. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} + b_{h,\,B(j - i)}\right)
+.. math:: \mathrm{softmax}_j\left(\frac{q_i \cdot k_j}{\sqrt{d_k}} + b_{h,\,\beta(j - i)}\right)
 
-The function B assigns a *bucket* to each distance, and the distances of a bucket share one number.
-Short distances have a bucket each. Longer ones share buckets, whose boundaries are evenly spaced on
-a logarithmic scale up to the maximum distance M; all distances beyond are in the last bucket. With
-n buckets for one direction, of which the first e = n // 2 hold a single distance, the bucket of the
-distance d is
+The function :math:`\beta` assigns a *bucket* to each distance, and the distances of a bucket share
+one number. Short distances have a bucket each. Longer ones share buckets, whose boundaries are
+evenly spaced on a logarithmic scale up to the maximum distance M; all distances beyond are in the
+last bucket. With n buckets for one direction, of which the first e = n // 2 hold a single distance,
+the bucket of the distance d is
 
-.. math:: B(d) = \begin{cases} d & \text{if } d < e \\
+.. math:: \beta(d) = \begin{cases} d & \text{if } d < e \\
           \min\left(n - 1,\; e + \left\lfloor \frac{\ln(d / e)}{\ln(M / e)}\,(n - e) \right\rfloor
           \right) & \text{otherwise} \end{cases}
 

@@ -1,6 +1,6 @@
 """Soundness: one call that runs all checks on a model and an example of its inputs.
 
-The most expensive mistakes raise no error. With a missing causal mask, an inverted mask, padding
+Many mistakes raise no error. With a missing causal mask, an inverted mask, padding
 that changes the outputs, or outputs that depend on the other sequences of the batch, the loss falls
 nevertheless. :func:`check_soundness` calls any model with changed inputs, and reports in one table
 which properties hold, which do not, and which could not be tried.
