@@ -1,7 +1,9 @@
 """The book: every chapter has all its parts, runs, and shows no line that is too wide."""
 
+import builtins
 import itertools
 import re
+import symtable
 import tomllib
 import unicodedata
 from pathlib import Path
@@ -204,6 +206,52 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
     assert text.count("<details><summary>Hint</summary>\n\n") == 3
     titles = re.findall(r"^## (.*)", text, re.M)
     assert titles[-3:] == ["Exercises", "What you can do now", "Where to go"]
+
+
+def bound(source: str) -> set[str]:
+    """Return the names that code binds outside of its functions and classes."""
+    symbols = symtable.symtable(source, "cell", "exec").get_symbols()
+    return {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+
+
+def used(source: str) -> set[str]:
+    """Return the names that code reads and does not bind in a function of its own."""
+    names: set[str] = set()
+    tables = [symtable.symtable(source, "cell", "exec")]
+    while tables:
+        table = tables.pop()
+        is_module = table.get_type() == "module"
+        found = (each for each in table.get_symbols() if each.is_global() or is_module)
+        names |= {each.get_name() for each in found if each.is_referenced()}
+        tables += table.get_children()
+    return names
+
+
+def needed_of_others(path: Path) -> list[tuple[int, set[str]]]:
+    """Return for each exercise the names that only another exercise or a long cell binds."""
+    known, exercises = set(dir(builtins)), list[str]()
+    for cell in read_cells(path):
+        if cell.role == "stub":
+            exercises.append("")
+        if cell.role in ("stub", "check", "solution"):
+            exercises[-1] += cell.source + "\n"
+        elif cell.kind == "code" and cell.role != "recorded":
+            known |= bound(cell.source)
+    missing = [used(source) - bound(source) - known for source in exercises]
+    return [(number, names) for number, names in enumerate(missing, 1) if names]
+
+
+@chapters
+def test_an_exercise_needs_no_other_one(path: Path) -> None:
+    assert needed_of_others(path) == []
+
+
+def test_a_name_from_another_exercise_is_found(tmp_path: Path) -> None:
+    exercise = '# %% tags=["stub"]\ndef f(x):\n    return x\n\n# %% tags=["check"]\n'
+    first, second = "size = 2\nassert f(size) == size\n", "assert [f(y) for y in range(size)]\n"
+    path = tmp_path / "99_name.py"
+    path.write_text(f"# %%\nimport torch\n\n{exercise}{first}\n{exercise}{second}", "utf-8")
+    assert needed_of_others(path) == [(2, {"size"})]
 
 
 @chapters

@@ -503,6 +503,7 @@ def diagnose(weights):
 
 
 # %% tags=["check"]
+generator = torch.Generator().manual_seed(1)
 for size in [8, 32, 128]:
     raw = torch.randn(500, 64, generator=generator) @ torch.randn(
         64, size, generator=generator
