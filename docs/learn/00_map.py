@@ -31,8 +31,9 @@
 # **Step 2: words read each other.** The verb 食べ alone does not say who eats. In
 # each layer of the network, every token compares its own numbers with those of all
 # others, and takes over something from those that fit: much from 猫 and 魚, little
-# from the rest. This reading is called *attention*. All tokens do it at the same
-# time, and several times in a row.
+# from the rest. This reading is called *attention*, and all tokens do it at the same
+# time. After it, each token computes alone: a small *feed-forward network* makes new
+# numbers from what it has read. Reading and computing alternate several times.
 #
 # **Step 3: the next word is chosen.** A second part of the network reads the result,
 # together with the English words that are already there, *the cat*, and gives a

@@ -18,9 +18,10 @@
 # sentence. In this chapter, the vector of a token is its query, its key and its
 # value at once. [Chapter 3](03_projections.py) gives each role its own vector.
 #
-# That all positions are computed at once is also the reason why Transformers
-# replaced older networks within a few years: even very long texts can be learned
-# from in reasonable time.
+# That all positions are computed at once is what the paper removed recurrence for: the
+# steps of a training no longer wait for each other. It costs something, as the number of
+# scores grows with the square of the length, and it does not make every model better:
+# [chapter 9](09_before_transformers.py) counts and measures both.
 #
 # ## By hand
 #
@@ -125,8 +126,8 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 #
 # - the scores are $Z = Q K^T$, of shape (L, d) × (d, S) = (L, S): row $i$, column $j$
 #   is the dot product of query $i$ and key $j$,
-# - the weights $W$ are the softmax of each row of $Z$, of the same shape (L, S),
-# - the outputs are $O = W V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
+# - the weights $A$ are the softmax of each row of $Z$, of the same shape (L, S),
+# - the outputs are $O = A V$, of shape (L, S) × (S, d) = (L, d): row $i$ is the
 #   weighted sum of the values with the weights of query $i$.
 #
 # In PyTorch, `@` multiplies the matrices in the last two dimensions. All dimensions
@@ -154,9 +155,9 @@ for token, output in zip(sentence, attend_with_loops(x, x, x)):
 #
 # $$Z_{ij} = -\infty \quad \text{if key } j \text{ is hidden}$$
 #
-# $$W_{ij} = \frac{e^{Z_{ij}}}{\sum_{m=1}^{S} e^{Z_{im}}}$$
+# $$A_{ij} = \frac{e^{Z_{ij}}}{\sum_{m=1}^{S} e^{Z_{im}}}$$
 #
-# $$O = W V$$
+# $$O = A V$$
 
 
 # %% tags=["implementation"]
@@ -476,6 +477,7 @@ def masked_softmax(scores, mask):
 # %% tags=["check"]
 from transformer_blocks import attention_weights
 
+generator = torch.Generator().manual_seed(0)
 hide = torch.tensor([[[False, False, True]], [[True, True, True]]])
 keys = torch.randn(2, 3, 4, generator=generator)
 given = (keys @ keys.transpose(-2, -1)).requires_grad_()

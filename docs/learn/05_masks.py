@@ -16,9 +16,10 @@
 # **True hides**: a position of the table that is True is *masked*. This chapter
 # combines masks and shows mistakes in them, and the tools that find these mistakes.
 #
-# Mistakes in masks are the most expensive ones in practice. They raise no
-# error, and often the loss becomes *better* than it should be, so that one is
-# pleased at first.
+# Mistakes in masks are easily overlooked. They raise no error, and after a
+# forgotten causal mask the loss is *better* than it should be, so that one is
+# pleased at first. Many of the published faults in {mod}`~transformer_blocks.museum`
+# are of this kind.
 #
 # ## By hand
 #
@@ -91,18 +92,18 @@ print("both   ", tuple(mask.shape))
 # ## The formula and the code
 #
 # A mask $M$ adds $-\infty$ to the scores of the masked positions. In the formula,
-# the matrix $B$ holds these summands. Some queries may have no key left. The
+# the matrix $\bar M$ holds these summands. Some queries may have no key left. The
 # softmax of such a *fully masked row* divides 0 by 0, which is NaN. The library
 # defines the weights of such a row as zero, so the output is zero as well.
 
 # %% [markdown] tags=["formula"]
-# $$W = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}} + B\right)$$
+# $$A = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}} + \bar M\right)$$
 #
-# $$B_{ij} = \begin{cases} -\infty & \text{if } M_{ij} \\ 0 & \text{otherwise} \end{cases}$$
+# $$\bar M_{ij} = \begin{cases} -\infty & \text{if } M_{ij} \\ 0 & \text{otherwise} \end{cases}$$
 #
-# $$W_{ij} = 0 \quad \text{if all } M_{i1}, \dots, M_{iS}$$
+# $$A_{ij} = 0 \quad \text{if all } M_{i1}, \dots, M_{iS}$$
 #
-# $$O = W V$$
+# $$O = A V$$
 
 
 # %% tags=["implementation"]

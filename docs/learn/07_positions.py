@@ -186,7 +186,11 @@ show("魚は猫を食べます。", fish_eats[2])
 # With one such block for each dial, $PE_{pos + k} = R_k \, PE_{pos}$: the encoding of the position $k$
 # steps further is a linear function of the encoding. Queries and keys are
 # linear projections of their inputs, so an attention head can learn to attend
-# to a certain distance. The authors gave this as the reason for their choice.
+# to a certain distance. The authors expected that this would be learned easily; it is
+# their reason for trying sinusoids. They preferred them to learned positions for a second one:
+# the model might extrapolate to sequences longer than those of the training (section 3.5).
+# That is a hope which they did not measure, and it fails in the measurements below
+# and in [chapter 15](15_since_2017.py).
 #
 # Each dial below has two hands, for two positions at a fixed distance. Move the
 # positions: in every dial both hands turn, and the angle between them stays.

@@ -74,7 +74,9 @@ for build in [build_encoder, build_decoder]:
     print(f"              {inner / total:.1%}")
 
 # %% [markdown]
-# It holds for the encoder layer only. A decoder layer has two attention layers
+# It holds for the encoder layer, and so for the layers of a language model such as GPT-2,
+# which have the same parts: one attention layer and a network with d_ff = 4 · d_model. The
+# decoder layer of the paper has two attention layers
 # ([chapter 10](10_encoder_decoder.py)), and the feed-forward network is one
 # half of it.
 #

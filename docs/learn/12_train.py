@@ -299,10 +299,9 @@ for (update, *first), (_, *second) in zip(many, few):
 # A Japanese course on attention trains a recurrent translator with attention, as in
 # [chapter 9](09_before_transformers.py), on 8,000 sentence pairs for 200 epochs (passes
 # over the training set), and prints its losses every 20 epochs: the training loss is a
-# mean over the updates of an epoch, the test loss is computed at its end. It speaks of
-# an LSTM, but only its decoder is one; its encoder is `nn.RNN`, a slip that has been
-# [published before](../museum/plain_rnn_for_an_lstm.md). The first, third, fifth and
-# tenth of its ten reports are:
+# mean over the updates of an epoch, the test loss is computed at its end. Its encoder is
+# a plain RNN, its decoder an LSTM. The first, third, fifth and tenth of its ten reports
+# are:
 #
 # | report | 1 | 3 | 5 | 10 |
 # | --- | --- | --- | --- | --- |

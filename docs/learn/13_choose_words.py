@@ -49,9 +49,12 @@
 # %% [markdown] tags=["formula"]
 # $$s(y_1 \dots y_t) = \sum_{i=1}^{t} \ln p(y_i \mid y_1 \dots y_{i-1})$$
 #
-# $$B_t = \text{the } K \text{ best of } \{\, (h, v) : h \in B_{t-1} \,\}$$
+# $$C_t = \{\, (h, v) : h \in B_{t-1},\; v \in \text{vocabulary} \,\}$$
 #
-# A hypothesis $h$ that ends with the end token is finished, and leaves the beam.
+# $$B_t = \text{the } K \text{ best } (h, v) \in C_t \text{ with } v \neq \text{end}$$
+#
+# A candidate of $C_t$ that ends with the end token is finished if it is among the $K$ best of all. It
+# leaves the beam, and the next best candidate takes its place.
 
 # %% tags=["implementation"]
 def search(log_p, start, beam_size, max_length):

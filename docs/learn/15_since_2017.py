@@ -213,7 +213,8 @@ for name, found in results.items():
 # long.)
 #
 # With sinusoids, and with untrained rows, the mean perplexity more than doubles as soon
-# as the sequence is twice as long. With ALiBi it falls at each doubling, with every
+# as the sequence is twice as long. The authors of the paper chose sinusoids because they
+# might extrapolate (section 3.5); here they do not, as in [chapter 7](07_positions.py). With ALiBi it falls at each doubling, with every
 # seed, from 3.94 to 3.76 (standard deviation between seeds 0.03). So the claim holds
 # for these models. But the other rows show that it is not the whole story:
 #
@@ -245,8 +246,8 @@ for name, found in results.items():
 # ## Grouped-query attention
 #
 # While a model writes, the keys and values of all earlier tokens lie in a cache
-# ([chapter 13](13_choose_words.py)). Each step reads all of it, and this reading,
-# not the arithmetic, limits the speed. In *grouped-query attention*
+# ([chapter 13](13_choose_words.py)). Each step reads all of it, and all weights, and this
+# reading, not the arithmetic, limits the speed. In *grouped-query attention*
 # ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)) several query heads
 # share one head of keys and values. With $G$ such heads, a layer stores $2 G d_k$
 # numbers for each token, instead of $2 H d_k$. By hand, for $d = 512$ and $H = 8$
@@ -256,6 +257,11 @@ for name, found in results.items():
 # | --- | --- | --- |
 # | 8 | 2 · 8 · 64 = 1,024 | 12.3 MB |
 # | 2 | 2 · 2 · 64 = 256 | 3.1 MB |
+#
+# Is that much? The six layers have 4 · 512² + 2 · 512 · 2,048 = 3.1 million weights each,
+# 37.7 MB in all. For one sequence of 1,000 tokens, a step reads three times as many bytes of
+# weights as of the cache. But a batch reads the weights once, and a cache for each of its
+# sequences: from four sequences on, or from one of 4,000 tokens, the cache is the larger part.
 
 # %%
 from transformer_blocks import GroupedQueryAttention, KeyValueCache
@@ -502,8 +508,7 @@ for offset in (0, 1, 2):
 # and a key does not depend on it.)
 #
 # All names of weights match, since a rotation has no weights. No shape is wrong, the
-# mask is right, and scores depend on the offset in both. Such a model often writes
-# almost sensible text. Only a comparison with the original finds it:
+# mask is right, and scores depend on the offset in both. A comparison with the original finds it:
 # {func}`~transformer_blocks.record_attention` shows that the weights differ, and the
 # scores say where. At offset 0 both vectors are rotated by the same angles, and the
 # scores are equal. At all other offsets they differ. So the projections are right,

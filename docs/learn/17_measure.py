@@ -249,10 +249,11 @@ for name, each in tensors.items():
 #
 # Overlapping intervals do not mean that two systems are equal. A hard sentence is hard for
 # both, so their scores go up and down together. The **paired** bootstrap takes the same
-# draw for both and takes the difference. If one is better in at least 95 % of the draws, the
-# difference is called significant at the level of 5 %.
+# draw for both and takes the difference. If we said beforehand which one should be better, it must be so in at least 95 % of
+# the draws, for a difference that is called significant at the level of 5 %. If we see only afterwards which one is
+# better, it could have been either, and luck has two ways to deceive us. Then it must be at least 97.5 % of the draws.
 #
-# Predict: three of the pairs below differ only in their *seed*. It is the same model, trained in the same way.
+# Predict: the six pairs below, three for each recipe, differ only in their *seed*. It is the same model, trained in the same way.
 # In how many of the draws will one of them be better than the other?
 
 
@@ -274,14 +275,17 @@ share = wins("two tables, seed 0", "one table, seed 2")
 print(f"worst of two tables, against best of one: {share:.1%}")
 
 # %% [markdown]
-# It is one recipe, trained three times, and the test says that two of the six pairs differ significantly: seed 2 is better
-# than seed 1 in 97 % of the draws with one table, and better than seed 0 in 98 % with two tables. The test has not failed. It answers the
+# Each recipe was trained three times, and nothing but the seed is different. Still, seed 2 is better
+# than seed 1 in 97.1 % of the draws with one table, and better than seed 0 in 97.8 % with two tables. We had not said which seed
+# should win, so the second pair is significant and the first is just not. (We have also tried six pairs.
+# With many pairs, the level of each must be stricter, or one of them is found by luck.) The test has not failed. It answers the
 # question that it was asked: would *these two models* be ranked in the same way by other sentences?
 # Yes, they would. But we wanted to know whether a *method* is better, and a method is not one model. Train it again, and the
 # order may change. The bootstrap draws sentences and not trainings.
 #
 # The two tables of chapter 16 pass the harder test. Their worst seed beats the best seed of the other
-# recipe, and in 99.8 % of the draws. This is the simplest rule that can be recommended: *at least three
+# recipe, and in 99.8 % of the draws. (This pair, too, was chosen afterwards. But of the nine that could be compared, it
+# is the least favourable to the claim.) This is the simplest rule that can be recommended: *at least three
 # seeds each, and the intervals of the seeds should not overlap.*
 #
 # ## What is one BLEU worth?
@@ -341,8 +345,8 @@ print(fill(right.bleu_signature.replace("|", " "), 48))
 # The translations are the same, and the three scores differ by up to 7 BLEU, more than all seeds together. With
 # the punctuation joined, *fish.* and *fish* are different words. The mean over sentences is lowest,
 # because every sentence without a common 4-gram counts as zero, while the corpus has plenty of them
-# to share. sacreBLEU's own tokenizer, `13a`, separates the punctuation again and gives the first number
-# back. No program complains in any of these cases. The signature in the last line is the only
+# to share. `13a`, the default of sacreBLEU, imitates the tokenizer of an older program, `mteval-v13a`. It separates the punctuation again and
+# gives the first number back. No program complains in any of these cases. The signature in the last line is the only
 # protection: it says how the number was made, and belongs beside every score that you publish.
 #
 # ## Exercises
