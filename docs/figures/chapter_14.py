@@ -149,14 +149,21 @@ def alignment_course(seed: int) -> list[tuple[int, float, float]]:
     source, target = chapter["to_ids"](chapter["training"])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     course = []
+
+    def compute_loss() -> torch.Tensor:
+        logits = model(source, target[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+
     for update in range(201):
-        with record_attention(model) as recorded:
-            logits = model(source, target[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
         if update % 10 == 0:
+            model.eval()  # measure without dropout
+            with record_attention(model) as recorded, torch.no_grad():
+                loss = compute_loss()
             weights = recorded["blocks.decoder.layers.0.cross_attention"][0].mean(dim=0)
             best = [weights[:, query, key].max().item() for query, key in PLACES]
             course.append((update, loss.item(), sum(best) / len(best)))
+            model.train()
+        loss = compute_loss()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
