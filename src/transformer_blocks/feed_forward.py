@@ -6,9 +6,9 @@ nonlinearity, project back to ``d_model`` (section 3.3, equation 2 of the paper)
 
 .. math:: \mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2
 
-With ``d_ff = 4 * d_model``, as in the paper, two thirds of the parameters of an encoder layer, or of
-a layer of a language model such as GPT-2, are here, and half of those of the paper's decoder layer,
-which has two attention sublayers.
+With ``d_ff = 4 * d_model``, as in the paper, two thirds of the parameters of an encoder layer are
+here, also in a language model such as GPT-2, and half of those of the paper's decoder layer, which
+has two attention sublayers.
 
 **Dropout** regularises this network and every other sublayer. In training mode, each element of a
 tensor is set to zero with probability :math:`p`, by a new random mask in each forward pass, and the
