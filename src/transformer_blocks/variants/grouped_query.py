@@ -1,9 +1,10 @@
 r"""Grouped-query attention: several query heads share one head of keys and values.
 
-Memory bandwidth often limits autoregressive decoding: each step reads all cached keys and values of
-every head. But heads with different queries can share keys and values. In grouped-query attention
-(GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G
-groups, and each group has one key head and one value head:
+Memory bandwidth often limits autoregressive decoding: each step reads all weights, once for a
+batch, and the cached keys and values of every head and sequence, which are the larger part for many
+or long sequences. But heads with different queries can share keys and values. In grouped-query
+attention (GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query
+heads form G groups, and each group has one key head and one value head:
 
 .. math:: head_h = \mathrm{Attention}(Q W_h^Q,\ K W_{g(h)}^K,\ V W_{g(h)}^V),
           \qquad g(h) = \lceil h\,G / H \rceil
