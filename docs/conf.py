@@ -4,9 +4,12 @@ Nothing here reaches for the network: neither the build (no inventories of other
 page when it is opened (formulas are finished HTML, fonts and scripts lie beside the pages).
 """
 
+import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "examples")]
@@ -59,3 +62,17 @@ html_use_index = False
 html_domain_indices = False
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
+
+
+PLAIN = re.compile(r"<!-- plain -->\n.*?<!-- /plain -->\n", re.S)
+SITE = re.compile(r"<!-- site\n(.*?)-->\n", re.S)
+
+
+def show_directives(app: Sphinx, name: str, source: list[str]) -> None:
+    """Show what stands in comments for the site, instead of the plain text for a code host."""
+    source[0] = SITE.sub(r"\1", PLAIN.sub("", source[0]))
+
+
+def setup(app: Sphinx) -> None:
+    """Replace the plain text before a page is parsed."""
+    app.connect("source-read", show_directives)
