@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM
-from tests.page import Opened, make_explorer
 
-from transformer_blocks.explorer import Explorer
+pytest.register_assert_rewrite("tests")  # so that a helper's assertion, too, says what it compared
+
+from tests.browser import CHROMIUM  # noqa: E402
+from tests.page import Opened, make_explorer  # noqa: E402
+
+from transformer_blocks.explorer import Explorer  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("sphinx", "furo", "myst_parser", "py_mini_racer", "sentencepiece")
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name the arguments in the name of a test: "[lengths=7]", where pytest says "[7]"."""
+    return f"{argname}={val}" if isinstance(val, bool | int | float | None) else None
 
 
 @pytest.fixture(scope="session")

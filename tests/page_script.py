@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from py_mini_racer import MiniRacer
+from py_mini_racer import JSEvalException, MiniRacer
 from tests.page import data_of, inflate, make_explorer, make_explorer_with_arithmetic, weights
 
+from transformer_blocks import explorer
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.style import PALETTES
@@ -19,6 +20,7 @@ from transformer_blocks.explorer.tokens import token_labels
 
 LIGHT = PALETTES["light"]
 QUANTUM = 0.51 / 4095  # of the page's weights
+SCRIPTS = Path(explorer.__file__).with_name("page")
 STAND_IN = Path(__file__).with_name("page_without_browser.js")
 
 
@@ -26,8 +28,26 @@ STAND_IN = Path(__file__).with_name("page_without_browser.js")
 def engine() -> MiniRacer:
     """Start V8 once, with a stand-in for a browser."""
     started = MiniRacer()
-    started.eval(STAND_IN.read_text(encoding="utf-8"))
+    started.eval(f"{STAND_IN.read_text(encoding='utf-8')}\n//# sourceURL={STAND_IN.name}")
     return started
+
+
+def located(error: str, script: str) -> str:
+    """Name the file and the line of ours for each place of an error in the script of a page."""
+
+    def place(match: re.Match[str]) -> str:
+        line, column = script.split("\n")[int(match[1]) - 1], int(match[2]) - 1
+        found = {
+            len(text): f"{path.name}:{number}"
+            for path in SCRIPTS.glob("*.js")
+            for number, each in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            if (text := each.partition("  // ")[0].strip())
+            and 0 <= column - line.find(text) < len(text)
+            and text in line
+        }
+        return max(found.items(), default=(0, match[0]))[1]
+
+    return re.sub(r"\bpage:(\d+):(\d+)", place, error.partition("\n\n")[2] or error)
 
 
 class Script:
@@ -42,10 +62,17 @@ class Script:
         script = script.removesuffix("})();") + "globalThis.inPage = text => eval(text);\n})();"
         content = json.dumps(_decompress(data_of(html)))
         engine().eval(f"globalThis.inPage = null; openPage({json.dumps(content)}, '{address}')")
-        engine().eval(script)
+        self.script = script
+        self._eval(f"{script}\n//# sourceURL=page")
 
     def __call__(self, expression: str) -> Any:
-        return json.loads(str(engine().eval(f"asJson(inPage({json.dumps(expression)}))")))
+        return json.loads(str(self._eval(f"asJson(inPage({json.dumps(expression)}))")))
+
+    def _eval(self, text: str) -> Any:
+        try:
+            return engine().eval(text)
+        except JSEvalException as error:
+            raise JSEvalException(located(str(error), self.script)) from None
 
     def go(self, address: str) -> None:
         """Go to another address, as the browser's Back does."""

@@ -7,8 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from py_mini_racer import JSEvalException
 from tests.page import SOURCE, TARGET, colour
-from tests.page_script import LIGHT, QUANTUM, Script, labels, plain, table, uneven, with_arithmetic
+from tests.page_script import (
+    LIGHT,
+    QUANTUM,
+    SCRIPTS,
+    Script,
+    labels,
+    plain,
+    table,
+    uneven,
+    with_arithmetic,
+)
 
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.style import PALETTES
@@ -496,3 +507,11 @@ def close(found: str, expected: str) -> bool:
     return number.sub("#", found) == number.sub("#", expected) and all(
         abs(float(a) - float(b)) < 0.11 for a, b in pairs
     )
+
+
+def test_an_error_of_the_page_names_the_file_and_the_line_of_ours() -> None:
+    with pytest.raises(JSEvalException) as raised:
+        plain()("isOff(undefined, 0, 0)")
+    name, number = re.findall(r"isOff \((\w+\.js):(\d+)\)", str(raised.value))[0]
+    lines = (SCRIPTS / name).read_text(encoding="utf-8").splitlines()
+    assert "attention.off" in lines[int(number) - 1]

@@ -520,7 +520,7 @@ def test_a_missing_parent_or_a_file_in_the_way_is_an_error_with_the_path(tmp_pat
     ("owner", "call", "calls"),
     [(os, "mkdir", 2), (Path, "open", 4), (os, "fsync", 7), (os, "rename", 1)],
 )
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get)
 def test_wherever_the_disk_refuses_the_old_checkpoint_stays(
     folder: Path,
     whole: Path,
