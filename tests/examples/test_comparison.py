@@ -1,5 +1,6 @@
 """Runs side by side: the same figures as each alone, in a table that can be read."""
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -153,3 +154,19 @@ def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_pat
 @pytest.mark.parametrize("tokenize", ["none", "13a", "char"])
 def test_bleu_is_computed_with_the_given_tokenizer(tokenize: str) -> None:
     assert f"tok:{tokenize}|" in score(["a b"], ["a b"], tokenize=tokenize).bleu_signature
+
+
+def test_the_bootstrap_divides_text_as_the_score_does() -> None:
+    """Text without spaces scored by characters is its characters scored as words."""
+    rng = random.Random(0)
+    references = ["".join(rng.choices("犬猫鳥馬魚牛", k=12)) for _ in range(40)]
+
+    def changed(share: float) -> list[str]:
+        return ["".join("x" if rng.random() < share else c for c in each) for each in references]
+
+    few, more, many = map(changed, (0.1, 0.1, 0.3))
+    systems = [few, more, many]
+    p_values = bootstrap(systems, references, tokenize="char")
+    assert p_values[0] > 0.05 > p_values[1]
+    spaced = [[" ".join(line) for line in each] for each in (*systems, references)]
+    assert bootstrap(spaced[:-1], spaced[-1], tokenize="none") == p_values

@@ -2,6 +2,7 @@ import hashlib
 import logging
 import unicodedata
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -380,3 +381,35 @@ def test_shown_pairs_are_spread_over_the_test_split_and_examples_are_the_last_of
     few = Corpus(Languages(), [], [], pairs[:3])
     assert few.shown_pairs == pairs[:3]
     assert few.example_sentences == ["source 2", "source 1", "source 0"]
+
+
+def test_held_out_sentences_are_spread_over_the_alphabet(tmp_path: Path) -> None:
+    sentences = [f"{number:04} word" for number in range(2000)]
+    files = tmp_path / "source.txt", tmp_path / "target.txt"
+    for file in files:
+        file.write_text("\n".join(sentences), encoding="utf-8")
+    corpus = load_corpus(Languages("files", "xx", "yy"), files={"train": files})
+    for split in (corpus.validation, corpus.test):
+        numbers = [int(pair.source[:4]) for pair in split]
+        assert len(numbers) == 100
+        assert min(numbers) < 200
+        assert max(numbers) > 1800
+
+
+def test_the_two_directions_of_a_corpus_have_exchanged_sides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    splits = {split: [(f"犬{split}", f"dog {split}")] for split in ("train", "validation", "test")}
+    monkeypatch.setattr(corpus_module, "toy_corpus", lambda: splits)
+    for codes, order in ((("ja", "en"), 1), (("en", "ja"), -1)):
+        corpus = load_corpus(Languages("toy", *codes))
+        assert corpus.test[0][:2] == ("犬test", "dog test")[::order]
+
+
+@pytest.mark.parametrize("size", [10, 11, 19, 20, 21])
+def test_a_sample_has_at_most_its_size_and_reaches_the_end(size: int) -> None:
+    pairs = [Pair(str(number), "", "") for number in range(size)]
+    numbers = [int(pair.source) for pair in Corpus(Languages(), pairs, [], []).sample(10)]
+    assert 5 < len(numbers) <= 10
+    assert len({after - before for before, after in pairwise(numbers)}) == 1
+    assert numbers[-1] >= size - 3

@@ -268,3 +268,15 @@ def test_the_page_translates_as_the_translator_does(
     shown = "[live.results.whole, $('title').textContent, state.row, state.isLocked, state.text]"
     state = [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
     assert shared(shown) == page(shown) == state
+
+
+def test_only_a_finished_translation_is_recorded_with_its_end_token(
+    translator: TrainedTranslator,
+) -> None:
+    tokens = translator.target.encode("The dog")
+    for finished in (True, False):
+        found = [[Generation(tokens, 0.0, finished=finished)]]
+        seen = translate_with_attention(
+            translator, "犬が走る。", search=lambda *_, f=found, **__: f
+        )
+        assert seen.ids == [*tokens, EOS][: len(tokens) + finished]

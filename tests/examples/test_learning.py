@@ -1,4 +1,4 @@
-"""An update is the same, however its batch is cut."""
+"""An update is that of the paper, and the same, however its batch is cut."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,15 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.distributed import Processes
-from common.learner import Learner, learning_rate
+from common.learner import Learner, average_weights, learning_rate
 from common.tokenizer import PAD
 from translation.batches import Batch, collate
 from translation.examples import Example
 from translation.presets import BASE, Config
 from translation.training import TranslationLoss, compute_hidden
+from translation.translator import Translator
 
 SENTENCES = [
     Example([5, 6, 7], [8, 9]),
@@ -35,15 +36,20 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def gradients(batches: Sequence[Sequence[Example]], processes: Processes) -> list[Tensor]:
+def make_learner(processes: Processes | None = None) -> Learner[Translator, Sequence[Example]]:
     torch.manual_seed(0)
-    settings = replace(SETTINGS, dropout=0.0)
-    model, loss = settings.build(20, 20).double(), TranslationLoss(0.1)
-    learner = Learner(model, loss, average=0.5, processes=processes)
+    model = replace(SETTINGS, dropout=0.0).build(20, 20).double()
+    return Learner(model, TranslationLoss(0.1), average=0.5, processes=processes)
+
+
+def gradients_of(learner: Learner[Translator, Sequence[Example]]) -> list[Tensor]:
+    return [each.grad.clone() for each in learner.model.parameters() if each.grad is not None]
+
+
+def gradients(batches: Sequence[Sequence[Example]], processes: Processes) -> list[Tensor]:
+    learner = make_learner(processes)
     learner.compute_gradient(batches)
-    return [
-        parameter.grad for parameter in learner.model.parameters() if parameter.grad is not None
-    ]
+    return gradients_of(learner)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -60,6 +66,85 @@ def test_the_mean_over_processes_is_the_gradient_of_one(count: int) -> None:
     shares = [gradients(batches, Processes(number, count)) for number in range(count)]
     for expected, *found in zip(gradients([SENTENCES], Processes()), *shares, strict=True):
         torch.testing.assert_close(torch.stack(found).mean(0), expected, rtol=0, atol=1e-12)
+
+
+def test_the_losses_of_all_processes_add_up_to_that_of_one() -> None:
+    """A process without a batch computes one, for the gradients, whose loss does not count."""
+    batches = [[sentence] for sentence in SENTENCES]
+    count = len(batches) + 2
+    losses = [
+        make_learner(Processes(rank, count)).compute_gradient(batches) for rank in range(count)
+    ]
+    whole = make_learner().compute_gradient([SENTENCES])
+    torch.testing.assert_close(torch.stack(losses).sum(), whole.to(losses[0].dtype))
+
+
+def test_each_gradient_is_computed_anew() -> None:
+    learner = make_learner()
+    learner.compute_gradient([SENTENCES])
+    once = gradients_of(learner)
+    learner.compute_gradient([SENTENCES])
+    torch.testing.assert_close(gradients_of(learner), once, rtol=0, atol=0)
+
+
+def test_an_update_is_that_of_adam_with_a_clipped_gradient() -> None:
+    """Equation 3's optimiser (section 5.3): beta 0.9 and 0.98, epsilon 1e-9, a norm of 1."""
+    learner, copied = make_learner(), make_learner()
+    adam = torch.optim.Adam(copied.model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    steep = [[SENTENCES[0]], SENTENCES, [SENTENCES[3]]]
+    for batch in steep:
+        learner.update([batch], 0.01)
+        copied.compute_gradient([batch])
+        parameters = [each for each in copied.model.parameters() if each.grad is not None]
+        norm = torch.stack([each.grad.norm() for each in parameters if each.grad is not None])
+        for each in parameters:
+            assert each.grad is not None
+            each.grad /= max(float(norm.norm()), 1.0)
+        assert norm.norm() > 1.0  # so that it is clipped
+        adam.step()
+    for found, expected in zip(learner.model.parameters(), copied.model.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> None:
+    """Its decay is (1 + n) / (10 + n) after n updates, and never more than the given one."""
+    model = nn.Linear(1, 1, bias=False).double()
+    for decay in (0.1, 0.3, 0.9):
+        moving = average_weights(model, decay)
+        expected = 0.0
+        for count, value in enumerate((5.0, 1.0, -2.0, 4.0)):
+            nn.init.constant_(model.weight, value)
+            moving.update_parameters(model)
+            weight = min(decay, (1 + count) / (10 + count)) if count else 0.0  # the first: a copy
+            expected = weight * expected + (1 - weight) * value
+            assert moving.module.weight.item() == pytest.approx(expected)
+
+
+def test_what_is_saved_as_the_average_is_the_average() -> None:
+    learner = make_learner()
+    for _ in range(3):
+        learner.update([SENTENCES], 0.01)
+    saved, model = learner.tensors()["average"], learner.tensors()["model"]
+    assert saved.keys() == model.keys()
+    averages = dict(learner.average.named_parameters())
+    for name, tensor in averages.items():
+        assert torch.equal(saved[name], tensor)
+        assert not torch.equal(saved[name], model[name])
+    restored = make_learner()
+    state = {
+        group: {name: tensor.clone() for name, tensor in members.items()}
+        for group, members in learner.tensors().items()
+    }
+    restored.restore(state)
+    for each in (learner, restored):
+        each.update([SENTENCES[:2]], 0.01)
+    torch.testing.assert_close(restored.tensors(), learner.tensors(), rtol=0, atol=0)
+
+
+def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:
+    rates = {"peak_rate": 1.0, "warmup_steps": 10, "d_model": 512}
+    for step, done, expected in ((5, 0.2, 0.5), (5, 0.7, 0.3), (10, 0.1, 0.9), (50, 1.0, 0.0)):
+        assert learning_rate(step, done, **rates) == pytest.approx(expected)
 
 
 @pytest.mark.slow

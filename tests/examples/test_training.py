@@ -1,5 +1,6 @@
 """What the training loop promises: its plan, its stops, and what several processes share."""
 
+import copy
 import hashlib
 import json
 import math
@@ -19,9 +20,13 @@ import common.training
 from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint
 from common.distributed import Processes
 from common.errors import UserError
+from common.files import FolderLock
 from common.learner import set_random_state
+from common.plan import Progress
+from common.run import Run
 from translation.batches import make_batches
 from translation.examples import Example
+from translation.presets import Config
 from translation.training import TranslationTask, TranslationTraining
 
 
@@ -317,3 +322,32 @@ def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
     rows = training.run.read_metrics()
     # The clock is read twice around an epoch's updates: at their beginning and at their end.
     assert [row["tokens_per_second"] for row in rows] == [tokens, tokens]
+
+
+def test_the_example_of_a_training_fits_into_the_model_with_its_end_token(
+    trained: TranslationTraining,
+) -> None:
+    task = copy.copy(trained.task)
+    pair = task.corpus.validation[0]
+    task.corpus = replace(task.corpus, validation=[pair])
+    length = len(task.tokenizers[0].encode(pair.source))
+    for most, shown in ((length, 0), (length + 1, 3)):
+        task.config = replace(trained.task.config, max_length=most)
+        assert len(task.sample(trained.model)) == shown
+
+
+def test_the_plan_that_the_command_line_names_last_counts(tmp_path: Path) -> None:
+    """A run that was begun with minutes, and is resumed with epochs, is planned in epochs."""
+    run = Run(tmp_path, Config)
+    for begun, chosen, plan in (
+        ({"minutes": 5.0}, {"epochs": 3}, (3, None)),
+        ({"minutes": 5.0}, {"minutes": 7.0}, (SETTINGS.epochs, 7.0)),
+        ({"epochs": 2}, {"minutes": 7.0}, (2, 7.0)),
+        ({"minutes": 5.0}, {}, (SETTINGS.epochs, 5.0)),
+    ):
+        run.write_config(replace(SETTINGS, **begun))
+        lock = FolderLock(tmp_path)
+        config = run.begin_or_resume(chosen, lambda: SETTINGS, resume=True, lock=lock)
+        assert (config.epochs, config.minutes) == plan
+        half = Progress(epoch=1, seconds=60.0).part_done(config, 1.0, 60.0)
+        assert half == pytest.approx(1 / (config.minutes or 3))
