@@ -119,7 +119,7 @@ class TokenModel(nn.Module):
     def _add_output(self, output: nn.Module | None, embedding: nn.Module) -> None:
         """Add the output layer, by default one that shares the weight of an embedding."""
         self.output = _tied(embedding) if output is None else output
-        self.register_load_state_dict_post_hook(_tie_after_loading)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(TokenModel._tie)  # type: ignore[no-untyped-call]
 
     def _shared_weights(self) -> list[Any]:
         """Return the weights of embedding and output layer, or none if they do not share one."""
@@ -128,14 +128,9 @@ class TokenModel(nn.Module):
         are_stored = all(isinstance(each, nn.Parameter) for each in weights)  # and not computed
         return weights if getattr(self.output, "is_tied", False) and are_stored else []
 
-    def _is_untied(self) -> bool:
-        """Return whether the output layer has lost the weight that it shares."""
-        weights = self._shared_weights()
-        return bool(weights) and weights[0] is not weights[1]
-
-    def _tie(self) -> None:
+    def _tie(self, _: object = None) -> None:
         """Share the weight again, if torch has made a parameter for each of its two names."""
-        if self._is_untied():
+        if self._shared_weights():
             getattr(self, self.predicted).weight = self.output.weight
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -154,7 +149,8 @@ class TokenModel(nn.Module):
 
     def _check_tied(self) -> None:
         """Raise if the parts of the model were loaded one by one, so that a weight became two."""
-        if self._is_untied():
+        weights = self._shared_weights()
+        if weights and weights[0] is not weights[1]:
             raise RuntimeError(
                 f"output.weight must be {self.predicted}.weight, as in the model that was made, "
                 "got another parameter; load or convert the whole model, not its parts"
@@ -519,10 +515,6 @@ def _tied(embedding: Any) -> nn.Linear:
     output.weight = embedding.weight
     output.__dict__["is_tied"] = True
     return output
-
-
-def _tie_after_loading(model: TokenModel, _: object) -> None:
-    model._tie()  # with assign=True, each name has a parameter of its own
 
 
 def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
