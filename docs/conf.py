@@ -28,7 +28,6 @@ extensions = [
     "glossary",
     "katex_prerender",
     "learn",
-    "ledger",
     "museum",
     "search",
 ]

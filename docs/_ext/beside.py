@@ -7,6 +7,7 @@ differ. A function without Python code has its content alone.
 """
 
 import inspect
+import pkgutil
 from pathlib import Path
 
 from docutils import nodes
@@ -15,7 +16,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from chapter import without_docstrings
 from cover import SCRIPTS, javascript
-from ledger import reference, resolve
 
 
 class Beside(SphinxDirective):
@@ -34,12 +34,12 @@ class Beside(SphinxDirective):
         place = nodes.paragraph("", "JavaScript", classes=["place"])
         halves = [[place, nodes.literal_block(code, code, language="javascript")], []]
         for path in paths:
-            found = resolve(path)
+            found = pkgutil.resolve_name(path)
             file = Path(inspect.getsourcefile(found) or "")
             self.env.note_dependency(str(file))
             code = without_docstrings(inspect.getsource(found))
-            link = reference(path, self.env.docname)
-            place = nodes.paragraph("", f"{file.name}: ", link, classes=["place"])
+            name_in_file = path.removeprefix("transformer_blocks.").removeprefix(f"{file.stem}.")
+            place = nodes.paragraph("", f"{file.name}: {name_in_file}", classes=["place"])
             halves[1] += [place, nodes.literal_block(code, code, language="python")]
         boxes = [nodes.container("", *half) for half in halves if half]
         pair = nodes.container("", *boxes, classes=["halves"] if paths else [])
