@@ -5,6 +5,7 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 TORCH ?= 2.10.0
 ORDER ?= 1
+SINCE ?= HEAD
 OTHER := $(VENV)-$(notdir $(PYTHON))-torch-$(TORCH)
 FAST_TESTS := -m pytest -q -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 # What differs elsewhere: instruction sets, a locale that was never generated, time zone, hashes, order.
@@ -34,9 +35,9 @@ record: $(VENV)/.docs  ## run the book's long computations, and record their out
 	$(BIN)/python docs/_ext/execution.py --record
 
 .PHONY: api
-api: $(VENV)/.dev  ## write docs/api.txt and docs/reference from the code; CHANGELOG.md must name what changed
-	$(BIN)/python docs/_ext/public_api.py
+api: $(VENV)/.dev  ## write docs/reference from the code, and list what breaks for users: SINCE=v0.1.0
 	$(BIN)/python docs/_ext/reference_pages.py
+	-$(BIN)/griffe check transformer_blocks --search src --against $(SINCE)
 
 .PHONY: pictures
 pictures: $(VENV)/.docs $(VENV)/.dev demo  ## make all pictures that are committed (needs Chromium)
