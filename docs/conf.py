@@ -25,7 +25,6 @@ extensions = [
     "chapter",
     "columns",
     "cover",
-    "glossary",
     "katex_prerender",
     "learn",
     "museum",

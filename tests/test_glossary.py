@@ -1,20 +1,18 @@
 """The glossary: complete, in three languages, and linked to chapters and code that exist."""
 
-import importlib
-import importlib.util
 import re
-import tomllib
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cells import chapter_files
 
 ROOT = Path(__file__).parent.parent
-CONTENT = tomllib.loads((ROOT / "docs" / "glossary.toml").read_text("utf-8"))
-TERMS: list[dict[str, Any]] = CONTENT["term"]
+TEXT, *INDICES = re.split(
+    r"^## Index of .* words$", (ROOT / "docs/glossary.md").read_text("utf-8"), flags=re.M
+)
+TERMS = dict(each.split("\n", 1) for each in re.split(r"^##+ (?:.\n\n### )?", TEXT, flags=re.M)[1:])
+
 
 # What a reader of other articles searches for.
 ALIASES = """
@@ -46,7 +44,7 @@ USED = """
 # Names that Japanese and Korean texts write in Latin letters.
 LATIN = {
     *("ALiBi", "BLEU", "chrF", "LoRA", "RMSNorm", "SwiGLU", "top-k", "top-p"),
-    *("Scaled Dot-Product Attention", "Source-Target-Attention", "Pre-LN, Post-LN"),
+    *("Scaled Dot-Product Attention", "Source-Target-Attention"),
 }
 SPELLINGS = {  # in our sentences; an alias may have any spelling
     r"\w{2,}iz(e|es|ed|er|ing|ation)\b(?<!tokenizer)": "-ise",
@@ -61,96 +59,77 @@ def words_of(text: str) -> list[str]:
     return [word.strip() for word in text.replace("\n", " ").split(",") if word.strip()]
 
 
-def anchor(term: dict[str, Any]) -> str:
-    return term.get("id") or re.sub(r"[^a-z0-9]+", "-", term["term"].lower()).strip("-")
+def words(language: str, entry: str) -> list[str]:
+    (found,) = re.findall(rf'<span lang="{language}">(.*?)</span>', entry)
+    return found.split({"ja": "、", "ko": ", "}[language])
 
 
-def everything_searched() -> set[str]:
-    return {
-        word
-        for each in TERMS
-        for word in (each["term"], *each["aliases"], *each["ja"], *each["ko"])
-    }
+def aliases(entry: str) -> list[str]:
+    return words_of("".join(re.findall(r"^- \*\*Also\*\*: (.*)$", entry, re.M)).replace("`", ""))
 
 
-def test_there_are_sixty_terms_with_unique_names_and_anchors() -> None:
+def anchor(term: str) -> str:
+    return term.lower().replace(" ", "-")
+
+
+def test_there_are_sixty_terms_with_unique_names() -> None:
     assert len(TERMS) >= 60
-    for names in ([each["term"].lower() for each in TERMS], [anchor(each) for each in TERMS]):
-        assert [name for name, count in Counter(names).items() if count > 1] == []
+    assert TEXT.count("\n### ") == len(TERMS) == len({anchor(term) for term in TERMS})
+    assert [*TERMS] == sorted(TERMS, key=str.lower)
 
 
-@pytest.mark.parametrize("term", TERMS, ids=anchor)
-def test_a_term_is_complete_in_three_languages(term: dict[str, Any]) -> None:
-    known = {"term", "id", "aliases", "ja", "ko", "text", "formula", "section", "chapter", "name"}
-    assert term.keys() <= known | {"see"}
-    assert term.keys() >= {"term", "aliases", "ja", "ko", "text", "chapter"}
-    assert term["chapter"] in range(len(chapter_files()))
-    assert re.fullmatch(r"[1-7](\.\d){0,2}", term.get("section", "1"))
-    sentences = re.findall(r"[.!?](?=\s|$)", term["text"])
-    assert 1 <= len(sentences) <= 3, term["text"]
-    assert term["text"].count("`") % 2 == 0
-    assert len(set(term["aliases"])) == len(term["aliases"])
-    assert term["term"] not in term["aliases"]
-    names = {each["term"] for each in TERMS} - {term["term"]}
-    assert set(term.get("see", [])) <= names
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_is_complete_in_three_languages(term: str) -> None:
+    _, text, *_ = TERMS[term].split("\n\n")
+    assert 1 <= len(re.findall(r"[.!?](?=\s|$)", text)) <= 3, text
+    assert text.count("`") % 2 == 0
+    assert "**Learn**: [chapter" in TERMS[term]
+    assert len({term, *aliases(TERMS[term])}) == 1 + len(aliases(TERMS[term]))
     japanese, korean = r"[\u3041-\u30ff\u4e00-\u9fff]", r"[\uac00-\ud7a3]"
     for language, own, other in (("ja", japanese, korean), ("ko", korean, japanese)):
-        assert term[language]
-        for word in term[language]:
+        for word in words(language, TERMS[term]):
             assert word in LATIN or re.search(own, word), word
             assert not re.search(other, word), word
 
 
 def test_no_accepted_latin_name_is_unused() -> None:
-    assert {word for each in TERMS for word in (*each["ja"], *each["ko"])} >= LATIN
+    assert {
+        word for each in TERMS.values() for word in words("ja", each) + words("ko", each)
+    } >= LATIN
 
 
-@pytest.mark.parametrize("term", [each for each in TERMS if "name" in each], ids=anchor)
-def test_the_name_of_a_term_exists_in_the_library(term: dict[str, Any]) -> None:
-    name = term["name"]
-    if importlib.util.find_spec(f"transformer_blocks.{name.partition('.')[0]}") and "." in name:
-        package, _, name = name.rpartition(".")
-        thing = importlib.import_module(f"transformer_blocks.{package}")
-        assert hasattr(thing, name)
-    else:
-        whole = importlib.import_module("transformer_blocks")
-        assert hasattr(whole, name) or importlib.import_module(f"transformer_blocks.{name}")
+@pytest.mark.parametrize(("language", "index"), [("ja", 0), ("ko", 1)])
+def test_an_index_lists_each_word_with_its_term(language: str, index: int) -> None:
+    listed = re.findall(r"^- \[<span[^>]*>(.*)</span>\]\(#(.*?)\)", INDICES[index], re.M)
+    told = [(word, anchor(term)) for term, each in TERMS.items() for word in words(language, each)]
+    assert sorted(listed) == sorted(told)
+
+
+def test_every_link_leads_to_a_term_a_chapter_or_a_page() -> None:
+    links = re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", TEXT)
+    assert {place[1:] for page, place in links if not page} >= {"query", "key"}
+    letters = {term[0].lower() for term in TERMS}
+    places = {place[1:] for page, place in links if not page and not place.startswith("#index")}
+    assert places <= letters | {anchor(term) for term in TERMS}
+    assert [page for page, _ in links if not (ROOT / "docs" / page).exists()] == []
+    titles = {path.name: path.read_text("utf-8").splitlines()[1] for path in chapter_files()}
+    named = re.findall(r"\[chapter (\d+), (.*?)\]\(learn/(.*?)\)", TEXT)
+    assert all(titles[name] == f"# # {number} {title}" for number, title, name in named)
+    assert {name for _, _, name in named} | {"00_map.py"} == titles.keys()
 
 
 def test_the_words_of_other_articles_and_of_the_project_are_found() -> None:
-    words = [*words_of(ALIASES), *words_of(USED)]
-    assert [word for word in words if word not in everything_searched()] == []
+    searched = {
+        word
+        for term, each in TERMS.items()
+        for word in (term, *aliases(each), *words("ja", each), *words("ko", each))
+    }
+    assert {*words_of(ALIASES), *words_of(USED)} <= searched
 
 
 @pytest.mark.parametrize("pattern", SPELLINGS)
 def test_the_texts_use_the_terms_consistently(pattern: str) -> None:
-    texts = [(each["term"], re.sub("`.*?`", "", each["text"])) for each in TERMS]
-    found = [(name, text) for name, text in texts if re.search(pattern, text, re.IGNORECASE)]
+    code = re.compile(r"```.*?```|`.*?`|^- [^\n]*", re.M | re.S)
+    texts = [(term, code.sub("", each)) for term, each in TERMS.items()]
+    found = [(term, text) for term, text in texts if re.search(pattern, text, re.IGNORECASE)]
     assert found == [], SPELLINGS[pattern]
-
-
-def test_every_kanji_has_a_reading() -> None:
-    readings: dict[str, str] = CONTENT["readings"]
-    assert all(re.fullmatch(r"[\u3041-\u309f]+", each) for each in readings.values())
-    kanji = "|".join(sorted(readings, key=len, reverse=True))
-    words = [word for each in TERMS for word in each["ja"]]
-    left = [re.sub(kanji, "", word) for word in words]
-    assert [word for word in left if re.search(r"[\u4e00-\u9fff]", word)] == []
-    assert [each for each in readings if not any(each in word for word in words)] == []
-
-
-@pytest.mark.slow
-def test_chapters_link_to_terms_and_terms_to_chapters(pages: Path) -> None:
-    glossary = (pages / "glossary.html").read_text("utf-8")
-    for term in TERMS:
-        assert f'<section id="{anchor(term)}">' in glossary
-    found = set(re.findall(r'href="(learn/\d\d_\w+\.html)"', glossary))
-    assert found == {f"learn/{path.stem}.html" for path in chapter_files()}
-    chapter = (pages / "learn" / "07_positions.html").read_text("utf-8")
-    assert 'href="../glossary.html#embedding"' in chapter
-    assert '<span lang="ja">注意機構、アテンション</span>' in glossary
-    assert '<span lang="ko">어텐션, 주의 메커니즘</span>' in glossary
-    index = glossary[glossary.index('id="japanese"') : glossary.index('id="korean"')]
-    words = ("アテンション", "温度", "注意機構", "バッチ", "ロジット")
-    order = [index.index(f">{word}<") for word in words]
-    assert order == sorted(order)
