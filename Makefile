@@ -24,7 +24,7 @@ demo: $(VENV)/.examples  ## train the toy translator and show its translations (
 
 .PHONY: notebooks
 notebooks: $(VENV)/.docs  ## run the chapters of the book, and make their notebooks
-	$(BIN)/python docs/_ext/cells.py
+	$(BIN)/python docs/_ext/execution.py
 
 .PHONY: translations
 translations: $(VENV)/.docs  ## update the translations, and list what is not translated

@@ -16,19 +16,15 @@ with ``# %%``, text cells with ``# %% [markdown]``. Tags give a cell its role:
 
 An exercise is a text, then a stub, a check and a solution, in this order.
 
-    python docs/_ext/cells.py
-
-writes the notebooks, ``docs/learn/*.ipynb``. A notebook has the same cells, but its solutions are
-folded text. It begins with a cell that installs what is missing, and holds the outputs of the
-chapter's page.
+The notebook, ``NN_name.ipynb``, has the same cells, but its solutions are folded text. It begins
+with a cell that installs what is missing, and holds the outputs that the chapter's page shows, also
+those of long computations, which are seldom computed again (see ``execution.py``).
 """
 
-import ast
 import re
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +55,6 @@ if not importlib.util.find_spec("transformer_blocks"):
 """
 UNSOLVED = "# Raises an error, shown in red, until the exercise above is solved.\n"
 LONG = "# This cell takes some minutes.\n"
-NUMBER = re.compile(r" *-?\d[\d.,e+-]*")  # of an output; each CPU rounds in its own way
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,15 @@ def read_cells(path: Path) -> list[Cell]:
     return cells
 
 
-def make_notebook(path: Path, outputs: Sequence[str] = ()) -> NotebookNode:
+@dataclass(frozen=True)
+class Output:
+    """What a cell prints, and how a long computation was recorded: "84 s, torch 2.13.0"."""
+
+    text: str = ""
+    recorded: str = ""
+
+
+def make_notebook(path: Path, outputs: Sequence[Output] = ()) -> NotebookNode:
     """Make the notebook of a chapter.
 
     The check of an exercise may fail without stopping the notebook, since the reader has not solved
@@ -106,28 +109,46 @@ def make_notebook(path: Path, outputs: Sequence[str] = ()) -> NotebookNode:
 
     Args:
         path: The chapter.
-        outputs: What each cell of the chapter prints; without them, the notebook has no outputs.
+        outputs: The output of each cell of the chapter; without them, the notebook has none.
     """
-    cells: list[NotebookNode] = [nbformat.v4.new_code_cell(INSTALL.strip(), id="install")]
-    for number, cell in enumerate(read_cells(path)):
+    cells = read_cells(path)
+    made = [nbformat.v4.new_code_cell(INSTALL.strip(), id="install")]
+    for number, (cell, output) in enumerate(
+        zip(cells, outputs or [Output()] * len(cells), strict=True)
+    ):
+        metadata: dict[str, Any] = {"tags": ["raises-exception"]} if cell.role == "check" else {}
+        metadata |= {"recorded": output.recorded} if output.recorded else {}
         if cell.kind == "markdown":
-            made = nbformat.v4.new_markdown_cell(plain_markdown(cell.source, path.stem))
+            made.append(nbformat.v4.new_markdown_cell(plain_markdown(cell.source, path.stem)))
         elif cell.role == "solution":
-            folded = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n"
-            made = nbformat.v4.new_markdown_cell(f"{folded}\n</details>")
+            printed = f"\n\n```text\n{output.text}\n```" if output.text else ""
+            folded = f"```python\n{cell.source}\n```{printed}"
+            folded = f"<details><summary>Solution</summary>\n\n{folded}\n\n</details>"
+            made.append(nbformat.v4.new_markdown_cell(folded))
         else:
             comment = {"recorded": LONG, "check": UNSOLVED}.get(cell.role, "")
-            tags = ["raises-exception"] if cell.role == "check" else []
-            made = nbformat.v4.new_code_cell(comment + cell.source)
-            made.metadata = NotebookNode({"tags": tags} if tags else {})
-            if outputs and outputs[number]:
-                printed = nbformat.v4.new_output("stream", name="stdout", text=outputs[number])
-                made.outputs = [printed]
-        made.id = f"cell-{number}"
-        cells.append(made)
+            made.append(nbformat.v4.new_code_cell(comment + cell.source))
+            if output.text:
+                printed = nbformat.v4.new_output("stream", name="stdout", text=output.text)
+                made[-1].outputs = [printed]
+        made[-1].update(id=f"cell-{number}", metadata=NotebookNode(metadata))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    notebook = nbformat.v4.new_notebook(cells=made, metadata=metadata)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def stored_outputs(path: Path) -> list[Output]:
+    """Return what the notebook of a chapter shows below each cell of the chapter."""
+    _, *cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
+    outputs = []
+    for cell in cells:
+        text = "".join(each.text for each in cell.get("outputs", ()))
+        if cell.source.startswith("<details><summary>Solution"):
+            text = "".join(re.findall(r"```text\n(.*)\n```", cell.source, re.S))
+        outputs.append(Output(text, cell.metadata.get("recorded", "")))
+    return outputs
 
 
 def plain_markdown(text: str, chapter: str = "") -> str:
@@ -142,34 +163,6 @@ def plain_markdown(text: str, chapter: str = "") -> str:
     exhibit = r"\]\(\.\./museum/(\w+)\.md\)"  # its page is made with the others
     text = re.sub(exhibit, r"](../../src/transformer_blocks/museum/\1.py)", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
-
-
-def notebook_text(path: Path, outputs: Sequence[str] = ()) -> str:
-    """Return the notebook of a chapter as JSON, with the outputs of its cells if they are given."""
-    notebook = make_notebook(path, outputs)
-    nbformat.validate(notebook)
-    return nbformat.writes(notebook) + "\n"
-
-
-def stored_outputs(path: Path) -> list[str]:
-    """Return what the notebook of a chapter shows below each cell of the chapter."""
-    _, *cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
-    return ["".join(each.text for each in cell.get("outputs", ())) for cell in cells]
-
-
-def code_lines(source: str) -> int:
-    """Count the lines of code, without blank lines, comments and docstrings."""
-    tree = ast.parse(source)
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and node.body:
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                skipped |= set(range(first.lineno, (first.end_lineno or 0) + 1))
-    return sum(
-        bool(line.strip()) and not line.strip().startswith("#") and number not in skipped
-        for number, line in enumerate(source.splitlines(), start=1)
-    )
 
 
 def definitions(name: str, *, until: str = "") -> dict[str, Any]:
@@ -190,10 +183,3 @@ def definitions(name: str, *, until: str = "") -> dict[str, Any]:
                 if until and until in cell.source:
                     break
     return defined
-
-
-if __name__ == "__main__":
-    outputs = import_module("execution").execute_all()  # which imports this file
-    for path in chapter_files():
-        text = notebook_text(path, outputs[path.stem])
-        path.with_suffix(".ipynb").write_text(text, encoding="utf-8")

@@ -1,21 +1,17 @@
-"""Execution: run the cells of a chapter in a Jupyter kernel, and keep their outputs.
+"""Execution: run the chapters of the book, and write their notebooks with what they print.
 
-The outputs are stored in ``docs/_build/learn`` under a hash of the chapter, of all the code that it
-can import and of the CPU's instruction set, so that a chapter runs again only after a change. A
-check of an exercise runs twice: it must fail after the stub, and pass after the solution.
-
+    python docs/_ext/execution.py
     python docs/_ext/execution.py --record 12
 
-runs chapter 12 with its long computations and records their output in ``docs/learn/recorded``.
+The second command runs chapter 12 with its long computations; the first keeps their outputs as they
+were recorded. A check of an exercise runs twice: it must fail after the stub, and pass after the
+solution.
 """
 
 import argparse
-import hashlib
-import json
-import platform
-import re
-import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +19,7 @@ import nbformat
 import torch
 from nbclient import NotebookClient
 
-from cells import LEARN, Cell, chapter_files, read_cells
-
-ROOT = LEARN.parents[1]
-OUTPUTS = ROOT / "docs" / "_build" / "learn"
-RECORDED = LEARN / "recorded"
+from cells import LEARN, LONG, Output, chapter_files, make_notebook, read_cells, stored_outputs
 
 # Warnings are errors, except while torch itself is imported.
 PROLOGUE = """import torch, warnings
@@ -37,94 +29,53 @@ for category in (UserWarning, DeprecationWarning, FutureWarning, RuntimeWarning)
     warnings.simplefilter("error", category)"""
 
 
-class ChapterError(Exception):
-    """A cell of a chapter failed, or a check did not fail when it should have."""
-
-
-def outputs_of(path: Path) -> list[str]:
-    """Return the text that each cell of a chapter prints, from the store if it is unchanged.
+def execute(path: Path, *, with_recorded: bool = False) -> list[Output]:
+    """Run the cells of a chapter in a new kernel.
 
     Args:
         path: A chapter.
+        with_recorded: Run the long computations, too.
 
     Returns:
-        A text for each cell; empty where a cell prints nothing or is not run.
+        The output of each cell; empty for a text and for a cell that is not run.
 
     Raises:
-        ChapterError: If a cell fails, if a check passes before its exercise is solved, or if the
-            recorded output belongs to another code than the chapter's.
+        nbclient.exceptions.CellExecutionError: If a cell fails.
+        ValueError: If a check passes before its exercise is solved, or the output of a long
+            computation is not recorded.
     """
-    stored = OUTPUTS / f"{path.stem}-{fingerprint(path)}.json"
-    if not stored.is_file():
-        outputs = execute(path)
-        OUTPUTS.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(outputs, ensure_ascii=False), encoding="utf-8")
-    outputs = json.loads(stored.read_text(encoding="utf-8"))
-    for number, cell in enumerate(read_cells(path)):
-        if cell.role == "recorded":
-            outputs[number] = recorded(path, cell)["output"]
-    return outputs
-
-
-def fingerprint(path: Path) -> str:
-    """Hash a chapter, the code and results that it can read, and how this machine computes."""
-    digest = hashlib.sha256(path.read_bytes())
-    digest.update(torch.__config__.show().encode())  # torch's version and the instruction set
-    for pattern in ("src/**/*.py", "examples/**/*.py", "docs/experiments/results/*.json"):
-        for file in sorted(ROOT.glob(pattern)):
-            digest.update(file.read_bytes())
-    digest.update(Path(__file__).read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def execute(path: Path, *, with_recorded: bool = False) -> list[str]:
-    """Run the cells of a chapter in a new kernel; see :func:`outputs_of`."""
     cells = read_cells(path)
+    made: list[list[Any]] = []
+    for number, cell in enumerate(cells):
+        is_run = cell.kind == "code" and (with_recorded or cell.role != "recorded")
+        sources = [cell.source] if is_run else []
+        sources += [cells[number - 1].source] if cell.role == "solution" else []
+        tags = ["raises-exception"] if cell.role == "check" else []
+        made.append([nbformat.v4.new_code_cell(each, metadata={"tags": tags}) for each in sources])
+    prologue = nbformat.v4.new_code_cell(PROLOGUE)
     client = NotebookClient(
-        nbformat.v4.new_notebook(),
+        nbformat.v4.new_notebook(cells=[prologue, *(each for pair in made for each in pair)]),
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],
         timeout=None if with_recorded else 120,
     )
-    outputs = [""] * len(cells)
-    with client.setup_kernel(cwd=str(LEARN)):
-        run_cell(client, PROLOGUE, path)
-        for number, cell in enumerate(cells):
-            if cell.kind == "markdown" or (cell.role == "recorded" and not with_recorded):
-                continue
-            if cell.role == "check":
-                if not fails(client, cell.source):
-                    raise ChapterError(
-                        f"the check passes before the exercise is solved:\n{cell.source}"
-                    )
-                continue
-            start = time.perf_counter()
-            outputs[number] = run_cell(client, cell.source, path)
-            if cell.role == "recorded":
-                record(path, cell, outputs[number], time.perf_counter() - start)
-            if cell.role == "solution":
-                outputs[number] += run_cell(client, cells[number - 1].source, path)
+    client.execute(cwd=str(LEARN))
+    before, outputs = recorded(path), []
+    for cell, ran in zip(cells, made, strict=True):
+        printed = [output for each in ran for output in each.outputs]
+        if cell.role == "check" and not any(each.output_type == "error" for each in printed):
+            raise ValueError(f"the check passes before the exercise is solved:\n{cell.source}")
+        if cell.role == "recorded" and not ran:
+            if cell.source not in before:
+                raise ValueError(
+                    f"the output of a long computation of {path.name} is not recorded, or belongs "
+                    f"to an earlier code; run execution.py --record {path.stem[:2]}"
+                )
+            outputs.append(before[cell.source])
+            continue
+        text = "" if cell.role == "check" else "".join(map(text_of, printed)).rstrip()
+        outputs.append(Output(text, made_with(ran[0]) if cell.role == "recorded" else ""))
     return outputs
-
-
-def run_cell(client: NotebookClient, source: str, path: Path) -> str:
-    """Run one cell, and return what it prints and its last value."""
-    cell = nbformat.v4.new_code_cell(source)
-    client.nb.cells = [cell]
-    try:
-        client.execute_cell(cell, 0)
-    except Exception as error:
-        message = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # without colours
-        raise ChapterError(f"a cell of {path.name} fails:\n{message}") from None
-    return "".join(text_of(output) for output in cell.outputs).rstrip()
-
-
-def fails(client: NotebookClient, source: str) -> bool:
-    """Return whether a cell raises an exception."""
-    cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["raises-exception"]})
-    client.nb.cells = [cell]
-    client.execute_cell(cell, 0)
-    return any(output.output_type == "error" for output in cell.outputs)
 
 
 def text_of(output: Any) -> str:
@@ -134,45 +85,30 @@ def text_of(output: Any) -> str:
     return output.data["text/plain"] + "\n" if "data" in output else ""
 
 
-def record(path: Path, cell: Cell, output: str, seconds: float) -> None:
-    """Store the output of a long computation, with what is needed to compute it again."""
-    RECORDED.mkdir(exist_ok=True)
-    file = RECORDED / f"{path.stem}.json"
-    entries = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    entries[cell_hash(cell)] = {
-        "output": output,
-        "seconds": round(seconds),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    used = {cell_hash(each) for each in read_cells(path) if each.role == "recorded"}
-    entries = {key: entry for key, entry in entries.items() if key in used}
-    file.write_text(json.dumps(entries, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+def made_with(cell: Any) -> str:
+    """Tell how long a cell ran, and with which torch."""
+    start, end = (
+        datetime.fromisoformat(cell.metadata.execution[key])
+        for key in ("iopub.execute_input", "shell.execute_reply")
+    )
+    return f"{(end - start).seconds} s, torch {torch.__version__}"
 
 
-def recorded(path: Path, cell: Cell) -> dict[str, Any]:
-    """Return the record of a long computation."""
-    file = RECORDED / f"{path.stem}.json"
-    entries = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if cell_hash(cell) not in entries:
-        number = path.stem[:2]
-        raise ChapterError(
-            f"the recorded output of a cell of {path.name} is missing or belongs to an earlier "
-            f"code; run: python docs/_ext/execution.py --record {number}"
-        )
-    return entries[cell_hash(cell)]
+def recorded(path: Path) -> dict[str, Output]:
+    """Return the recorded outputs of a chapter's notebook, by the code that computes them."""
+    file = path.with_suffix(".ipynb")
+    if not file.is_file():
+        return {}
+    _, *cells = nbformat.read(file, as_version=4).cells
+    pairs = zip(cells, stored_outputs(path), strict=True)
+    return {cell.source.removeprefix(LONG): output for cell, output in pairs if output.recorded}
 
 
-def cell_hash(cell: Cell) -> str:
-    """Hash the code of a cell."""
-    return hashlib.sha256(cell.source.encode()).hexdigest()[:16]
-
-
-def execute_all(processes: int = 2) -> dict[str, list[str]]:
-    """Return the outputs of all chapters, by the names of their files without suffix."""
-    files = chapter_files()
-    with ThreadPoolExecutor(processes) as pool:
-        return dict(zip([file.stem for file in files], pool.map(outputs_of, files), strict=True))
+def write_notebook(path: Path, *, with_recorded: bool = False) -> None:
+    """Run a chapter, and write its notebook."""
+    notebook = make_notebook(path, execute(path, with_recorded=with_recorded))
+    path.with_suffix(".ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    print(f"{path.stem}.ipynb is written")
 
 
 if __name__ == "__main__":
@@ -182,7 +118,10 @@ if __name__ == "__main__":
     parser.add_argument("numbers", nargs="*", metavar="NN", help="chapters to run (default: all)")
     parser.add_argument("--record", action="store_true", help="run the long computations, too")
     arguments = parser.parse_args()
-    for chapter in chapter_files():
-        if not arguments.numbers or chapter.stem[:2] in arguments.numbers:
-            made = execute(chapter, with_recorded=True) if arguments.record else outputs_of(chapter)
-            print(f"{chapter.name}: {sum(map(bool, made))} cells with output")
+    chosen = [
+        path
+        for path in chapter_files()
+        if not arguments.numbers or path.stem[:2] in arguments.numbers
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(partial(write_notebook, with_recorded=arguments.record), chosen)]

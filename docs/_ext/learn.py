@@ -1,7 +1,7 @@
 """Learn: a chapter of the book as a page, made from its Python file.
 
 A file ``learn/NN_*.py`` (see ``cells.py``) is read as if it were Markdown: its texts as they are,
-its code with what the code printed when the page was built. An image is put into the page itself,
+its code with what its notebook says that the code prints. An image is put into the page itself,
 so that its colours follow the page's light or dark theme, with a link to the file for enlarging it.
 
 A chapter whose texts are translated (see ``localisation.py``) has a page for each language,
@@ -22,8 +22,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from cells import LEARN, NUMBER, Cell, chapter_files, notebook_text, read_cells
-from execution import execute_all, outputs_of, recorded
+from cells import LEARN, Cell, Output, chapter_files, read_cells, stored_outputs
 from localisation import (
     LOCALE,
     lookup_in,
@@ -78,12 +77,12 @@ def as_markdown(path: Path, language: str = "en") -> str:
     parts: list[str] = []
     cells = read_cells(path)
     lookup = lookup_in(read_catalog(catalog_of(path, language))) if language != "en" else None
-    for number, (cell, output) in enumerate(zip(cells, outputs_of(path), strict=True)):
+    for number, (cell, output) in enumerate(zip(cells, stored_outputs(path), strict=True)):
         if cell.kind == "markdown" and lookup:
             text = translate(cell.source, lookup).rstrip()
             text = text.replace("<summary>Hint<", f"<summary>{WORDS[language]['hint']}<")
             cell = Cell("markdown", text, cell.role)
-        shown = show(cell, output, path, WORDS[language])
+        shown = show(cell, output, WORDS[language])
         if cell.role == "formula":  # beside the implementation, which is the next cell
             parts.append(f"::::{{container}} beside\n:::{{container}} formula\n{shown}\n:::")
         elif number and cells[number - 1].role == "formula":
@@ -128,7 +127,7 @@ def relocated(text: str, language: str) -> str:
     return re.sub(r"<(\d\d_\w+\.ipynb)>", r"<../\1>", text)
 
 
-def write_translations() -> None:
+def write_translations(app: Sphinx) -> None:
     """Write the pages of the translated chapters."""
     for path in chapter_files():
         for language in languages_of(path)[1:]:
@@ -161,21 +160,18 @@ def site_lookup(language: str) -> Callable[[str], str | None]:
     return lookup_in(read_catalog(LOCALE / language / "site.po"))
 
 
-def show(cell: Cell, output: str, path: Path, words: dict[str, str]) -> str:
+def show(cell: Cell, output: Output, words: dict[str, str]) -> str:
     """Make the Markdown of one cell."""
     if cell.kind == "markdown":
         return cell.source
-    code = fenced("python", cell.source, cell.role)
-    if cell.role == "recorded":
-        record = recorded(path, cell)
-        caption = f"{words['recorded']}: {record['seconds']} s, torch {record['torch']}"
-        return f"{code}\n\n{fenced('text', output, 'output', caption)}"
-    printed = f"\n\n{fenced('text', output, 'output')}" if output else ""
+    caption = output.recorded and f"{words['recorded']}: {output.recorded}"
+    printed = f"\n\n{fenced('text', output.text, 'output', caption)}" if output.text else ""
+    shown = fenced("python", cell.source, cell.role) + printed
     if cell.role == "solution":
         summary = f"<summary>{words['solution']}</summary>"
         opened = f"```{{raw}} html\n<details class='solution'>{summary}\n```"
-        return f"{opened}\n\n{code}{printed}\n\n```{{raw}} html\n</details>\n```"
-    return f"{code}{printed}"
+        return f"{opened}\n\n{shown}\n\n```{{raw}} html\n</details>\n```"
+    return shown
 
 
 def fenced(language: str, text: str, css_class: str = "", caption: str = "") -> str:
@@ -265,20 +261,9 @@ class Widget(SphinxDirective):
         return [nodes.raw("", opened, format="html"), *still, nodes.raw("", closed, format="html")]
 
 
-def prepare(app: Sphinx) -> None:
-    """Run the chapters two at a time, and refuse notebooks that differ from them."""
-    outputs = execute_all()
-    write_translations()
-    for path in chapter_files():
-        notebook = path.with_suffix(".ipynb")
-        text = notebook.read_text(encoding="utf-8") if notebook.is_file() else ""
-        if NUMBER.sub("#", text) != NUMBER.sub("#", notebook_text(path, outputs[path.stem])):
-            log.warning("the notebook of %s is not up to date; make notebooks", path.name)
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the reader of chapters, the figures and the widgets."""
-    app.connect("builder-inited", prepare)
+    app.connect("builder-inited", write_translations)
     app.connect("source-read", read_chapter)
     app.connect("html-page-context", set_language, priority=900)  # after the theme's handler
     app.connect("build-finished", copy_figures)
