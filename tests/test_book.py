@@ -62,9 +62,7 @@ def outputs_of(path: Path) -> list[str]:
 
 
 @that_run(chapter_files())
-def test_a_chapter_prints_what_its_notebook_holds_and_its_checks_fail_until_solved(
-    path: Path,
-) -> None:
+def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path) -> None:
     def without_numbers(outputs: list[Output]) -> list[str]:  # each CPU rounds in its own way
         return [re.sub(r" *-?\d[\d.,e+-]*", "#", output.text) for output in outputs]
 

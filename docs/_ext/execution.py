@@ -86,7 +86,7 @@ def text_of(output: Any) -> str:
 
 
 def made_with(cell: Any) -> str:
-    """Tell how long a cell ran, and with which torch."""
+    """Return how long a cell ran, and with which torch."""
     start, end = (
         datetime.fromisoformat(cell.metadata.execution[key])
         for key in ("iopub.execute_input", "shell.execute_reply")
