@@ -149,7 +149,7 @@ def test_a_number_in_the_description_of_a_figure_is_shown_recorded_or_printed(pa
 
 def test_the_figure_of_the_circuits_shows_the_training_that_its_chapter_prints() -> None:
     data = json.loads((DOCS / "images" / "data" / "circuits.json").read_text("utf-8"))
-    [output] = [each for each in stored_outputs(LEARN / "14_look_inside.py") if "update " in each]
+    [output] = [each for each in outputs_of(LEARN / "14_look_inside.py") if "update " in each]
     drawn = {update: numbers for update, *numbers in data["numbers"]["induction"][0]}
     printed = [[float(each) for each in line.split()] for line in output.splitlines()[1:]]
     assert len(printed) == 11
