@@ -1,5 +1,7 @@
-import gc
+"""The corpus is downloaded whole, or the file on the disk stays and the error names the address."""
+
 import hashlib
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -7,6 +9,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pooch
 import pytest
 
 from common.errors import UserError
@@ -26,17 +29,15 @@ class Handler(BaseHTTPRequestHandler):
         with suppress(OSError):  # the client has gone
             self.server.answer(self)
 
-    def send(self, content: bytes = b"", status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
+    def send(self, content: bytes, length: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.write(content)
         self.wfile.flush()
 
     def send_file(self) -> None:
-        content = FILES[self.name]
-        self.send(content, Content_Length=str(len(content)))
+        self.send(FILES[self.name], len(FILES[self.name]))
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -58,6 +59,7 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    pooch.get_logger().setLevel(logging.WARNING)
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -71,55 +73,30 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_arrives_is_what_was_sent(server: Server, tmp_path: Path) -> None:
-    fetch(SHA256, tmp_path / "new" / "folder, too", base_url=server.url)
-    assert contents(tmp_path / "new" / "folder, too") == FILES
-
-
-def test_files_that_are_there_are_not_asked_for_again(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "train.ja").write_bytes(FILES["train.ja"])
-    fetch(SHA256, tmp_path, base_url=server.url)
-    fetch(SHA256, tmp_path, base_url=server.url)
-    assert server.requests == ["train.en"]
-
-
-PAGE = b"<html>please log in</html>"
-CANNOT = "cannot download {url}/train.ja into {folder}: "
-
-
-def send_ten_bytes(handler: Handler) -> None:
-    handler.send(bytes(10), Content_Length="80000")
+def test_what_is_missing_arrives_and_nothing_else_is_asked_for(
+    server: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "folder, too"
+    fetch(SHA256, folder, base_url=server.url)
+    assert contents(folder) == FILES
+    (folder / "train.en").unlink()
+    for _ in range(2):
+        fetch(SHA256, folder, base_url=server.url)
+    assert server.requests == [*FILES, "train.en"]
 
 
 def send_ten_bytes_and_hang(handler: Handler) -> None:
-    send_ten_bytes(handler)
+    handler.send(bytes(10), 80000)
     handler.server.has_ended.wait()
 
 
-def send_without_end(handler: Handler) -> None:
-    handler.send()
-    while True:
-        handler.wfile.write(bytes(1 << 16))
-
-
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "reason"),
     [
-        (
-            lambda handler: handler.send(PAGE),
-            f"{{url}}/train.ja has SHA-256 {hashlib.sha256(PAGE).hexdigest()}, "
-            f"expected {SHA256['train.ja']}; it was not kept as {{folder}}/train.ja",
-        ),
-        (
-            lambda handler: handler.send_error(404),
-            CANNOT + "HTTP Error 404: Not Found; run again, or name a folder that holds "
-            "train.ja, train.en with --data-dir",
-        ),
-        (send_ten_bytes, CANNOT + "79,990 bytes are missing; run again"),
-        (send_ten_bytes_and_hang, CANNOT + "timed out"),
-        (send_without_end, "{url}/train.ja has SHA-256 "),
-        (lambda handler: handler.send(status=302, Location="file:///etc/passwd"), "not allowed"),
-        (lambda handler: handler.send(status=302, Location="train.ja"), "infinite loop"),
+        (lambda handler: handler.send(b"please log in", 13), r"SHA256 hash .* does not match"),
+        (lambda handler: handler.send_error(404), "404 Client Error: Not Found"),
+        (lambda handler: handler.send(bytes(10), 80000), "79990 more expected"),
+        (send_ten_bytes_and_hang, "timed out"),
     ],
 )
 def test_an_answer_that_is_not_the_file_is_refused_and_the_file_on_the_disk_stays(
@@ -127,38 +104,23 @@ def test_an_answer_that_is_not_the_file_is_refused_and_the_file_on_the_disk_stay
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Handler], object],
-    message: str,
+    reason: str,
 ) -> None:
     monkeypatch.setattr(download, "TIMEOUT", 0.5)  # a busy machine sends ten bytes in it, too
-    monkeypatch.setattr(download, "LARGEST", 10**6)
     (tmp_path / "train.ja").write_bytes(b"my own")
     server.answer = answer
-    expected = re.escape(message.format(url=server.url, folder=tmp_path))
-    with pytest.raises(UserError, match=expected):
+    where = re.escape(f"cannot download {server.url}/train.ja into {tmp_path}: ")
+    with pytest.raises(UserError, match=where + f".*{reason}.*--data-dir"):
         fetch(SHA256, tmp_path, base_url=server.url)
-    gc.collect()  # a connection that was not closed would be an error here
     assert contents(tmp_path) == {"train.ja": b"my own"}
     server.answer = Handler.send_file
     fetch(SHA256, tmp_path, base_url=server.url)
     assert contents(tmp_path) == FILES
 
 
-def test_a_redirect_to_another_page_is_followed(server: Server, tmp_path: Path) -> None:
-    def answer(handler: Handler) -> None:
-        server.answer = Handler.send_file
-        handler.send(status=302, Location=f"{server.url}/train.ja")
-
-    server.answer = answer
-    fetch(SHA256, tmp_path, base_url=server.url)
-    assert contents(tmp_path) == FILES
-
-
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r": \[Errno \d+\] Connection refused; run again"):
+def test_a_server_or_a_folder_that_is_not_there_is_named(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Connection refused.*; run again"):
         fetch(SHA256, tmp_path, base_url="http://127.0.0.1:1")
-
-
-def test_a_folder_that_cannot_be_made_is_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot download .*file/folder"):
         fetch(SHA256, tmp_path / "file" / "folder", base_url=server.url)
