@@ -7,7 +7,8 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "package", ["filelock", "matplotlib", "sacrebleu", "safetensors", "sentencepiece", "tqdm"]
+    "package",
+    ["filelock", "matplotlib", "pooch", "sacrebleu", "safetensors", "sentencepiece", "tqdm"],
 )
 @pytest.mark.parametrize(
     "module",
