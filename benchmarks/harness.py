@@ -304,7 +304,7 @@ def save(options: argparse.Namespace, results: Sequence[Result]) -> None:
 
 def write_json(path: Path, results: Sequence[Result]) -> None:
     """Save the results of all rounds, the command, and where it was executed, as JSON."""
-    from transformer_blocks.explorer.files import write_atomically
+    from transformer_blocks.files import write_atomically
 
     installed = {each.metadata["Name"]: each.version for each in distributions()}
     versions = [f"{name} {installed[name]}" for name in PACKAGES if name in installed]

@@ -40,10 +40,10 @@ from transformer_blocks import (
     mean_pool,
     padding_mask,
 )
-from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES
+from transformer_blocks.files import write_atomically
 
 HABITATS = {  # animals, verbs, places and foods; some belong to two habitats
     "sea": ("whale seal shark dolphin squid gull crab turtle", "swam dived drifted floated",

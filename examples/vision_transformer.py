@@ -34,10 +34,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks import LearnedPositionalEncoding, PreNorm, build_encoder, record_attention
-from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES, PALETTES
+from transformer_blocks.files import write_atomically
 
 CLASSES, SIZE, PATCH = 10, 8, 2  # digits; pixels on a side of an image and of a patch
 TRAINING, VALIDATION, TEST = slice(1097), slice(1097, 1397), slice(1397, None)

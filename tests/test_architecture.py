@@ -21,6 +21,7 @@ LEVELS = {
     "_contracts": 0,
     "_contexts": 0,
     "_version": 0,
+    "files": 0,
     "_tables": 0,
     "fast.caching": 0,
     "fast.dropout": 1,
@@ -63,7 +64,7 @@ LEVELS = {
     "museum": 10,
 }
 WITHOUT_CHAPTER = {"_alteration", "_contracts", "_contexts", "_version", "_tables"}
-WITHOUT_CHAPTER |= {"variants.explicit"}
+WITHOUT_CHAPTER |= {"files", "variants.explicit"}
 OF_FILES = {"fast", "variants"}  # packages whose files have levels of their own
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
@@ -199,6 +200,57 @@ def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() ->
 def test_no_number_stands_for_infinity() -> None:
     for path, node in nodes(ast.Constant):
         assert not isinstance(node.value, int | float) or abs(node.value) <= 1e5, path
+
+
+FOLDER = "in a new folder, which is then renamed"
+WRITERS = {
+    "src/transformer_blocks/files.py": "the function that all others call",
+    "src/transformer_blocks/explorer/figure.py": "into memory",
+    "src/transformer_blocks/inference/program.py": "in a temporary folder",
+    "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
+    "examples/common/plots.py": "into memory",
+    "examples/common/files.py": "nothing: files are opened again to reach the disk",
+    "examples/common/checkpoint.py": FOLDER,
+    "benchmarks/harness.py": "a switch of the kernel",
+}
+"""The files that write to the disk without ``files.open_atomically``, and what they write."""
+WRITING = {"write_text", "write_bytes", "savefig", "save_file", "tofile", "copyfile", "copy2"}
+
+
+def writes(call: ast.Call) -> bool:
+    """Return whether a call is one of those that write to a file."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    values = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+    modes = [each for each in values if re.fullmatch(r"[rwxabt+]{1,4}", str(each))]
+    opens = re.search("open|ZipFile|File$", name) and any(set(mode) & set("wxa+") for mode in modes)
+    is_torch = ast.unparse(call.func) in ("torch.save", "np.save", "np.savez")
+    return name in WRITING or bool(opens) or is_torch
+
+
+def test_all_files_are_written_by_one_function() -> None:
+    root = ROOT.parents[1]
+    found = {
+        path.relative_to(root).as_posix()
+        for folder in ("src", "examples", "benchmarks")
+        for path in (root / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and writes(node)
+    }
+    assert found == WRITERS.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("open(path, 'w')", "path.open(mode='ab')", "Path(p).open('r+')", "os.fdopen(f, 'wb')"),
+        *("zipfile.ZipFile(path, 'w')", "path.write_text('')", "torch.save(x, path)"),
+    ],
+)
+def test_a_line_that_writes_a_file_is_found(line: str) -> None:
+    call: Any = ast.parse(line, mode="eval").body
+    assert writes(call)
+    reads: Any = ast.parse(re.sub("'(w|ab|r[+]|wb)'", "'rb'", line), mode="eval").body
+    assert writes(reads) is line.startswith(("path.write", "torch"))
 
 
 def test_errors_are_raised_and_not_asserted() -> None:

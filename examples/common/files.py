@@ -24,13 +24,13 @@ RUN_FILES = "config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file as :func:`transformer_blocks.explorer.files.write_atomically` does.
+    """Write a file as :func:`transformer_blocks.files.write_atomically` does.
 
     Raises:
         UserError: If the disk fails, or ``path`` is a symbolic link or a folder. The folder is then
             unchanged.
     """
-    from transformer_blocks.explorer import files  # only now: it imports torch
+    from transformer_blocks import files  # only now: it imports torch
 
     with disk_errors(f"cannot write {path}"):
         files.write_atomically(path, content)
@@ -82,16 +82,20 @@ def write_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, *, has_folder: bool = False) -> None:
     """Raise if a file to write, which the command line names, is no file or belongs to a run.
+
+    Args:
+        path: The file.
+        has_folder: Whether its folder must exist already.
 
     Raises:
         UserError: If it does.
     """
-    from transformer_blocks.explorer.files import check_file  # only now: it imports torch
+    from transformer_blocks.files import check_file  # only now: it imports torch
 
     with disk_errors(f"cannot write {path}"):
-        check_file(path)
+        check_file(path, has_folder=has_folder)
     place = path.parent.resolve() / path.name
     for folder in place.parents:
         first = place.relative_to(folder).parts[0]

@@ -167,6 +167,4 @@ def check_folder(file: Path) -> None:
     Raises:
         UserError: If it cannot, or the parent does not exist.
     """
-    check_output(file)
-    if not file.parent.is_dir():
-        raise UserError(f"cannot write {file}: the folder {file.parent} does not exist")
+    check_output(file, has_folder=True)

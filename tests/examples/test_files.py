@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -140,35 +139,6 @@ def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
     ):
         pytest.fail("the folder is written")
     assert (tmp_path / "corpus").is_symlink()
-
-
-FOLDER = "in a new folder, which is then renamed"
-WRITERS = {
-    "src/transformer_blocks/explorer/files.py": "the function that all others call",
-    "src/transformer_blocks/explorer/figure.py": "into memory",
-    "src/transformer_blocks/inference/program.py": "in a temporary folder",
-    "src/transformer_blocks/inspection/survey/page.py": "tables that can be written again",
-    "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
-    "examples/common/plots.py": "into memory",
-    "examples/common/checkpoint.py": FOLDER,
-    "benchmarks/harness.py": "a switch of the kernel",
-}
-"""The files that write to the disk without ``write_atomically``, and what they write."""
-
-
-def test_all_other_files_are_written_by_one_function() -> None:
-    root = Path(__file__).parents[2]
-    writing = re.compile(
-        r"""\.write_(text|bytes)\(|open\([^)]*["'][wxa]b?["']|\.savefig\(|save_file\("""
-    )
-    found = {
-        str(path.relative_to(root).as_posix())
-        for folder in ("src", "examples", "benchmarks")
-        for path in (root / folder).rglob("*.py")
-        for line in path.read_text("utf-8").splitlines()
-        if writing.search(line) and ">>>" not in line and "..." not in line
-    }
-    assert found == WRITERS.keys()
 
 
 def test_a_folder_is_locked_by_one_at_a_time_and_is_then_as_it_was(tmp_path: Path) -> None:

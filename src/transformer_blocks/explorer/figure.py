@@ -10,8 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Palette, Theme
+from transformer_blocks.files import write_atomically
 
 PAD = 0.08  # inches between the edge of a figure and what it shows
 LARGEST_SIDE, LARGEST_AREA = 300.0, 2000.0  # inches; square inches

@@ -36,11 +36,11 @@ from transformer_blocks.explorer.arithmetic import (
     serialize_lines,
 )
 from transformer_blocks.explorer.checks import Text, Tokens, check_weights
-from transformer_blocks.explorer.files import write_atomically
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.live import LiveModel, serialize_live
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import encodable, token_labels
+from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.patterns import PATTERNS
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %

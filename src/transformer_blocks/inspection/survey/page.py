@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.comparison import describe as describe_change
 from transformer_blocks.inspection.survey.run import Row
 
@@ -120,4 +121,4 @@ def write_page(page: Path, rows: Iterable[Row]) -> None:
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     tables = format_tables(rows)
-    page.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}", encoding="utf-8")
+    write_atomically(page, f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}".encode())
