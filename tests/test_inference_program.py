@@ -1,12 +1,15 @@
 """Programs: what ``beam_search`` finds, from traced functions, or from a compiled file."""
 
-import json
+import copy
+import errno
+import io
 import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,10 +31,12 @@ from transformer_blocks import (
     beam_search,
     build_decoder,
     build_encoder,
+    fused_attention,
     greedy_search,
 )
 from transformer_blocks.generation import NonFiniteLogitsError
 from transformer_blocks.inference import Program, load_program, prepare, program, save_program
+from transformer_blocks.inference.fingerprint import fingerprint
 
 VOCABULARY, MOST = 24, 20
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
@@ -191,13 +196,22 @@ def test_a_compiled_int8_program_finds_what_the_int8_model_finds(
 
 
 def write_program(file: Path, facts: dict[str, Any]) -> None:
-    """Write a program without functions."""
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("facts.json", json.dumps(facts))
+    """Write a program whose functions hold no code."""
+    with TemporaryDirectory() as folder:
+        for name in program.FILES - {"facts.json"}:
+            zipfile.ZipFile(Path(folder, name), "w").close()
+        program.write_program(file, facts, Path(folder))
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load functions that hold no code."""
+    loaded = SimpleNamespace(loader=SimpleNamespace(run=None))
+    monkeypatch.setattr("torch._inductor.aoti_load_package", lambda _: loaded)
 
 
 def test_a_file_is_refused_for_another_torch_processor_or_model(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, loader: None, tmp_path: Path
 ) -> None:
     model, file = model_of("translator"), tmp_path / "program.pt2"
     facts = program.describe(model, 2, 9)
@@ -211,11 +225,167 @@ def test_a_file_is_refused_for_another_torch_processor_or_model(
             made_for = re.escape(f"program.pt2 was made for {name} {facts[name]}; this is another")
             with pytest.raises(ValueError, match=made_for):
                 load_program(file)
-    (tmp_path / "text.pt2").write_text("no program")
-    with pytest.raises(ValueError, match=r"text.pt2 is no program that save_program wrote"):
-        load_program(tmp_path / "text.pt2")
     with pytest.raises(FileNotFoundError, match=r"none.pt2"):
         load_program(tmp_path / "none.pt2")
+
+
+def rewrite(file: Path, *, method: int = zipfile.ZIP_STORED, **contents: bytes) -> None:
+    """Write the files of an archive again, some of them with other contents."""
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.comment = comment
+        for name, content in (parts | contents).items():
+            archive.writestr(name, content)
+
+
+def archive_of(size: int) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("code", b"0" * size)
+    return content.getvalue()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "text": (lambda file: file.write_text("no program"), "not a zip file"),
+    "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-9]), ""),
+    "another id": (lambda file: rewrite(file, **{"facts.json": b'{"begin_id": 439}'}), "checksum"),
+    "no facts": (lambda file: rewrite(file, **{"facts.json": b"[]"}), "checksum"),
+    "one file more": (lambda file: rewrite(file, other=b""), "it must hold facts.json, "),
+    "a large file": (
+        lambda file: rewrite(file, method=zipfile.ZIP_DEFLATED, **{"step_batch.pt2": b"0" * 10**6}),
+        "at most the bytes that it has",
+    ),
+    "a large file in a file": (
+        lambda file: rewrite(file, **{"step_batch.pt2": archive_of(10**6)}),
+        "at most the bytes that it has",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_program_is_refused(damage: str, loader: None, tmp_path: Path) -> None:
+    file, (change, message) = tmp_path / "program.pt2", DAMAGES[damage]
+    write_program(file, program.describe(model_of("translator"), 2, 9))
+    load_program(file)
+    change(file)
+    match = f"program.pt2 is no program that save_program wrote: .*{message}"
+    with pytest.raises(ValueError, match=match):
+        load_program(file)
+
+
+def test_a_program_without_code_is_refused(tmp_path: Path) -> None:
+    write_program(tmp_path / "p.pt2", program.describe(model_of("translator"), 2, 9))
+    with pytest.raises(ValueError, match=r"p.pt2 holds no code that can be loaded"):
+        load_program(tmp_path / "p.pt2")
+
+
+def other_id(model: Seq2Seq) -> None:
+    model.begin_id = 2
+
+
+def other_table(model: Any) -> None:
+    model.positions.table = -model.positions.table
+
+
+def with_activation(factor: float, model: Any) -> None:
+    model.encoder.layers[0].feed_forward.activation = lambda x: factor * x
+
+
+def with_attention(function: Any, model: Any) -> None:
+    model.encoder.layers[0].self_attention.attention_function = function
+
+
+class Scaled:
+    """An attention function with a number of its own."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, *inputs: Any, **options: Any) -> torch.Tensor:
+        return self.factor * fused_attention(*inputs, **options)
+
+
+OTHERS: list[Callable[[Any], object]] = [
+    lambda model: None,
+    *(other_id, other_table, lambda model: setattr(model, "padding_id", 3)),
+    *(partial(with_activation, 2.0), partial(with_activation, 3.0)),
+    lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 2.0 * x),
+    partial(with_attention, partial(fused_attention, causal=True)),
+    *(partial(with_attention, Scaled(2.0)), partial(with_attention, Scaled(3.0))),
+    partial(with_attention, lambda *inputs, **options: fused_attention(*inputs, **options)),
+    partial(with_attention, lambda *inputs, **options: -fused_attention(*inputs, **options)),
+]
+
+
+def test_a_model_that_computes_something_else_has_another_fingerprint() -> None:
+    found = []
+    for change in (*OTHERS, *OTHERS):
+        model = copy.deepcopy(model_of("translator"))
+        change(model)
+        found.append(fingerprint(model))
+    assert found[: len(OTHERS)] == found[len(OTHERS) :]
+    assert len(set(found)) == len(OTHERS)
+
+
+def test_a_layer_in_two_places_has_the_fingerprint_of_two_equal_ones() -> None:
+    once, twice = nn.ModuleList([layer := nn.Linear(2, 2), layer]), nn.ModuleList([layer])
+    twice.append(copy.deepcopy(layer))
+    assert fingerprint(once) == fingerprint(twice)
+
+
+def test_a_program_is_made_and_used_without_hooks_and_replaced_methods(
+    loader: None, tmp_path: Path
+) -> None:
+    model = copy.deepcopy(model_of("translator"))
+    write_program(tmp_path / "p.pt2", program.describe(model, 2, 9))
+    load_program(tmp_path / "p.pt2", model=model)
+    model.encoder.layers[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match=r"encoder.layers.0 must have neither hooks nor"):
+        load_program(tmp_path / "p.pt2", model=model)
+    with pytest.raises(ValueError, match=r"encoder.layers.0 must have neither hooks nor"):
+        program.describe(model, 2, 9)
+
+
+def test_each_token_of_a_program_has_an_embedding() -> None:
+    for name, change in (
+        ("begin_id", lambda model: setattr(model, "begin_id", VOCABULARY)),
+        ("padding_id", lambda model: setattr(model, "padding_id", VOCABULARY)),
+        ("output", lambda model: setattr(model, "output", nn.Linear(16, VOCABULARY + 1).double())),
+    ):
+        model = copy.deepcopy(model_of("translator"))
+        change(model)
+        message = f"{name} must stay below the {VOCABULARY} tokens of its embedding, got id 24"
+        with pytest.raises(ValueError, match=message):
+            program.describe(model, 2, 9)
+
+
+@pytest.mark.parametrize("place", ["none/p.pt2", "link", "."])
+def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, place: str, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(program, "prepare", None)
+    (tmp_path / "p.pt2").write_text("an earlier program")
+    (tmp_path / "link").symlink_to(tmp_path / "p.pt2")
+    with pytest.raises(OSError, match=r"does not exist|symbolic link|is a folder"):
+        save_program(model_of("translator"), tmp_path / place, end_id=9)
+
+
+def test_an_earlier_program_remains_where_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, loader: None, tmp_path: Path
+) -> None:
+    facts = program.describe(model_of("translator"), 2, 9)
+    write_program(tmp_path / "p.pt2", facts)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "write", fail)
+    with pytest.raises(OSError, match=r"No space left on device: .*p.pt2"):
+        write_program(tmp_path / "p.pt2", facts | {"beam_size": 3})
+    assert load_program(tmp_path / "p.pt2").beam_size == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["p.pt2"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import json
 import logging
 import math
 import platform
-import re
 import tempfile
 import warnings
 import zipfile
@@ -34,6 +33,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 
 from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
+from transformer_blocks.files import check_file, open_atomically
 from transformer_blocks.generation import Generation
 from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams, check_n_best
 from transformer_blocks.generation.prompts import Prompts, to_lists
@@ -44,6 +44,7 @@ from transformer_blocks.generation.stepping import (
     check_not_nan,
     limits_and_ends,
 )
+from transformer_blocks.inference.fingerprint import fingerprint
 from transformer_blocks.inference.prepare import prepare
 from transformer_blocks.inference.step import Prefill, SearchStep, State
 from transformer_blocks.masks import padding_mask
@@ -54,6 +55,9 @@ SHARE_OVER = 0.25
 
 BATCHES = {"single": 1, "batch": 61}
 """The numbers of sequences for which the functions are compiled; all above 1 have one code."""
+
+FILES = {f"{kind}_{name}.pt2" for kind in ("prefill", "step") for name in BATCHES} | {"facts.json"}
+"""The files in a program, which is an archive without compression."""
 
 OPTIONS = {
     "freezing": True,  # weights are constants, and can be stored in another layout
@@ -92,10 +96,14 @@ def save_program(
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If the model is not on a CPU or is prepared already, an end token is not in the
-            vocabulary, or it has fewer tokens than ``beam_size``.
+        OSError: If the disk fails, the folder of ``path`` does not exist, or ``path`` is a symbolic
+            link or a folder. What was there remains.
+        ValueError: If the model is not on a CPU or is prepared already, a part of it has hooks or
+            replaced methods, a token has no embedding, an end token is not in the vocabulary, or it
+            has fewer tokens than ``beam_size``.
         RuntimeError: If a part of the model cannot be traced, or there is no C++ compiler.
     """
+    check_file(path, has_folder=True)
     prepared = prepare(model, int8=int8)
     facts = describe(model, beam_size, end_id)
     with tempfile.TemporaryDirectory() as folder, _compiler_settings():
@@ -124,10 +132,17 @@ def save_program(
                 except Exception as error:
                     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
                     raise RuntimeError(f"the model cannot be compiled: {reason}") from error
-        Path(folder, "facts.json").write_text(json.dumps(facts))
-        with zipfile.ZipFile(path, "w") as archive:
-            for file in sorted(Path(folder).iterdir()):
-                archive.write(file, file.name)
+        write_program(path, facts, Path(folder))
+
+
+def write_program(path: str | PathLike[str], facts: dict[str, Any], folder: Path) -> None:
+    """Write facts and the compiled functions in a folder as a program."""
+    content = json.dumps(facts).encode()
+    with open_atomically(path) as opened, zipfile.ZipFile(opened, "w") as archive:
+        archive.comment = hashlib.sha256(content).hexdigest().encode()
+        archive.writestr("facts.json", content)
+        for file in sorted(folder.iterdir()):
+            archive.write(file, file.name)
 
 
 def describe(
@@ -140,7 +155,10 @@ def describe(
     for tensor in model.state_dict().values():
         if tensor.device.type != "cpu":
             raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
-    embedding: Any = model.source_embedding if isinstance(model, Seq2Seq) else model.embedding
+    is_seq2seq = isinstance(model, Seq2Seq)
+    embedding: Any = model.source_embedding if is_seq2seq else model.embedding
+    target: Any = model.target_embedding if is_seq2seq else model.embedding
+    begin_id, padding_id = (model.begin_id, model.padding_id) if is_seq2seq else (None, 0)
     attentions: list[Any] = [layer.self_attention for layer in model.decoder.layers]
     dtype, d_model = embedding.weight.dtype, attentions[0].query_projection.in_features
     with torch.no_grad():
@@ -148,14 +166,24 @@ def describe(
     _, ends = limits_and_ends([], 1, end_id)
     check_ends(ends, vocabulary)
     check_beams(beam_size, vocabulary)
-    if isinstance(model, Seq2Seq):
+    for name, rows, size in (
+        ("begin_id", target, (begin_id or 0) + 1),
+        ("padding_id", embedding, padding_id + 1),
+        ("output", target, vocabulary),
+    ):
+        if size > len(rows.weight):
+            raise ValueError(
+                f"{name} must stay below the {len(rows.weight)} tokens of its embedding, "
+                f"got id {size - 1}"
+            )
+    if is_seq2seq:
         attentions += [layer.cross_attention for layer in model.decoder.layers]
     return _environment() | {
-        "weights": _hash(model),
+        "model": fingerprint(model),
         "beam_size": beam_size,
         "ends": sorted(ends),
-        "begin_id": model.begin_id if isinstance(model, Seq2Seq) else None,
-        "padding_id": model.padding_id if isinstance(model, Seq2Seq) else 0,
+        "begin_id": begin_id,
+        "padding_id": padding_id,
         "inputs": len(embedding.weight),  # number of token ids of sources or prompts
         "dtype": str(dtype).removeprefix("torch."),
         "depth": len(model.decoder.layers),
@@ -183,20 +211,50 @@ def load_program(
         raise FileNotFoundError(f"no such file: {path}")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)
-            facts = json.loads(Path(folder, "facts.json").read_text())
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no program that save_program wrote") from error
+            facts = _extract(Path(path), folder)
+        except Exception as error:  # zipfile raises many kinds
+            raise ValueError(f"{path} is no program that save_program wrote: {error}") from error
         for name, here in _environment().items():
             if facts[name] != here:
                 raise ValueError(f"{path} was made for {name} {facts[name]}; this is {here}")
-        if model is not None and facts["weights"] != _hash(model):
+        if model is not None and facts["model"] != fingerprint(model):
             raise ValueError(f"{path} was made for another model, or for other weights")
         functions = {}
-        for file in Path(folder).glob("*.pt2"):  # called directly: Python checks each argument
-            functions[file.stem] = torch._inductor.aoti_load_package(str(file)).loader.run
+        for file in Path(folder).iterdir():  # called directly: Python checks each argument
+            try:
+                functions[file.stem] = torch._inductor.aoti_load_package(str(file)).loader.run
+            except RuntimeError as error:
+                raise ValueError(f"{path} holds no code that can be loaded: {error}") from error
     return Program(facts, functions)
+
+
+def _extract(path: Path, folder: str) -> dict[str, Any]:
+    """Extract the compiled functions of a program into a folder, and return its facts.
+
+    Raises:
+        ValueError: If it does not hold what :func:`write_program` has written.
+        zipfile.BadZipFile: If it is damaged.
+    """
+    with zipfile.ZipFile(path) as archive:
+        _check_sizes(path, archive)
+        if sorted(archive.namelist()) != sorted(FILES):
+            raise ValueError(f"it must hold {', '.join(sorted(FILES))}")
+        content = archive.read("facts.json")
+        if hashlib.sha256(content).hexdigest().encode() != archive.comment:
+            raise ValueError("its facts.json has another checksum")
+        archive.extractall(folder, FILES - {"facts.json"})
+    for file in Path(folder).iterdir():
+        with zipfile.ZipFile(file) as archive:
+            _check_sizes(file, archive)
+    facts: dict[str, Any] = json.loads(content)
+    return facts
+
+
+def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise ``ValueError`` if what an archive holds is larger than its file."""
+    size = sum(each.file_size for each in archive.infolist())
+    if size > path.stat().st_size:
+        raise ValueError(f"it must hold at most the bytes that it has, got {size:,}")
 
 
 class Program:
@@ -452,15 +510,6 @@ def _positions(program: ExportedProgram) -> float:
     name, dimension, more = ("tokens", 1, 0) if "tokens" in inputs else ("length", 0, 1)
     symbol = inputs[name].meta["val"].shape[dimension].node.expr
     return float(program.range_constraints[symbol].upper) - more
-
-
-def _hash(model: nn.Module) -> str:
-    """Return a hash of the structure and the weights of a model."""
-    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(model)).encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _environment() -> dict[str, Any]:
