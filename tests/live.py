@@ -28,11 +28,8 @@ def train(kind: str, **options: Any) -> bytes:
         sentence_iterator=iter(TEXTS * 3),
         model_writer=model,
         model_type=kind,
-        vocab_size=95,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-        **options,
+        **{"vocab_size": 95, "hard_vocab_limit": False, "num_threads": 1, "minloglevel": 2}
+        | options,
     )
     return model.getvalue()
 

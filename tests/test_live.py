@@ -16,7 +16,6 @@ from torch import nn
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
-    FeedForward,
     GatedFeedForward,
     LanguageModel,
     MultiHeadAttention,
@@ -124,24 +123,144 @@ def test_a_masked_source_token_has_no_effect() -> None:
     assert not close(page.logits(SOURCE, TARGET), page.logits(changed, TARGET))
 
 
-def test_a_model_of_other_parts_is_refused() -> None:
-    def live(model: Any) -> LiveModel:
-        return LiveModel(model, [], end_id=END, max_length=8)
-
+@pytest.mark.parametrize("source", [[0, 5, 9, 0, 3], [0, 0]])
+def test_padding_within_a_source_is_masked_as_by_torch_also_where_nothing_else_is_left(
+    source: list[int],
+) -> None:
     model = translator()
-    model.decoder.layers[0].feed_forward.activation = torch.tanh
-    with pytest.raises(ValueError, match=r"got decoder\.layers\.0\.feed_forward"):
-        live(model)
-    model.decoder.layers[0].feed_forward = nn.Sequential(FeedForward(16, 24))
-    with pytest.raises(ValueError, match=r"got decoder\.layers\.0\.feed_forward"):
-        live(model)
+    assert model.padding_id == 0
+    found = LivePage(model).logits(source, TARGET)
+    assert close(found, model(torch.tensor([source]), torch.tensor([TARGET]))[0, -1])
 
-    class Other(LanguageModel):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return -super().forward(tokens)
 
-    with pytest.raises(ValueError, match="must compute what a LanguageModel does"):
-        live(Other(TokenEmbedding(30, 16), rotary_model().decoder))
+def test_a_tensor_that_is_no_parameter_is_a_bias_as_in_torch() -> None:
+    model = translator()
+    layer: Any = model.encoder.layers[0].feed_forward.up_projection
+    bias = layer.bias.detach() + 1.0
+    del layer.bias
+    layer.bias = bias.bfloat16().float()  # as the page rounds it
+    found = LivePage(model).logits(SOURCE, TARGET)
+    assert close(found, model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0, -1])
+
+
+def changed(path: str, change: Any) -> Any:
+    """Return a function that changes a part of a translator."""
+    return lambda model: change(model.get_submodule(path))
+
+
+def without_weight(norm: Any) -> None:
+    norm.weight = norm.bias = None
+
+
+def with_nan(layer: Any) -> None:
+    layer.weight.data[1, 2] = torch.nan
+
+
+def with_other_heads(attention: Any) -> None:
+    attention.num_heads, attention.d_k = 4, 4
+
+
+LAYER = "decoder.layers.0"
+REFUSED: dict[str, tuple[Any, str]] = {
+    "activation": (
+        changed(f"{LAYER}.feed_forward", lambda part: setattr(part, "activation", torch.tanh)),
+        r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "block": (
+        changed(LAYER, lambda part: setattr(part, "feed_forward", nn.Sequential())),
+        r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "hook": (
+        changed(LAYER, lambda part: part.register_forward_hook(lambda *_: None)),
+        f"{LAYER} must have neither hooks nor replaced methods",
+    ),
+    "method": (
+        changed(f"{LAYER}.self_attention", lambda part: setattr(part, "attend", part.attend)),
+        "got a replaced attend",
+    ),
+    "hook of dropout": (
+        changed("dropout", lambda part: part.register_forward_pre_hook(lambda *_: None)),
+        "dropout must have neither hooks",
+    ),
+    "table": (
+        changed("positions", lambda part: part.table.mul_(2.0)),
+        "positions must have the paper's encodings",
+    ),
+    "norm": (
+        changed(f"{LAYER}.feed_forward_residual.norm", without_weight),
+        "norm must have a weight for each feature",
+    ),
+    "NaN": (
+        changed(f"{LAYER}.self_attention.key_projection", with_nan),
+        r"self_attention.key_projection.weight must be finite",
+    ),
+    "large": (
+        changed("output", lambda part: part.bias.data.fill_(3.4e38)),  # infinite in bfloat16
+        r"output.bias must be finite",
+    ),
+    "heads": (
+        changed(f"{LAYER}.self_attention", with_other_heads),
+        r"layers must have the same heads, got .*'self_attention', 2, 8.*4, 4",
+    ),
+    "size of a head": (
+        changed(f"{LAYER}.self_attention", lambda part: setattr(part, "d_k", 4)),
+        "must project to 8 features",
+    ),
+    "begin token": (lambda model: setattr(model, "begin_id", 30), "begin_id must stay below"),
+    "output": (
+        lambda model: setattr(model, "output", nn.Linear(16, 31)),
+        "output must stay below the 30 tokens of its embedding, got id 30",
+    ),
+}
+
+
+def live_of(model: Any, tokenizers: Any = (), **options: Any) -> LiveModel:
+    return LiveModel(model, tokenizers, **({"end_id": END, "max_length": 8} | options))
+
+
+@pytest.mark.parametrize("part", REFUSED)
+def test_a_model_that_the_page_would_compute_otherwise_is_refused(part: str) -> None:
+    model, (change, message) = translator(), REFUSED[part]
+    live_of(model)
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        live_of(model)
+
+
+@pytest.mark.parametrize("name", ["forward", "hidden", "encode", "embed", "embed_source", "begin"])
+def test_a_model_with_another_method_is_refused(name: str) -> None:
+    model = translator()
+    kind = type("Other", (Seq2Seq,), {name: lambda self, *inputs: None, "loss": lambda self: 0.0})
+    model.__class__ = kind
+    with pytest.raises(ValueError, match=f"what a Seq2Seq does, got another {name} of Other"):
+        live_of(model)
+
+
+def test_ids_and_lengths_that_the_model_does_not_have_are_refused() -> None:
+    model = translator()
+    live_of(model, end_id=19, max_length=5000)
+    with pytest.raises(ValueError, match="end_id must stay below the 20 tokens of its embedding"):
+        live_of(model, end_id=20)
+    with pytest.raises(ValueError, match="must not exceed the 5000 positions of the model"):
+        live_of(model, max_length=5001)
+
+
+def test_tokenizers_of_another_kind_or_vocabulary_are_refused() -> None:
+    model, content = translator_of_texts()
+    live_of(model, [content, content])
+    for tokenizers, message in (
+        ([content], "tokenizers must be 2, one for each embedding, got 1"),
+        ([content, b"a file"], "must be files of SentencePiece models"),
+        ([content, content[:-9]], "must be files of SentencePiece models"),
+        ([content, train("bpe", user_defined_symbols=["<sep>"])], "got another kind"),
+        ([content, train("bpe", byte_fallback=True, vocab_size=400)], "got another kind"),
+        ([content, train("char")], "got another kind"),
+        ([content, train("bpe", treat_whitespace_as_suffix=True)], "got another kind"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            live_of(model, tokenizers)
+    with pytest.raises(ValueError, match="got 95 and 95 tokens for 20 and 30"):
+        live_of(translator(), [content, content])
 
 
 # --- Searches -------------------------------------------------------------------------------------
@@ -362,7 +481,7 @@ def test_a_click_while_a_text_is_new_is_of_the_part_that_was_clicked() -> None:
 
 
 def test_a_page_with_a_model_computes_the_maps_of_its_other_texts() -> None:
-    model, content = translator(), train("bpe")
+    model, content = translator_of_texts()
     page = Explorer([AttentionMaps("Self", torch.eye(2)[None, None], ["a", "b"])], text="a cat")
     live = LiveModel(model, [content, content], end_id=END, max_length=9)
     for each, has_maps in ((None, True), (live, False)):

@@ -16,13 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks._alteration import check_unaltered
 from transformer_blocks._contracts import Count, Size, checked, instance_of
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
+from transformer_blocks.embedding import (
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    sinusoidal_table,
+)
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.explorer.arithmetic import as_bytes, deflate
 from transformer_blocks.explorer.checks import Text
+from transformer_blocks.explorer.sentence_pieces import count_pieces
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
@@ -37,7 +43,7 @@ BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
     EncoderLayer: (),
     Decoder: (),
     DecoderLayer: (),
-    TokenEmbedding: (),
+    TokenEmbedding: ("weight",),
     SinusoidalPositionalEncoding: ("d_model",),
     RotaryPositionalEncoding: ("d_k", "base", "scaling"),
     MultiHeadAttention: ("num_heads", "d_k", "attention_function"),
@@ -45,9 +51,9 @@ BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
     GatedFeedForward: ("activation",),
     PostNorm: (),
     PreNorm: (),
-    nn.Linear: (),
-    nn.LayerNorm: ("eps",),
-    nn.RMSNorm: ("eps",),
+    nn.Linear: ("weight", "bias"),
+    nn.LayerNorm: ("eps", "weight", "bias"),
+    nn.RMSNorm: ("eps", "weight"),
 }
 """The blocks that the page has functions for, and what it needs to know of each."""
 
@@ -79,14 +85,17 @@ class LiveModel:
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the page has no function for a part of the model.
+        ValueError: If the page would compute something else: it has no function for a part of the
+            model, a part has hooks or replaced methods, a table is not the paper's, a weight is not
+            finite, layers have different numbers of heads, ``max_length`` exceeds the positions, a
+            token has no embedding, or a tokenizer is of another kind or another vocabulary.
 
     Example:
         >>> import torch
         >>> from transformer_blocks import build_language_model
         >>> from transformer_blocks.explorer import AttentionMaps, Explorer, LiveModel
         >>> model = build_language_model(999, num_layers=2, d_model=64, num_heads=4, d_ff=256)
-        >>> live = LiveModel(model, [b"file of a tokenizer"], end_id=3, max_length=40)
+        >>> live = LiveModel(model, [], end_id=3, max_length=40)
         >>> maps = AttentionMaps("Self-attention", torch.eye(2)[None, None], ["the", "cat"])
         >>> without, page = Explorer([maps]), Explorer([maps], live=live)
         >>> weights = sum(weight.numel() for weight in model.parameters())
@@ -103,6 +112,7 @@ class LiveModel:
 
     def __post_init__(self) -> None:
         _describe_model(self.model)
+        _check_sizes(self)
 
 
 def serialize_live(live: LiveModel) -> dict[str, Any]:
@@ -157,12 +167,73 @@ def _describe_model(model: TokenModel) -> tuple[dict[str, Any], list[Tensor]]:
         ValueError: If the page has no function for a part of it.
     """
     kind = Seq2Seq if isinstance(model, Seq2Seq) else LanguageModel
-    if type(model).forward is not kind.forward:
-        raise ValueError(f"model must compute what a {kind.__name__} does, got {model!r}")
+    options = {each: getattr(model, each, None) for each in ("begin_id", "padding_id", "context")}
+    mirrored = {name for each in (kind, TokenModel) for name in vars(each) if name[:2] != "__"}
+    mirrored -= {"loss"} if options["context"] is None else {"loss", "start"}  # of a TextModel
+    for name in sorted(mirrored):
+        if getattr(type(model), name, None) is not getattr(kind, name, None):
+            raise ValueError(
+                f"model must compute what a {kind.__name__} does, got another {name} of "
+                f"{type(model).__name__}"
+            )
+    for name, part in model.named_modules():
+        check_unaltered(part, name or "model")
     tensors: list[Tensor] = []
     tree = {"is": kind.__name__, **_describe_parts(model, tensors)}
-    options = {option: getattr(model, option, None) for option in ("begin_id", "context")}
     return tree | options, tensors
+
+
+def _check_sizes(live: LiveModel) -> None:
+    """Raise unless ids, positions, heads and tokenizers fit a model of the page's blocks.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    model: Any = live.model
+    is_seq2seq, positions = isinstance(model, Seq2Seq), model.positions
+    embeddings = [model.source_embedding, model.target_embedding] if is_seq2seq else []
+    embeddings = embeddings or [model.embedding]
+    source, target = (len(each.weight) for each in (embeddings[0], embeddings[-1]))
+    context = getattr(model, "context", None) or live.max_length
+    if positions is not None and max(context, live.max_length) > positions.max_length:
+        raise ValueError(
+            f"max_length must not exceed the {positions.max_length} positions of the model, "
+            f"got {max(context, live.max_length)}"
+        )
+    begin_id, written = getattr(model, "begin_id", 0), len(model.output.weight)
+    for name, size in (
+        ("end_id", live.end_id + 1),
+        ("begin_id", begin_id + 1),
+        ("output", written),
+    ):
+        limit = min(source, target) if name == "end_id" else target
+        if size > limit:
+            raise ValueError(
+                f"{name} must stay below the {limit} tokens of its embedding, got id {size - 1}"
+            )
+    stacks = [
+        getattr(model, name).layers for name in ("encoder", "decoder") if hasattr(model, name)
+    ]
+    for layers in stacks:
+        heads = {
+            (name, part.num_heads, part.d_k)
+            for layer in layers
+            for name, part in layer.named_children()
+            if isinstance(part, MultiHeadAttention)
+        }
+        if len(heads) > len({name for name, *_ in heads}):
+            raise ValueError(f"layers must have the same heads, got {sorted(heads)}")
+    if len(live.tokenizers) not in (0, len(embeddings)):
+        raise ValueError(
+            f"tokenizers must be {len(embeddings)}, one for each embedding, "
+            f"got {len(live.tokenizers)}"
+        )
+    counts = [count_pieces(each) for each in live.tokenizers]
+    if counts and (counts[0] > source or counts[-1] < written):
+        raise ValueError(
+            "tokenizers must have the tokens of the model, "
+            f"got {' and '.join(map(str, counts))} tokens for {source} and {written}"
+        )
 
 
 def _describe_parts(module: nn.Module, tensors: list[Tensor], name: str = "") -> dict[str, Any]:
@@ -174,7 +245,7 @@ def _describe_parts(module: nn.Module, tensors: list[Tensor], name: str = "") ->
     }
 
 
-def _describe(module: nn.Module, tensors: list[Tensor], name: str) -> Any:
+def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
     """Describe a module for the page, and collect its weights, each of them once.
 
     Raises:
@@ -184,14 +255,31 @@ def _describe(module: nn.Module, tensors: list[Tensor], name: str) -> Any:
     if kind is nn.ModuleList:
         return list(parts.values())
     values = {option: getattr(module, option) for option in BLOCKS.get(kind, ())}
+    weights = {option: values.pop(option) for option in ("weight", "bias") if option in values}
     functions = {option: value for option, value in values.items() if callable(value)}
     if kind not in BLOCKS or not all(value in KNOWN for value in functions.values()):
         raise ValueError(f"model must be made of blocks that the page knows, got {name}: {module}")
-    values |= {option: KNOWN[value] for option, value in functions.items()}
-    if kind is nn.RMSNorm and values["eps"] is None:
-        values["eps"] = torch.finfo(torch.float32).eps
-    for option, weight in module.named_parameters(recurse=False):
+    dimensions = 2 if kind in (nn.Linear, TokenEmbedding) else 1
+    for option, weight in weights.items():
+        if weight is None and option == "bias":
+            continue
+        if weight is None or weight.dim() != (1 if option == "bias" else dimensions):
+            raise ValueError(f"{name} must have a {option} for each feature, got {module}")
+        if weight.is_meta or not bool(weight.detach().bfloat16().isfinite().all()):
+            raise ValueError(f"{name}.{option} must be finite numbers, got others")
         places = [place for place, each in enumerate(tensors) if each is weight]
         values[option] = places[0] if places else len(tensors)
         tensors += [] if places else [weight]
+    if kind is MultiHeadAttention:
+        width = module.num_heads * module.d_k
+        projections = module.query_projection, module.key_projection, module.value_projection
+        if {len(each.weight) for each in projections} != {width}:
+            raise ValueError(f"{name} must project to {width} features, H * d_k, got {module}")
+    if kind is SinusoidalPositionalEncoding:
+        table = sinusoidal_table(module.max_length, module.d_model).to(module.table.dtype)
+        if not torch.equal(module.table.cpu(), table):
+            raise ValueError(f"{name} must have the paper's encodings, got another table")
+    values |= {option: KNOWN[value] for option, value in functions.items()}
+    if kind is nn.RMSNorm and values["eps"] is None:
+        values["eps"] = torch.finfo(torch.float32).eps
     return {"is": kind.__name__, **values, **parts}
