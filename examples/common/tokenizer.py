@@ -51,6 +51,7 @@ class Tokenizer:
 
     def __init__(self, model: bytes) -> None:
         self._processor = SentencePieceProcessor(model_proto=model)
+        self._named = set[str]()  # parts of texts that were named as unknown
 
     @classmethod
     def train(
@@ -143,6 +144,17 @@ class Tokenizer:
         encodable = [_UNENCODABLE.sub("\ufffd", text) for text in texts]
         ids: list[list[int]] = self._processor.encode(encodable, out_type=int)
         return ids
+
+    def warn_of_unknown(self, texts: Iterable[str]) -> None:
+        """Log a warning that names the parts of clean texts without a token, each part once."""
+        parts = {}
+        for text in texts:
+            if UNK in (ids := self.encode(text)):
+                pieces = self._processor.encode(text, out_type=str)  # an unknown one is its text
+                parts |= {repr(pieces[i]): None for i, token in enumerate(ids) if token == UNK}
+        if new := [part for part in parts if part not in self._named]:
+            self._named.update(new)
+            _log.warning(f"no token stands for {', '.join(new)}: the model reads <unk> instead")
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids; padding, begin and end tokens are skipped.

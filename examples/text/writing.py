@@ -50,5 +50,7 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer) -> list[int]:
     """Encode the lines of a prompt, after the end of a line before it."""
     ids: list[int] = []
     for line in prompt.split("\n"):
-        ids += [EOS, *tokenizer.encode(clean_text(line, "en"))]
+        text = clean_text(line, "en")
+        tokenizer.warn_of_unknown([text])
+        ids += [EOS, *tokenizer.encode(text)]
     return ids

@@ -67,6 +67,7 @@ def translate_command(options: argparse.Namespace) -> None:
     number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
+        source.warn_of_unknown(sentences)
         for translations in decode_sentences(
             *(decode, source, sentences),
             max_length=model.max_length,
@@ -155,6 +156,7 @@ def explore_command(options: argparse.Namespace) -> None:
     if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
     sentences = explored_sentences(options, run, trained.config)
+    trained.source.warn_of_unknown(sentences)
     title = explore(
         *(trained, sentences, page),
         search=search,

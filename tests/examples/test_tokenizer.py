@@ -83,6 +83,18 @@ def test_an_unknown_character_is_one_unknown_token(japanese: Tokenizer, unknown:
     assert japanese.decode(ids) == "彼は⁇。"
 
 
+def test_unknown_parts_of_texts_are_named_once_in_one_line(
+    japanese: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = ["", JAPANESE[0], f"Ω{JAPANESE[0]}😀Ω", "😀Ω"]
+    for _ in range(2):
+        japanese.warn_of_unknown(texts)
+    japanese.warn_of_unknown(["سلام"])
+    parts = ("'Ω', '😀Ω'", "'سلام'")
+    expected = [f"no token stands for {each}: the model reads <unk> instead" for each in parts]
+    assert caplog.messages == expected
+
+
 def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
     for tokenizer in (japanese, english):
         assert tokenizer.encode("") == [] == tokenizer.encode_many([])

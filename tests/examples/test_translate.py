@@ -249,6 +249,17 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
     assert of_file.split("\n")[1] == ""
 
 
+def test_a_sentence_without_tokens_is_translated_with_a_warning(
+    trained: TranslationTraining, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
+    assert translate.main(command) == 0
+    assert "no token" not in capfd.readouterr().err
+    assert translate.main([*command, "Ωμέγα", "Ωμέγα"]) == 0
+    message = "no token stands for 'Ωμέγα': the model reads <unk> instead\n"
+    assert message in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("search", [["--beam", "4"], ["--sample", "--seed", "1", "--top-k", "5"]])
 def test_several_translations_of_each_line_are_numbered_and_scored(
     search: list[str], trained: TranslationTraining, call: Callable[..., str]
