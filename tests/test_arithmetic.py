@@ -26,6 +26,7 @@ from transformer_blocks.explorer import (
     reproduces,
 )
 from transformer_blocks.explorer import arithmetic as module
+from transformer_blocks.explorer.arithmetic import largest_size
 from transformer_blocks.inspection import Projections
 from transformer_blocks.inspection.patterns import PATTERNS
 
@@ -121,6 +122,16 @@ def test_arithmetic_beyond_the_limit_is_left_out_and_the_page_says_so() -> None:
         assert ("were left out: they take 18 kB" in said) is not is_shown
         assert f"Made with transformer_blocks {__version__}." in page.html
     assert len(data_of(replace(page, arithmetic_kilobytes=content["leftOut"]).html)["lines"]) > 0
+
+
+def test_arithmetic_of_exactly_the_limit_is_shown() -> None:
+    query, key, value = vectors(6, 6, 32, 36)
+    arithmetic = Arithmetic(query, key, value)
+    maps = AttentionMaps("a", attention_weights(query, key), QUERIES, arithmetic=arithmetic)
+    assert largest_size([arithmetic]) == 9.0
+    for limit in (8, 9):
+        content = data_of(Explorer([maps], arithmetic_kilobytes=limit).html)
+        assert content["leftOut"] == (None if limit == 9 else 9)
 
 
 def test_each_step_is_one_line_of_the_source_and_names_a_chapter() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from transformer_blocks import (
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.live import LiveModel
+from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.inspection import ablate, head_patterns
 from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
 
@@ -309,6 +311,14 @@ def test_samples_have_the_frequencies_of_the_temperature() -> None:
     assert torch.allclose(counts / 4000, (logits / 2).softmax(-1), atol=0.03)
 
 
+def test_of_equal_numbers_the_first_ones_are_the_largest() -> None:
+    page, drawn = LivePage(translator()), random.Random(0)
+    rows = [[drawn.randrange(4) for _ in range(12)] for _ in range(20)]
+    for count in (1, 3, 12):
+        expected = top_k(torch.tensor(rows).float(), count)[1].tolist()
+        assert page(f"{rows}.map(row => topK(Float32Array.from(row), {count}))") == expected
+
+
 # --- Tokenizers -----------------------------------------------------------------------------------
 
 HOSTILE = [
@@ -346,6 +356,25 @@ def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any)
     assert found == expected
     decoded = page(f"{json.dumps(found)}.map(ids => decodeText(tokenizer, ids))")
     assert decoded == processor.decode(expected)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_pieces_of_equal_scores_are_chosen_as_by_sentencepiece(kind: str) -> None:
+    model = train(kind, normalization_rule_name="identity")
+    processor = SentencePieceProcessor(model_proto=model)
+    for token in range(4, processor.vocab_size()):  # field 2 of a piece is its score
+        name, score = processor.id_to_piece(token).encode(), processor.get_score(token)
+        scores = (struct.pack("<f", each) for each in (score, -1 - token % 3))
+        before, after = (name + b"\x15" + each for each in scores)
+        assert before in model
+        model = model.replace(before, after)
+    processor = SentencePieceProcessor(model_proto=model)
+    drawn = random.Random(0)
+    texts = ["".join(drawn.choices("the catsdogrun", k=drawn.randrange(30))) for _ in range(200)]
+    page, encoded = LivePage(translator()), as_text(model)
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{encoded}')), 0)")
+    found = page(f"{json.dumps(texts)}.map(text => encodeText(tokenizer, text))")
+    assert found == processor.encode(texts)
 
 
 def test_pieces_of_unknown_types_are_refused() -> None:

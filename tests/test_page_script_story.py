@@ -423,8 +423,10 @@ def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them
     assert script("location.hash").endswith("&t=0")
     script.go("#v=story&a=2&t=1")
     assert script(shown) == ["10 updates", "10 updates", 1]
-    script.go("#v=story&a=2")
-    assert script(shown) == ["20 updates", page.title, 2]
+    for time in ("", "&t=", "&t=2", "&t=x"):  # there are times 0 and 1, and the last one
+        script.go("#v=story&a=2&t=1")
+        script.go(f"#v=story&a=2{time}")
+        assert script(shown) == ["20 updates", page.title, 2]
 
 
 def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:

@@ -47,7 +47,7 @@ function readAddress() {
   state.text = read("s") ?? null;
   state.sequence = clampIndex(read("n"), data.others.length + 1);
   const {length} = [data, ...data.others][state.sequence].earlier;
-  state.time = read("t") !== null && Number(read("t")) < length ? clampIndex(read("t"), length) : null;
+  state.time = read("t") && Number(read("t")) < length ? clampIndex(read("t"), length) : null;
   const pin = (read("pin") ?? "").split(".");
   state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
     ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
