@@ -360,7 +360,9 @@ def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any)
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_pieces_of_equal_scores_are_chosen_as_by_sentencepiece(kind: str) -> None:
-    model = train(kind, normalization_rule_name="identity")
+    model = train("bpe", normalization_rule_name="identity")
+    if kind == "unigram":  # with the same pieces, which overlap: field 3 of the trainer, before 4
+        model = model.replace(b"\x18\x02\x20", b"\x18\x01\x20")
     processor = SentencePieceProcessor(model_proto=model)
     for token in range(4, processor.vocab_size()):  # field 2 of a piece is its score
         name, score = processor.id_to_piece(token).encode(), processor.get_score(token)
