@@ -243,7 +243,7 @@ def test_ids_and_lengths_that_the_model_does_not_have_are_refused() -> None:
     live_of(model, end_id=19, max_length=5000)
     with pytest.raises(ValueError, match="end_id must stay below the 20 tokens of its embedding"):
         live_of(model, end_id=20)
-    with pytest.raises(ValueError, match="must not exceed the 5000 positions of the model"):
+    with pytest.raises(ValueError, match="must not exceed the 5000 positions of the model, got 5001"):
         live_of(model, max_length=5001)
 
 

@@ -194,11 +194,11 @@ def _check_sizes(live: LiveModel) -> None:
     embeddings = [model.source_embedding, model.target_embedding] if is_seq2seq else []
     embeddings = embeddings or [model.embedding]
     source, target = (len(each.weight) for each in (embeddings[0], embeddings[-1]))
-    context = getattr(model, "context", None) or live.max_length
-    if positions is not None and max(context, live.max_length) > positions.max_length:
+    longest = getattr(model, "context", None) or live.max_length
+    if positions is not None and longest > positions.max_length:
         raise ValueError(
-            f"max_length must not exceed the {positions.max_length} positions of the model, "
-            f"got {max(context, live.max_length)}"
+            f"max_length, or the context, must not exceed the {positions.max_length} positions of "
+            f"the model, got {longest}"
         )
     begin_id, written = getattr(model, "begin_id", 0), len(model.output.weight)
     for name, size in (

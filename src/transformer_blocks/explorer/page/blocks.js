@@ -278,12 +278,12 @@ function embed({positions: encoding}, embedding, tokens, positions, run) {
 }
 
 // The positions of a source that are not attended to: its padding, and those that a mask hides.
-const hiddenPositions = ({padding_id}, source, mask = null) => source.map((token, i) => token === padding_id || Boolean(mask?.[i]));
+const paddingMask = ({padding_id}, source, mask = null) => source.map((token, i) => token === padding_id || Boolean(mask?.[i]));
 
 // Encode a source; return what decodes its targets. A mask hides positions of the source.
 function* seq2seq(model, source, run, mask = null) {
   const x = embed(model, model.source_embedding, source, source.map((_, i) => i), run);
-  mask = hiddenPositions(model, source, mask);
+  mask = paddingMask(model, source, mask);
   const memory = yield* encoder(model.encoder, x, newCaches(model.encoder), {mask}, run);
   const memories = newCaches(model.decoder);
   model.decoder.layers.forEach((layer, i) => projectTo(memories[i], layer.cross_attention, memory, run));

@@ -53,7 +53,7 @@ function labelTokens(tokenizer, ids) {
 
 // --- Running the model --------------------------------------------------------------------------------
 
-const hiddenSources = off => hiddenPositions(data.live.tree, live.ids, live.ids.map((_, i) => off.has(`source ${i}`)));
+const hiddenSources = off => paddingMask(data.live.tree, live.ids, live.ids.map((_, i) => off.has(`source ${i}`)));
 const begin = (model, run) => isTranslator ? seq2seq(model, live.ids, run, hiddenSources(run.off)) : languageModel(model, live.ids, run);
 
 // Random numbers that are the same for each run with one seed.
