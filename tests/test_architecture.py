@@ -220,8 +220,8 @@ WRITING = {"write_text", "write_bytes", "savefig", "save_file", "tofile", "copyf
 def writes(call: ast.Call) -> bool:
     """Return whether a call is one of those that write to a file."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    values = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
-    modes = [each for each in values if re.fullmatch(r"[rwxabt+]{1,4}", str(each))]
+    values = [str(each.value) for each in ast.walk(call) if isinstance(each, ast.Constant)]
+    modes = [each for each in values if re.fullmatch(r"[rwxabt+]{1,4}", each)]
     opens = re.search("open|ZipFile|File$", name) and any(set(mode) & set("wxa+") for mode in modes)
     is_torch = ast.unparse(call.func) in ("torch.save", "np.save", "np.savez")
     return name in WRITING or bool(opens) or is_torch

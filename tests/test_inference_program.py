@@ -229,7 +229,7 @@ def test_a_file_is_refused_for_another_torch_processor_or_model(
         load_program(tmp_path / "none.pt2")
 
 
-def rewrite(file: Path, *, method: int = zipfile.ZIP_STORED, **contents: bytes) -> None:
+def rewrite(file: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> None:
     """Write the files of an archive again, some of them with other contents."""
     with zipfile.ZipFile(file) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
@@ -250,15 +250,15 @@ def archive_of(size: int) -> bytes:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda file: file.write_text("no program"), "not a zip file"),
     "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-9]), ""),
-    "another id": (lambda file: rewrite(file, **{"facts.json": b'{"begin_id": 439}'}), "checksum"),
-    "no facts": (lambda file: rewrite(file, **{"facts.json": b"[]"}), "checksum"),
-    "one file more": (lambda file: rewrite(file, other=b""), "it must hold facts.json, "),
+    "another id": (lambda file: rewrite(file, {"facts.json": b'{"begin_id": 439}'}), "checksum"),
+    "no facts": (lambda file: rewrite(file, {"facts.json": b"[]"}), "checksum"),
+    "one file more": (lambda file: rewrite(file, {"other": b""}), "it must hold facts.json, "),
     "a large file": (
-        lambda file: rewrite(file, method=zipfile.ZIP_DEFLATED, **{"step_batch.pt2": b"0" * 10**6}),
+        lambda file: rewrite(file, {"step_batch.pt2": b"0" * 10**6}, zipfile.ZIP_DEFLATED),
         "at most the bytes that it has",
     ),
     "a large file in a file": (
-        lambda file: rewrite(file, **{"step_batch.pt2": archive_of(10**6)}),
+        lambda file: rewrite(file, {"step_batch.pt2": archive_of(10**6)}),
         "at most the bytes that it has",
     ),
 }
@@ -349,11 +349,12 @@ def test_a_program_is_made_and_used_without_hooks_and_replaced_methods(
 
 
 def test_each_token_of_a_program_has_an_embedding() -> None:
-    for name, change in (
-        ("begin_id", lambda model: setattr(model, "begin_id", VOCABULARY)),
-        ("padding_id", lambda model: setattr(model, "padding_id", VOCABULARY)),
-        ("output", lambda model: setattr(model, "output", nn.Linear(16, VOCABULARY + 1).double())),
-    ):
+    changes: dict[str, Callable[[Any], object]] = {
+        "begin_id": lambda model: setattr(model, "begin_id", VOCABULARY),
+        "padding_id": lambda model: setattr(model, "padding_id", VOCABULARY),
+        "output": lambda model: setattr(model, "output", nn.Linear(16, VOCABULARY + 1).double()),
+    }
+    for name, change in changes.items():
         model = copy.deepcopy(model_of("translator"))
         change(model)
         message = f"{name} must stay below the {VOCABULARY} tokens of its embedding, got id 24"

@@ -137,7 +137,7 @@ def test_padding_within_a_source_is_masked_as_by_torch_also_where_nothing_else_i
 
 def test_a_tensor_that_is_no_parameter_is_a_bias_as_in_torch() -> None:
     model = translator()
-    layer: Any = model.encoder.layers[0].feed_forward.up_projection
+    layer: Any = model.get_submodule("encoder.layers.0.feed_forward.up_projection")
     bias = layer.bias.detach() + 1.0
     del layer.bias
     layer.bias = bias.bfloat16().float()  # as the page rounds it
@@ -243,7 +243,9 @@ def test_ids_and_lengths_that_the_model_does_not_have_are_refused() -> None:
     live_of(model, end_id=19, max_length=5000)
     with pytest.raises(ValueError, match="end_id must stay below the 20 tokens of its embedding"):
         live_of(model, end_id=20)
-    with pytest.raises(ValueError, match="must not exceed the 5000 positions of the model, got 5001"):
+    with pytest.raises(
+        ValueError, match="must not exceed the 5000 positions of the model, got 5001"
+    ):
         live_of(model, max_length=5001)
 
 

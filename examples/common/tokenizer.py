@@ -147,7 +147,7 @@ class Tokenizer:
 
     def warn_of_unknown(self, texts: Iterable[str]) -> None:
         """Log a warning that names the parts of clean texts without a token, each part once."""
-        parts = {}
+        parts: dict[str, None] = {}
         for text in texts:
             if UNK in (ids := self.encode(text)):
                 pieces = self._processor.encode(text, out_type=str)  # an unknown one is its text

@@ -155,10 +155,14 @@ def describe(
     for tensor in model.state_dict().values():
         if tensor.device.type != "cpu":
             raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
-    is_seq2seq = isinstance(model, Seq2Seq)
-    embedding: Any = model.source_embedding if is_seq2seq else model.embedding
-    target: Any = model.target_embedding if is_seq2seq else model.embedding
-    begin_id, padding_id = (model.begin_id, model.padding_id) if is_seq2seq else (None, 0)
+    parts: Any = model
+    begin_id: int | None = None
+    padding_id = 0
+    if is_seq2seq := isinstance(model, Seq2Seq):
+        embedding, target = parts.source_embedding, parts.target_embedding
+        begin_id, padding_id = model.begin_id, model.padding_id
+    else:
+        embedding = target = parts.embedding
     attentions: list[Any] = [layer.self_attention for layer in model.decoder.layers]
     dtype, d_model = embedding.weight.dtype, attentions[0].query_projection.in_features
     with torch.no_grad():
@@ -177,7 +181,7 @@ def describe(
                 f"got id {size - 1}"
             )
     if is_seq2seq:
-        attentions += [layer.cross_attention for layer in model.decoder.layers]
+        attentions += [layer.cross_attention for layer in parts.decoder.layers]
     return _environment() | {
         "model": fingerprint(model),
         "beam_size": beam_size,
