@@ -206,6 +206,7 @@ def test_the_program_examines_all_prints_the_score_and_exits_with_1_if_one_is_no
     ("line", "hint"),
     [
         ("nothing", "museum lists the names and numbers"),
+        ("-1", f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '-1'"),
         ("9" * 5000, f"exhibits have the numbers 1 to {len(EXHIBITS)}, got '999"),
         ("mean over paddin", r"\(did you mean mean_over_padding\?\)"),
         ("Layuot and mode", "'layout and modes' is a theme; its exhibits are .*view_instead"),

@@ -88,13 +88,18 @@ def load_exported(
     """Load CTranslate2 with the weights of a translator, which are exported if they have changed.
 
     Raises:
-        UserError: If the model is no Transformer, or the run's folder cannot be written to.
+        UserError: If the model is no Transformer, what was exported is damaged, or the run's folder
+            cannot be written to.
         ModuleNotFoundError: If the package is not installed.
     """
     check_packages("--engine ctranslate2", *PACKAGES["ctranslate2"], extra="export")
     folder = folder_of(run, "ctranslate2", int8=int8)
     file = folder / "export.json"
-    exported = json.loads(file.read_text(encoding="utf-8"))["weights"] if file.exists() else None
+    damaged = f"{folder} is damaged; remove it, and it is exported again"
+    try:
+        exported = json.loads(file.read_text("utf-8"))["weights"] if file.exists() else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{damaged}: {file.name}: {error!r}") from error
     if exported != hash_of(trained.model):
         if exported is not None:
             shutil.rmtree(folder)
@@ -102,4 +107,7 @@ def load_exported(
         log.info("exported the model to %s", folder)
     from translation.ctranslate2_export import load_decoder  # only now: it needs the package
 
-    return load_decoder(trained, folder, search)
+    try:
+        return load_decoder(trained, folder, search)
+    except (RuntimeError, ValueError) as error:  # of CTranslate2
+        raise UserError(f"{damaged}: {error}") from error

@@ -384,6 +384,31 @@ def test_the_model_is_exported_for_the_engine_when_its_weights_have_changed(
     assert "exists already; remove it" in refused(*command)
 
 
+def test_damaged_files_of_the_engine_are_named_in_one_line_and_exported_again_without_them(
+    own_run: Path, call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    command = ["translate", "--run", own_run, *ENGINE, "犬が走る。"]
+    expected, folder = call(*command), own_run / "ctranslate2"
+    for name, content in (
+        ("export.json", b"{"),
+        ("export.json", b"{}"),
+        ("export.json", b"[]"),
+        ("export.json", b"\xff"),
+        ("model.bin", b""),
+        ("model.bin", (folder / "model.bin").read_bytes()[:-9]),
+        ("model.bin", None),
+        ("source_vocabulary.json", b"["),
+    ):
+        whole = (folder / name).read_bytes()
+        (folder / name).unlink()
+        if content is not None:
+            (folder / name).write_bytes(content)
+        assert f"{folder} is damaged; remove it" in refused(*command), (name, content)
+        (folder / name).write_bytes(whole)
+    shutil.rmtree(folder)
+    assert call(*command) == expected
+
+
 def test_what_the_engine_cannot_do_is_refused(
     own_run: Path,
     small_run: Callable[[str], Path],

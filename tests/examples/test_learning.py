@@ -117,7 +117,7 @@ def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> Non
             moving.update_parameters(model)
             weight = min(decay, (1 + count) / (10 + count)) if count else 0.0  # the first: a copy
             expected = weight * expected + (1 - weight) * value
-            assert moving.module.weight.item() == pytest.approx(expected)
+            assert moving.module.state_dict()["weight"].item() == pytest.approx(expected)
 
 
 def test_what_is_saved_as_the_average_is_the_average() -> None:
@@ -142,9 +142,9 @@ def test_what_is_saved_as_the_average_is_the_average() -> None:
 
 
 def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:
-    rates = {"peak_rate": 1.0, "warmup_steps": 10, "d_model": 512}
+    config = replace(BASE, peak_rate=1.0, warmup_steps=10)
     for step, done, expected in ((5, 0.2, 0.5), (5, 0.7, 0.3), (10, 0.1, 0.9), (50, 1.0, 0.0)):
-        assert learning_rate(step, done, **rates) == pytest.approx(expected)
+        assert rate(config, step, done) == pytest.approx(expected)
 
 
 @pytest.mark.slow

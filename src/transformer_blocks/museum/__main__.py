@@ -138,10 +138,10 @@ def resolve(text: str) -> str:
     if name in names:
         return name
     shown = repr(text) if len(text) <= COLUMNS else f"{text[:COLUMNS]!r}..."
-    numbered = {str(number): each for number, each in enumerate(names, 1)}
-    if (digits := name.lstrip("0")) in numbered:
-        return numbered[digits]
-    if re.fullmatch("[0-9]+", name):
+    if re.fullmatch("-?[0-9]+", number := text.strip()):
+        numbered = {str(place): each for place, each in enumerate(names, 1)}
+        if (digits := number.lstrip("0")) in numbered:
+            return numbered[digits]
         raise ArgumentTypeError(f"exhibits have the numbers 1 to {len(names)}, got {shown}")
     themes = {theme.replace(" ", "_"): theme for theme in THEMES}
     close = difflib.get_close_matches(name, [*themes, *names], n=1)
