@@ -484,7 +484,9 @@ def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
     for step, weight in enumerate((100.0, 1.0, 2.0, 6.0)):
         tensors = {"model": {"a": torch.full((2,), weight), "b": torch.tensor([step])}}
         save_checkpoint(folder, step=step, tensors=tensors, state={}, keep=9)
-    mean = average_last(folder, 3, group="model")
+    steps: list[int] = []
+    mean = average_last(folder, 3, group="model", check=lambda each: steps.append(each.step))
+    assert steps == [1, 2, 3]  # each must belong to the run
     torch.testing.assert_close(mean["a"], torch.full((2,), 3.0))
     assert mean["b"].dtype == torch.int64
     assert average_last(folder, 1, group="model")["a"].tolist() == [6.0, 6.0]

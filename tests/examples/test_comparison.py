@@ -153,7 +153,9 @@ def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_pat
 
 @pytest.mark.parametrize("tokenize", ["none", "13a", "char"])
 def test_bleu_is_computed_with_the_given_tokenizer(tokenize: str) -> None:
-    assert f"tok:{tokenize}|" in score(["a b"], ["a b"], tokenize=tokenize).bleu_signature
+    scores = score(["a b"], ["a b"], tokenize=tokenize)
+    assert f"tok:{tokenize}|" in scores.bleu_signature
+    assert "nc:6|nw:0" in scores.chrf_signature  # six characters, no words
 
 
 def test_the_bootstrap_divides_text_as_the_score_does() -> None:
