@@ -2,12 +2,13 @@
 
     python docs/_ext/localisation.py
 
-A translation is tied to the English text. A text is split into its paragraphs, headings, list items
-and table cells, the *messages*. The translation of each is in a catalog: that of the README in
-``docs/locale/ja/README.po``, that of a chapter in ``docs/locale/ja/01_one_query.po``, that of the
-sidebar and of the texts in figures and widgets in ``docs/locale/ja/site.po``. Code blocks and
-equations are copied, and so are the targets of links: a message has ``{1}`` in place of its first
-target, so that a page can be moved without a change of the translation.
+A translation is tied to the English text. The Translate Toolkit splits a text into its paragraphs,
+headings, list items and table cells, the *messages*. The translation of each is in a catalog: that
+of the README in ``docs/locale/ja/README.po``, that of a chapter in
+``docs/locale/ja/01_one_query.po``, that of the sidebar and of the texts in figures and widgets in
+``docs/locale/ja/site.po``. Code blocks and equations are copied, and so are the targets of links: a
+message has ``[text]{1}`` in place of its first link, so that a page can be moved without a change
+of the translation.
 
 A message whose English has changed is shown in English until it is translated again. After a change
 of the README or of a chapter:
@@ -24,8 +25,11 @@ than a twentieth of the messages of a catalog is not translated.
 
 import html
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
@@ -40,9 +44,7 @@ JAPANESE = ROOT / "README.ja.md"
 
 FURNITURE = ["Search", "On this page", "Back to top", "Next", "Previous"]  # of the theme
 
-LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 MARKED = re.compile(r"""_\((["`])(.+?)\1\)""")  # a text of a script
-CELL = re.compile(r"(?<!\\)\|")
 HEADER = """\
 # The translation of {name}; see docs/_ext/localisation.py.
 msgid ""
@@ -54,56 +56,39 @@ msgstr ""
 "Plural-Forms: nplurals=1; plural=0;\\n"
 
 """  # without dates, which would change the file in every run
-STARTS = {  # of the blocks that are no paragraphs
-    "fence": re.compile(r"(```|~~~)"),
-    "heading": re.compile(r"#+ "),
-    "table": re.compile(r"\|"),
-    "list": re.compile(r" *([-*]|\d+\.) "),
-    "html": re.compile(r"<(?!https?:)"),
-    "quote": re.compile(r"> "),
-    "equation": re.compile(r"\$\$"),
-}
+WIDGET = re.compile(r"(?<=^```\{widget\} )(\w+\n)(.*?)(?=^```$)", re.M | re.S)
+NOT_TEXT = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|<[^>]*>", re.S)
+
+Lookup = Callable[[str], str | None]
 
 
-def blocks(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Split a Markdown text into blocks; their lines, joined, are the text again.
-
-    Yields:
-        The kind of a block, which is a key of ``STARTS``, "blank" or "paragraph", and its lines.
-    """
-    lines = text.splitlines()
-    while lines:
-        kind = kind_of(lines[0])
-        count = 1
-        if kind == "fence":
-            fence = lines[0][:3]
-            while count < len(lines) and lines[count].rstrip() != fence:
-                count += 1
-            count += 1
-        elif kind == "equation":
-            while "".join(lines[:count]).count("$$") < 2 and count < len(lines):
-                count += 1
-        elif kind not in ("blank", "heading"):
-            while count < len(lines) and continues(kind, lines[count]):
-                count += 1
-        yield kind, lines[:count]
-        lines = lines[count:]
+def import_toolkit() -> Any:
+    """Import the Translate Toolkit, whose package has the name of one of our programs."""
+    path, ours = sys.path[:], sys.modules.pop("translate", None)
+    sys.path[:] = [each for each in path if not Path(each, "translate.py").is_file()]
+    toolkit = import_module("translate.storage.markdown")
+    sys.path[:] = path
+    for name in [each for each in sys.modules if f"{each}.".startswith("translate.")]:
+        del sys.modules[name]
+    sys.modules |= {} if ours is None else {"translate": ours}
+    return toolkit
 
 
-def kind_of(line: str) -> str:
-    """Return the kind of the block that a line starts."""
-    if not line.strip():
-        return "blank"
-    return next((kind for kind, start in STARTS.items() if start.match(line)), "paragraph")
+MARKDOWN = import_toolkit()
 
 
-def continues(kind: str, line: str) -> bool:
-    """Return whether a line belongs to the block of the lines before it."""
-    following = kind_of(line)
-    return following == kind or (kind in ("list", "html") and following == "paragraph")
+def read(text: str, lookup: Lookup) -> Any:
+    """Split a Markdown text into messages, and translate those that the function knows."""
+    file = MARKDOWN.MarkdownFile(
+        callback=lambda message: lookup(message) or message,
+        lookup_callback=lookup,
+        extract_code_blocks=False,
+    )
+    file.parse(text.encode())
+    return file
 
 
-def translate(text: str, lookup: Callable[[str], str | None]) -> str:
+def translate(text: str, lookup: Lookup) -> str:
     """Translate a Markdown text.
 
     Args:
@@ -111,104 +96,25 @@ def translate(text: str, lookup: Callable[[str], str | None]) -> str:
         lookup: A function that returns the translation of a message, or None if there is none.
 
     Returns:
-        The text, in which each translated message is one line.
+        The text, in which each message is one line.
     """
-    lines: list[str] = []
-    for kind, block in blocks(text):
-        if block[0].startswith("```{widget}"):
-            lines += [block[0], *translate("\n".join(block[1:-1]), lookup).splitlines(), block[-1]]
-        elif kind in ("blank", "fence", "html", "equation"):
-            lines += block
-        elif kind == "quote":
-            message = " ".join(line.removeprefix("> ") for line in block)
-            translated = translate_message(message, lookup)
-            lines += block if translated is None else [f"> {translated}"]
-        elif kind == "heading":
-            marks, _, title = block[0].partition(" ")
-            lines.append(f"{marks} {translate_message(title, lookup) or title}")
-        elif kind == "table":
-            lines += [translate_row(row, lookup) for row in block]
-        elif kind == "list":
-            for item in items(block):
-                start = STARTS["list"].match(item[0])
-                mark = start[0] if start else ""
-                message = " ".join([item[0].removeprefix(mark), *map(str.strip, item[1:])])
-                translated = translate_message(message, lookup)
-                lines += item if translated is None else [mark + translated]
-        else:
-            translated = translate_message(" ".join(map(str.strip, block)), lookup)
-            lines += block if translated is None else [translated]
-    return "\n".join(lines) + "\n"
-
-
-def items(block: list[str]) -> list[list[str]]:
-    """Split a list into its items."""
-    found: list[list[str]] = []
-    for line in block:
-        if STARTS["list"].match(line):
-            found.append([line])
-        else:
-            found[-1].append(line)
-    return found
-
-
-def translate_row(row: str, lookup: Callable[[str], str | None]) -> str:
-    """Translate the cells of a table's row."""
-    cells = CELL.split(row)
-    return "|".join(
-        cell.replace(cell.strip(), translate_message(cell.strip(), lookup) or cell.strip())
-        if cell.strip()
-        else cell
-        for cell in cells
-    )
-
-
-def translate_message(message: str, lookup: Callable[[str], str | None]) -> str | None:
-    """Translate a message; its links keep their targets.
-
-    Returns:
-        The translation. None if there is none, or if the message contains no text.
-    """
-    plain = LINK.sub(r"\1", re.sub(r"`[^`]*`|\$[^$]*\$", "", message))
-    is_text = re.search(r"[a-z]{2,}", plain) or message.startswith("![")
-    if not is_text:
-        return None
-    msgid, targets = with_placeholders(message)
-    translated = lookup(msgid)
-    for number, target in enumerate(targets, 1):
-        translated = translated and translated.replace(f"{{{number}}}", target)
-    return translated
-
-
-def with_placeholders(message: str) -> tuple[str, list[str]]:
-    """Replace the targets of links by {1}, {2} and so on; also a text that equals its target.
-
-    Returns:
-        The message with placeholders, and the targets.
-    """
-    targets: list[str] = []
-
-    def replace(match: re.Match[str]) -> str:
-        text, target = match.groups()
-        targets.append(target)
-        number = len(targets)
-        return f"[{f'{{{number}}}' if text == target else text}]({{{number}}})"
-
-    return LINK.sub(replace, message), targets
+    text = WIDGET.sub(lambda found: found[1] + translate(found[2], lookup), text)
+    return read(text, lookup).filesrc
 
 
 def messages(text: str) -> list[str]:
-    """List the messages of a Markdown text, each once."""
-    found: dict[str, None] = {}
-
-    def remember(message: str) -> None:
-        found[message] = None
-
-    translate(text, remember)
-    return list(found)
+    """List the messages of a Markdown text that have words, each once."""
+    inside = [found for _, found in WIDGET.findall(text)]
+    units = [unit.source for each in (text, *inside) for unit in read(each, lambda _: None).units]
+    return with_words(units)
 
 
-def lookup_in(catalog: Catalog) -> Callable[[str], str | None]:
+def with_words(texts: list[str]) -> list[str]:
+    """List the texts that have words beside code and formulas, each once."""
+    return [each for each in dict.fromkeys(texts) if re.search("[a-z]{2,}", NOT_TEXT.sub("", each))]
+
+
+def lookup_in(catalog: Catalog) -> Lookup:
     """Return the function that finds translations in a catalog; fuzzy ones do not count."""
 
     def lookup(msgid: str) -> str | None:
@@ -224,10 +130,10 @@ def read_catalog(path: Path = CATALOG) -> Catalog:
         return read_po(file, locale=path.parent.name)
 
 
-def update(catalog: Catalog, text: str) -> None:
-    """Add the new messages of a text to a catalog, and mark the changed ones as fuzzy."""
+def update(catalog: Catalog, found: list[str]) -> None:
+    """Add the new ones of the messages to a catalog, and mark the changed ones as fuzzy."""
     template = Catalog()
-    for message in messages(text):
+    for message in found:
         template.add(message)
     catalog.update(template)
 
@@ -246,13 +152,18 @@ def catalogs() -> list[Path]:
 
 
 def english_text(catalog: Path) -> str:
-    """Return the text that a catalog translates: the README, a chapter, or what is around it."""
+    """Return the text that a catalog translates: the README or a chapter."""
     if catalog.stem == "README":
         return ENGLISH.read_text("utf-8")
-    if catalog.stem == "site":
-        return "\n\n".join([*FURNITURE, *sidebar_texts(), *figure_texts(), *widget_texts()])
     cells = read_cells(LEARN / f"{catalog.stem}.py")
     return "\n\n".join(cell.source for cell in cells if cell.kind == "markdown")
+
+
+def messages_of(catalog: Path) -> list[str]:
+    """List the messages of a catalog's text, or of what is around the chapters."""
+    if catalog.stem == "site":
+        return with_words([*FURNITURE, *sidebar_texts(), *figure_texts(), *widget_texts()])
+    return messages(english_text(catalog))
 
 
 def sidebar_texts() -> list[str]:
@@ -270,7 +181,7 @@ def sidebar_texts() -> list[str]:
 def figure_texts() -> list[str]:
     """List the texts in the figures of the book."""
     figures = [path.read_text("utf-8") for path in sorted(LEARN.glob("figures/*.svg"))]
-    found = re.findall(r"<text[^>]*>([^<]+)", "".join(figures))
+    found = re.findall(r"<text[^>]*>(?:\d+\. )?([^<]+)", "".join(figures))
     return list(dict.fromkeys(html.unescape(text).strip() for text in found))
 
 
@@ -280,7 +191,7 @@ def widget_texts() -> list[str]:
     return [text for path in widgets for _, text in MARKED.findall(path.read_text("utf-8"))]
 
 
-def translate_script(script: str, lookup: Callable[[str], str | None]) -> str:
+def translate_script(script: str, lookup: Lookup) -> str:
     """Translate the texts that a script marks: ``_("so")`` or, with values, ``_(`${so}`)``."""
 
     def translated(match: re.Match[str]) -> str:
@@ -290,20 +201,20 @@ def translate_script(script: str, lookup: Callable[[str], str | None]) -> str:
     return MARKED.sub(translated, script)
 
 
-def translate_markup(markup: str, lookup: Callable[[str], str | None]) -> str:
-    """Translate the texts between the tags of HTML or SVG."""
+def translate_markup(markup: str, lookup: Lookup) -> str:
+    """Translate the texts between the tags of HTML or SVG, which may begin with a number."""
 
     def translated(match: re.Match[str]) -> str:
-        text = translate(html.unescape(match[1]), lookup).removesuffix("\n")
-        return f">{html.escape(text, quote=False)}<"
+        text = lookup(html.unescape(match[2]))
+        return match[1] + (match[2] if text is None else html.escape(text, quote=False))
 
-    return re.sub(r">([^<>\n]+)<", translated, markup)
+    return re.sub(r"(>(?:\d+\. )?)([^<>\n]+)(?=<)", translated, markup)
 
 
 def missing_messages(catalog: Path) -> tuple[list[str], int]:
     """Return the messages without a translation, and the number of all."""
     lookup = lookup_in(read_catalog(catalog))
-    found = messages(english_text(catalog))
+    found = messages_of(catalog)
     return [message for message in found if lookup(message) is None], len(found)
 
 
@@ -311,7 +222,7 @@ def main() -> None:
     """Update the catalogs and README.ja.md, and print what is not translated."""
     for path in catalogs():
         catalog = read_catalog(path)
-        update(catalog, english_text(path))
+        update(catalog, messages_of(path))
         write_catalog(path, catalog)
         missing, count = missing_messages(path)
         name = path.relative_to(LOCALE)
