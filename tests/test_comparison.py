@@ -126,7 +126,7 @@ def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
     scales = measure_scales(constant)
     assert torch.allclose(scales[:4], measure_scales(x), rtol=1.5)
     assert torch.equal(scales[4:], scales[:4].min().expand(2))  # not 1e9, nor 0
-    assert float(measure_scales(constant[0, 400:401]).max()) < 1e3  # of a single position
+    assert float(measure_scales(constant[0, 400:401]).max()) < 1e5  # of a single position
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 16), (2, 5, 8), (3, 6, 16)])

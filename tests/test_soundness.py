@@ -532,6 +532,44 @@ def test_masks_of_queries_and_keys_are_padded(is_causal: bool, additive: bool) -
     assert ("padding" in found) == (not is_causal), found  # padding at the right comes later
 
 
+@pytest.mark.parametrize("shape", [(3 * H, 6, 6), (3, 6, 6), (1, 6, 6), (1, 1, 6, 6), (5, 2, 2)])
+def test_masks_of_three_dimensions_are_judged_or_not_tried(shape: tuple[int, ...]) -> None:
+    """Those of nn.MultiheadAttention have one entry for each row and head."""
+    real = torch.ones(3, 6).bool() if shape[0] == 1 else ~PADDED
+    hidden = (~real[:, None] | causal_mask(6)).repeat_interleave(H, 0)
+
+    class Model(nn.Module):
+        ignores = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            if mask.shape[-1] == x.shape[1]:
+                rows = mask.reshape(-1, *mask.shape[-2:])
+                mask = rows.repeat_interleave(len(x) * H // len(rows), 0)
+            else:
+                mask = torch.ones(x.shape[1], x.shape[1]).bool().triu(1)
+            return self.attention(x, x, x, attn_mask=mask & (not self.ignores))[0]
+
+    mask = hidden[:: 3 * H // shape[0]].reshape(shape) if shape[0] != 5 else torch.ones(shape) > 0
+    example = {"x": torch.randn(3, 6, D), "mask": mask}
+    soundness = check_soundness(Model(), example)
+    assert soundness, soundness
+    if shape[0] == 5:
+        assert (
+            soundness["batch"].not_tried == "the mask mask has shape (5, 2, 2), which is not read"
+        )
+        return
+    assert soundness.kind == "causal"
+    assert not {"batch", "causality"} & set(soundness.not_tried), soundness
+    assert ("padding amount" in soundness.not_tried) == (shape[0] == 1)
+    model = Model()
+    model.ignores = True
+    assert "causality" in check_soundness(model, example, causal=True).violated
+
+
 # Copies
 
 
@@ -783,6 +821,7 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
                 raise KeyboardInterrupt
             with torch.no_grad():
                 self.embedding.weight.mul_(1.001)
+            torch.set_default_dtype(torch.float64)
             return super().forward(tokens)
 
     for limit in (1, 5, 10**4):
@@ -805,6 +844,7 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
         assert trained == [each.requires_grad for each in model.parameters()]
         assert torch.equal(tokens, TOKENS)
         assert torch.equal(torch.random.get_rng_state(), random)
+        assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
 
 
@@ -1019,6 +1059,10 @@ def without_a_causal_mask(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return STEP_MODEL.output(STEP_MODEL.decoder(x)), tokens[:, 1:]
 
 
+def exchanged(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), tokens.roll(1, 0)[:, 1:]
+
+
 def of_other_labels(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return STEP_MODEL(tokens[:, :-1]), torch.ones_like(tokens[:, 1:])
 
@@ -1036,6 +1080,7 @@ def test_a_step_that_hides_what_it_predicts_has_no_violation(step: Any) -> None:
         (shifted_backwards, r"output 1 of row 0 depends on its label, the token at position 1: it"),
         (without_a_causal_mask, r"output 0 of row 0 depends on its label, the token at position 1"),
         (shifted_twice, r"no output depends on the token before its label; the labels may be shi"),
+        (exchanged, r"the labels of row 1 are tokens of row 0, on which no output of it depends"),
         (of_other_labels, r"no label changes with a token"),
     ],
 )

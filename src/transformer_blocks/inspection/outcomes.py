@@ -50,7 +50,8 @@ def check_labels(
     it has learned to copy. If the labels are shifted twice, by the program and by the model, it
     learns to leave out every other token. No check of the model alone can find either.
 
-    Each token is changed in turn. The outputs whose label changes with it must not change.
+    Each token is changed in turn. The outputs whose label changes with it must not change. Then all
+    tokens of one row are changed: an output must depend on the row that its label is from.
 
     Args:
         step: The training step up to the loss: a function from the token ids of a batch, of shape
@@ -127,6 +128,17 @@ def check_labels(
         is_label |= bool(own.any())
         follows |= bool((own & before.cpu()).any())
         before = sizes > 0
+    for row in range(len(tokens)) if is_label and follows else ():
+        changed = torch.where(real[row], perturb(tokens[row], tokens[real], seed=0), tokens[row])
+        outputs, targets = run(
+            tokens.index_copy(0, torch.tensor([row]).to(real.device), changed[None])
+        )
+        sizes = measure_changes(logits, outputs, tolerance, scales=scales)
+        other = (targets != labels).any(1).cpu() & ~sizes.flatten(1).any(1)
+        problems += [
+            f"the labels of row {number} are tokens of row {row}, on which no output of it depends"
+            for number in other.nonzero().flatten().tolist()
+        ]
     if not is_label:
         problems.append("no label changes with a token")
     elif not follows:

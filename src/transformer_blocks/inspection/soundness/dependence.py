@@ -114,7 +114,8 @@ def check_longer(subject: Subject, group: int) -> list[str]:
     example = subject.example
     if any(value.device.type != "cpu" for value in example.contents(group).values()):
         return []
-    if any(each.kind == "pairs" and not is_toeplitz(each.value) for each in example.arguments):
+    pairs = [each for each in example.arguments if each.kind == "pairs"]
+    if any(each.has_rows or not is_toeplitz(each.value) for each in pairs):
         return []  # a mask that has the length of the example
     row = example.groups[group].longest
     alone = example.alone(row)
@@ -228,8 +229,11 @@ def declares_causal(subject: Subject) -> bool:
 
 def _is_triangular(argument: Argument) -> bool:
     """Return whether a mask of queries and keys hides all later keys and no earlier ones."""
-    mask: Tensor = argument.value
+    masks = argument.value.flatten(0, -3) if argument.value.dim() > 2 else argument.value[None]
+    mask: Tensor = masks[0]
     if not is_toeplitz(mask) or mask.shape[0] != mask.shape[1] or len(mask) < 2:
+        return False
+    if bool((masks != mask).any()):
         return False
     later, earlier = mask[0, 1:], mask[1:, 0]
     return bool((later == later[0]).all() and (earlier != later[0]).all())

@@ -33,10 +33,12 @@ class Argument:
         kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"indices"``: another number for each
             token, such as its position. ``"mask"``: the padding mask (B, L). ``"lengths"``: the
             number of real tokens (B,). ``"pairs"``: a mask of queries and keys. ``"rows"``: a
-            tensor with one entry for each row. ``"fixed"``: anything else.
+            tensor with one entry for each row. ``"unread"``: a mask of another shape. ``"fixed"``:
+            anything else.
         groups: The sequences whose positions its dimensions are; two for a mask of pairs.
         filler: What it holds at padded positions.
         real: What a mask holds at the positions of real tokens.
+        has_rows: Whether a mask of queries and keys has an entry, or some heads, for each row.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Argument:
     groups: tuple[int, ...] = ()
     filler: Any = 0
     real: Any = None
+    has_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class Example:
         for argument in self.arguments:
             if argument.kind not in stay:
                 own = [(places[number], groups[number].real) for number in argument.groups]
-                argument = replace(argument, value=_take(argument, chosen, *own))
+                value = _take(argument, self.batch_size, chosen, *own)
+                argument = replace(argument, value=value)
             arguments.append(argument)
         return replace(
             self, arguments=tuple(arguments), groups=tuple(groups), batch_size=len(chosen)
@@ -201,11 +205,15 @@ class Example:
         return (), dict(zip([each.name for each in self.arguments], values, strict=True))
 
 
-def _take(argument: Argument, rows: Tensor, *own: tuple[Tensor, Tensor]) -> Any:
+def _take(argument: Argument, batch_size: int, rows: Tensor, *own: tuple[Tensor, Tensor]) -> Any:
     """Make an argument of a batch from its rows, and its groups' positions and real tokens."""
     value, kind = argument.value, argument.kind
     if kind == "fixed":
         return value
+    if kind == "unread":
+        raise NotTriedError(
+            f"the mask {argument.name} has shape {tuple(value.shape)}, which is not read"
+        )
     rows = rows.to(value.device)
     if kind == "rows":
         return value[rows]
@@ -213,10 +221,10 @@ def _take(argument: Argument, rows: Tensor, *own: tuple[Tensor, Tensor]) -> Any:
         return own[0][1].sum(1).to(value)
     index = [place.to(value.device) for place, _ in own]
     if kind == "pairs":
-        return build_pairs(argument, rows, *index)
+        return build_pairs(argument, batch_size, rows, *index)
     shape = value.shape
     if kind == "mask":
-        value = value.reshape(shape[0], shape[-1])  # (B, 1, 1, L)
+        value = value.reshape(shape[0], shape[-1])  # (B, 1, L) or (B, 1, 1, L)
     taken = value[rows[:, None], index[0].clamp(min=0)]
     taken[index[0] == PADDING] = argument.filler
     if kind == "mask":
@@ -232,29 +240,38 @@ def draw_others(original: Tensor, real: Tensor, seed: int) -> Tensor:
         raise NotTriedError(str(error).replace("x must", "the example must")) from None
 
 
-def build_pairs(argument: Argument, rows: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-    """Make the mask of queries and keys of another batch."""
+def build_pairs(
+    argument: Argument, batch_size: int, rows: Tensor, queries: Tensor, keys: Tensor
+) -> Tensor:
+    """Make the mask of queries and keys of another batch.
+
+    The mask has shape (L, S), (B, L, S), (B * H, L, S) or (B, H, L, S), where B may be 1.
+    """
     value: Tensor = argument.value
-    if is_toeplitz(value):
+    is_shared = not argument.has_rows
+    masks = value.reshape(1 if is_shared else batch_size, -1, *value.shape[-2:])
+    if is_shared and is_toeplitz(value):
         steps = [torch.arange(each.shape[1], device=value.device) for each in (queries, keys)]
         distance = steps[1] - steps[0][:, None]
-        ahead = value[0][distance.clamp(min=0, max=value.shape[1] - 1)]
-        behind = value[:, 0][(-distance).clamp(min=0, max=value.shape[0] - 1)]
-        return torch.where(distance >= 0, ahead, behind)
-    is_padded = bool((queries == PADDING).any() or (keys == PADDING).any())
-    if is_padded and (value.dim() == 2 or argument.real is None):
-        raise NotTriedError(f"the mask {argument.name} of queries and keys cannot be padded")
-    if value.dim() == 2:
-        if bool((queries != queries[:1]).any() or (keys != keys[:1]).any()):
-            raise NotTriedError(f"the mask {argument.name} is the same for all rows")
-        return value[queries[0][:, None], keys[0]]
-    moved = value.movedim((-2, -1), (1, 2))  # (B, L, S, ...)
-    queries = torch.where(queries == PADDING, queries.amax(1, keepdim=True), queries)
-    taken = moved[rows[:, None, None], queries[:, :, None], keys[:, None]]
-    taken[(keys == PADDING)[:, None].expand(taken.shape[:3])] = argument.filler
-    return taken.movedim((1, 2), (-2, -1))
+        ahead = masks[..., 0, distance.clamp(min=0, max=value.shape[-1] - 1)]
+        behind = masks[..., (-distance).clamp(min=0, max=value.shape[-2] - 1), 0]
+        taken = torch.where(distance >= 0, ahead, behind)
+    else:
+        is_padded = bool((queries == PADDING).any() or (keys == PADDING).any())
+        if is_padded and (is_shared or argument.real is None):
+            raise NotTriedError(f"the mask {argument.name} of queries and keys cannot be padded")
+        if is_shared:
+            if bool((queries != queries[:1]).any() or (keys != keys[:1]).any()):
+                raise NotTriedError(f"the mask {argument.name} is the same for all rows")
+            rows, queries, keys = rows[:1] * 0, queries[:1], keys[:1]
+        queries = torch.where(queries == PADDING, queries.amax(1, keepdim=True), queries)
+        taken = masks[rows[:, None, None], :, queries[:, :, None], keys[:, None]]  # (B, L, S, H)
+        taken[(keys == PADDING)[:, None].expand(taken.shape[:3])] = argument.filler
+        taken = taken.movedim(-1, 1)
+    middle = (-1, *value.shape[1:-2]) if value.dim() > 2 else ()
+    return taken.reshape(*middle, *taken.shape[-2:])
 
 
 def is_toeplitz(mask: Tensor) -> bool:
     """Return whether a mask depends only on the distance of query and key, as a causal one does."""
-    return mask.dim() == 2 and bool((mask[1:, 1:] == mask[:-1, :-1]).all())
+    return bool((mask[..., 1:, 1:] == mask[..., :-1, :-1]).all())

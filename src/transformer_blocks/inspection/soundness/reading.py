@@ -15,7 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.soundness.example import Argument, Example, Group, is_toeplitz
+from transformer_blocks.inspection.soundness.example import (
+    Argument,
+    Example,
+    Group,
+    is_toeplitz,
+)
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
@@ -156,19 +161,23 @@ def _assign_groups(
     if kind != "mask or pairs":
         return argument
     key = find(value.shape[-1])
-    is_padding = value.dim() == 2 or (value.dim() == 4 and value.shape[1:3] == (1, 1))
+    is_padding = value.dim() >= 2 and all(size == 1 for size in value.shape[1:-1])
     is_padding = is_padding and value.shape[0] == batch_size and not _is_mask_of_pairs(name, value)
     if is_padding and key is not None:
         return replace(argument, kind="mask", groups=(key,))
     queries = [n for n, group in enumerate(groups) if group.length == value.shape[-2]]
-    if key is None or not queries or value.dim() < 2:
+    if value.dim() < 2:
         return fixed
+    if key is None or not queries or value.dim() > 4:
+        return replace(argument, kind="unread")
     query = key if key in queries else queries[0]
     if "memory" in name.lower() or "cross" in name.lower():
         query = next((each for each in queries if each != key), query)
-    argument = replace(argument, kind="pairs", groups=(query, key))
+    has_rows = value.dim() > 2 and value.shape[0] % batch_size == 0
+    has_rows &= batch_size > 1 or not is_toeplitz(value)  # one causal mask is of any row
+    argument = replace(argument, kind="pairs", groups=(query, key), has_rows=has_rows)
     values = value.unique()
-    if value.dim() > 2 and value.shape[0] == batch_size and query == key and len(values) == 2:
+    if has_rows and query == key and len(values) == 2:
         mark = value.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values.to(value.dtype)
         hidden = values[values != mark][0]
         return replace(argument, filler=hidden.item(), real=mark.item())
@@ -177,7 +186,7 @@ def _assign_groups(
 
 def _is_mask_of_pairs(name: str, mask: Tensor) -> bool:
     """Return whether a mask, if it has the shape (B, B), is one of queries and keys."""
-    is_square = mask.shape[-2] == mask.shape[-1]
+    is_square = mask.dim() == 2 and mask.shape[0] == mask.shape[1]
     return is_square and is_toeplitz(mask) and not re.search("padding|attention_mask", name.lower())
 
 
@@ -221,7 +230,7 @@ def _find_padding(
         real = find_real(masks[0].cpu(), content.cpu())
     if bool(real.all()) and pairs:  # a real token is visible to a query, at least to itself
         visible = (pairs[0].value == pairs[0].real).any(-2).cpu()
-        real = visible.flatten(1, -2).reshape(len(real), -1, group.length).any(1)
+        real = visible.reshape(len(real), -1, group.length).any(1)
     if not bool(real.any(dim=1).all()):
         raise ValueError("each sequence of example must hold a real token, one is all padding")
     has_mask = bool(masks or lengths or pairs)

@@ -161,12 +161,13 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def evaluation(model: Callable[..., Any]) -> Iterator[None]:
-    """Set a model to evaluation mode; restore modes, values and random state afterwards."""
+    """Set a model to evaluation mode; restore modes, values and global state afterwards."""
     module = model if isinstance(model, nn.Module) else nn.Module()
     parts = [(part, part.training, dict(part._buffers)) for part in module.modules()]
     values = [*module.buffers(), *module.parameters()]
     saved = [value.detach().clone() for value in values]
     cuda = {value.device for value in values if value.is_cuda}
+    dtype = torch.get_default_dtype()
     with (
         torch.random.fork_rng(devices=sorted(cuda, key=str)),
         torch.no_grad(),
@@ -177,6 +178,7 @@ def evaluation(model: Callable[..., Any]) -> Iterator[None]:
             module.eval()
             yield
         finally:
+            torch.set_default_dtype(dtype)
             for part, mode, buffers in parts:
                 part.training = mode
                 part._buffers.update(buffers)

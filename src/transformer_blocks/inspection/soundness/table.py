@@ -147,7 +147,8 @@ def check_soundness(
     A property without a violation is not proven: the checks see one example. A property that cannot
     be tried, such as that of a mask which the example does not have, is neither a violation nor a
     success, and its report says why. The model is set to evaluation mode during the checks; its
-    mode, its parameters and the state of the random number generators are as before afterwards.
+    mode, its parameters, the state of the random number generators and the default dtype are as
+    before afterwards.
 
     Args:
         model: A module, of these blocks or not, or any function. A function has no parameters, so
@@ -156,8 +157,9 @@ def check_soundness(
             Hugging Face output, the logits, the last hidden state or the first tensor is compared.
         example: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
             (``model(**kwargs)``). Sequences are ids of shape (B, L) or vectors of shape
-            (B, L, size). Padding masks have shape (B, L) or (B, 1, 1, L); which of their values
-            marks a real token is found from the example.
+            (B, L, size). Padding masks have shape (B, L), (B, 1, L) or (B, 1, 1, L), those of
+            queries and keys (L, S), (B, L, S), (B * H, L, S) or (B, H, L, S), where B may be 1;
+            which of their values marks a real token is found from the example.
         causal: Whether no output may depend on a later position. If None, it is found out: from
             the masks and settings in the example, and from the positions on which outputs depend.
         padding_id: Id of the padding token, if the model finds padding by its id.
@@ -250,8 +252,8 @@ def find_positions(subject: Subject) -> None:
         tokens = int(group.real[row].sum())
         if tokens < 2:
             continue
-        examples = [example.alone(row, row, without=without) for without in (None, number)]
         try:
+            examples = [example.alone(row, row, without=without) for without in (None, number)]
             shapes = [subject(each).shape for each in examples]
         except Exception:
             fixed.add(number)
