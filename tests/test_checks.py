@@ -311,6 +311,81 @@ def test_a_wrong_cache_is_found_at_its_first_wrong_step(bug: str, first: int) ->
     assert min(int(problem.split()[1]) for problem in report.problems) == first
 
 
+class ChunkedModel:
+    """An attention with a cache, to which several tokens are appended at once; perhaps a bug."""
+
+    def __init__(self, bug: str, *, returns: bool) -> None:
+        self.table, self.positions = torch.randn(10, 8), torch.randn(20, 8)
+        self.bug, self.returns = bug, returns
+        self.keys, self.length = torch.empty(3, 0, 8), 0
+
+    def full_pass(self, tokens: Tensor) -> Tensor:
+        x = self.table[tokens] + self.positions[: tokens.shape[1]]
+        return self.attend(x, x, causal_mask(tokens.shape[1]))
+
+    def start(self) -> "ChunkedModel":
+        if self.bug != "the cache is kept":
+            self.keys, self.length = torch.empty(3, 0, 8), 0
+        return self
+
+    def attend(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        x, keys = x[:, None], keys[:, None]  # one head
+        return scaled_dot_product_attention(x, keys, keys, mask=mask)[0][:, 0]
+
+    def append(self, tokens: Tensor) -> Tensor:
+        past, count = self.keys.shape[1], tokens.shape[1]
+        x = self.table[tokens] + self.positions[self.length : self.length + count]
+        self.length += 1 if self.bug == "a chunk counts as one position" else count
+        self.keys = torch.cat([self.keys, x], dim=1)
+        mask = causal_mask(count, past + count)
+        if self.bug == "a prompt has no causal mask" and not past:
+            mask = torch.zeros_like(mask)
+        if self.bug == "a chunk is masked from the top left" and count > 1:
+            mask = torch.ones_like(mask).triu(1)
+        if self.bug == "a chunk of three has no mask" and count == 3 and past:
+            mask = torch.zeros_like(mask)
+        return self.attend(x, self.keys, mask)
+
+    def prefill(self, tokens: Tensor) -> Tensor | None:
+        outputs = self.append(tokens)
+        return outputs if self.returns else None
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.append(tokens[:, None])[:, 0]
+
+    def reorder(self, rows: Tensor) -> None:
+        self.keys = self.keys[rows]
+
+
+@pytest.mark.parametrize(
+    ("bug", "returns", "message"),
+    [
+        ("", True, ""),
+        ("", False, ""),
+        ("a prompt has no causal mask", True, "one pass of tokens 0 to 1 of row 0 differs in gen"),
+        ("a chunk is masked from the top left", True, "one pass of tokens 3 to 4 of row 0 differs"),
+        ("a chunk of three has no mask", True, "one pass of tokens 1 to 3 of row 0 differs"),
+        ("a chunk counts as one position", False, "step 2 of row 0 differs in generation 2, by"),
+        ("the cache is kept", False, "step 2 of row 0 differs in generation 2, by"),
+    ],
+)
+def test_several_tokens_at_once_and_a_second_generation_are_checked(
+    bug: str, returns: bool, message: str
+) -> None:
+    model = ChunkedModel(bug, returns=returns)
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 1, 2, 3], [4, 5, 6, 7, 8, 9]])
+    report = check_cache(model.full_pass, model.start, tokens)
+    assert bool(report) == (not bug), report
+    assert not bug or report.problems[0].startswith(message), report
+
+    class Steps:  # a model without prefill
+        def __init__(self) -> None:
+            self.step, self.reorder = model.start().step, model.reorder
+
+    only_steps = check_cache(model.full_pass, Steps, tokens)
+    assert bool(only_steps) == (bug != "the cache is kept"), only_steps
+
+
 def test_randomness_and_nan_are_distinguished_from_leaks() -> None:
     dropout = nn.Dropout(0.5)
     x = torch.randn(1, 4, 16)

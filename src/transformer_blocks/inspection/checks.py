@@ -7,8 +7,9 @@ with changed inputs, and reports every violation of the property. A report is tr
 so a test may read ``assert check_causal(...)``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, repeat
 from typing import Annotated
 
 import torch
@@ -240,6 +241,11 @@ def check_cache(
     Halfway, the rows of the batch are reversed; one step later, one is repeated, as in a beam
     search; and another step later, one is removed, as a finished hypothesis is.
 
+    The same tokens are then decoded again, as a cache may keep something of the first generation.
+    If the model has a method ``prefill``, which appends several tokens to the cache, as that of
+    :class:`~transformer_blocks.generation.IncrementalDecoder` does, two and three tokens are
+    appended at once, at the beginning and after others.
+
     Args:
         function: The full forward pass, from token ids of shape (B, L) to logits of shape
             (B, L, V), with teacher forcing.
@@ -297,31 +303,52 @@ def check_cache(
         half + 1: [*range(rows), 0],
         half + 2: [*range(1, rows + 1)],
     }
-    order = torch.arange(rows, device=tokens.device)  # the sequence in each row of the cache
-    problems: list[str] = []
-    model = new_step_model()
-    for step in range(length):
-        after = "" if step < half else " after a reorder"
-        try:
-            if step in reorders:
-                selected = torch.tensor(reorders[step], device=tokens.device)
-                model.reorder(selected.cpu())
-                order = order[selected]
-            logits = model.step(tokens[order, step])
-        except Exception as error:  # a wrong cache may raise anything
-            problems.append(f"step {step} failed{after}: {error}")
-            break
-        expected = full_pass[order, step]
-        if logits.shape != expected.shape:
-            problems.append(
-                f"step {step} must return logits of shape {tuple(expected.shape)}{after}, "
-                f"got {tuple(logits.shape)}"
+
+    def decode(
+        lengths: Iterator[int], reorders: Mapping[int, Sequence[int]], when: str
+    ) -> list[str]:
+        """Decode the tokens, so many at once, with a new model; describe what differs."""
+        model, problems, step = new_step_model(), [], 0
+        order = torch.arange(rows, device=tokens.device)  # the sequence in each row of the cache
+        while step < length:
+            stop = min(step + next(lengths), length)
+            place = (
+                f"step {step}" if stop == step + 1 else f"one pass of tokens {step} to {stop - 1}"
             )
-            break
-        sizes = measure_changes(expected, logits, tolerance, scales=scales).flatten(1).amax(dim=1)
-        problems += [
-            f"step {step} of row {row} differs{after}, {describe(size)}"
-            for row, size in enumerate(sizes.tolist())
-            if size
-        ]
+            after = "" if step < half or not reorders else " after a reorder"
+            try:
+                if step in reorders:
+                    selected = torch.tensor(reorders[step], device=tokens.device)
+                    model.reorder(selected.cpu())
+                    order = order[selected]
+                if stop == step + 1:
+                    logits, expected = model.step(tokens[order, step]), full_pass[order, step]
+                else:
+                    logits = model.prefill(tokens[order, step:stop])  # type: ignore[attr-defined]
+                    expected = full_pass[order, step:stop]
+            except Exception as error:  # a wrong cache may raise anything
+                return [*problems, f"{place} failed{after}{when}: {error}"]
+            step = stop
+            if logits is None:  # the next step shows what the cache holds
+                continue
+            if logits.shape != expected.shape:
+                return [
+                    *problems,
+                    f"{place} must return logits of shape {tuple(expected.shape)}{after}{when}, "
+                    f"got {tuple(logits.shape)}",
+                ]
+            sizes = measure_changes(expected, logits, tolerance, scales=scales)
+            problems += [
+                f"{place} of row {row} differs{after}{when}, {describe(size)}"
+                for row, size in enumerate(sizes.flatten(1).amax(dim=1).tolist())
+                if size
+            ]
+        return problems
+
+    has_prefill = hasattr(new_step_model(), "prefill")
+    plans = [(2, 1), (1, 3)] if has_prefill else [(1,)]  # so many tokens at once, in turn
+    problems = decode(repeat(1), reorders, "")
+    for number, plan in enumerate(plans, 2):
+        if not problems:
+            problems = decode(cycle(plan), {}, f" in generation {number}")
     return Report("cache", tuple(problems))

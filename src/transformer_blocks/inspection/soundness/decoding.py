@@ -24,6 +24,7 @@ CACHES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("cache", ("return_intermediates", "input_not_include_cache")),
     *((name, ()) for name in ("hx", "hidden", "state", "states")),
 )
+ONE_BY_ONE = ("cache_params", "cache")
 
 
 def check_steps(
@@ -125,28 +126,38 @@ class CachedSteps:
         self.cache: Any = None
 
     def make_arguments(self, tokens: Tensor) -> dict[str, Any]:
-        """Make the arguments of a step by name: the new tokens, and masks of all so far."""
-        so_far = torch.arange(self.position + 1).repeat(len(self.rows), 1)
+        """Make the arguments of a pass by name: the new tokens, and masks of all so far."""
+        count = tokens.shape[1]
+        so_far = torch.arange(self.position + count).repeat(len(self.rows), 1)
         prefix, now = (
             self.subject.example.take(self.rows, {self.group: index})
-            for index in (so_far, so_far[:, -1:])
+            for index in (so_far, so_far[:, -count:])
         )
         given = {}
         for argument, newest in zip(prefix.arguments, now.arguments, strict=True):
             if self.name != "past_key_values" and argument.kind == "mask":
                 continue  # of tokens that are all real; a state has no columns for a mask to hide
             if argument.kind == "content" and self.group in argument.groups:
-                given[argument.name] = take(self.subject, tokens[:, None])
+                given[argument.name] = take(self.subject, tokens)
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
-                given[argument.name] = argument.value[..., -1:, :]
+                given[argument.name] = argument.value[..., -count:, :]
             else:
                 is_now = argument.kind in ("content", "indices")
                 given[argument.name] = (newest if is_now else argument).value
-        self.position += 1
+        self.position += count
         return given
 
     def step(self, tokens: Tensor) -> Tensor:
         """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
+        return self.prefill(tokens[:, None])[:, -1]
+
+    def prefill(self, tokens: Tensor) -> Tensor:
+        """Run the model on several new tokens, (N, L); return its outputs for them, (N, L, V).
+
+        State spaces, and models of x-transformers, take one token after those of the first pass.
+        """
+        if self.position and self.name in ONE_BY_ONE and tokens.shape[1] > 1:
+            return torch.stack([self.step(each) for each in tokens.unbind(1)], dim=1)
         arguments = self.make_arguments(tokens) | {self.name: self.cache} | self.flags
         result = self.subject.model(**arguments)
         returned = result[1] if type(result) is tuple and len(result) == 2 else None
@@ -154,7 +165,7 @@ class CachedSteps:
         output = find_output(result)
         if self.cache is None or output is None:
             raise NotTriedError(f"the model returned no {self.name} or no outputs")
-        return output[:, -1]
+        return output[:, -tokens.shape[1] :]
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache, if there is one, and the arguments that have an entry for each row."""
