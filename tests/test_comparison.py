@@ -1,6 +1,6 @@
 """Outputs are compared feature by feature: a large constant hides no error, and is none itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -102,7 +102,7 @@ def test_a_large_constant_in_the_gradient_hides_no_error_of_a_loss() -> None:
     logits = torch.randn(3, 4, 12, generator=torch.Generator().manual_seed(0))
     target = torch.tensor([[3, 4, 5, 0], [4, 0, 0, 0], [5, 6, 0, 0]])
 
-    def loss(parts: list[tuple[Tensor, Tensor]], *, wrong: bool) -> Tensor:
+    def loss(parts: Sequence[tuple[Tensor, Tensor]], *, wrong: bool) -> Tensor:
         """The mean over all tokens, or over the means of the parts."""
         count = sum((y != 0).sum() for _, y in parts)
         large = torch.stack([1e9 * (z[..., 0] * (y != 0)).sum() for z, y in parts]).sum()
@@ -115,6 +115,68 @@ def test_a_large_constant_in_the_gradient_hides_no_error_of_a_loss() -> None:
 
     assert check_loss(partial(loss, wrong=False), logits, target, padding_id=0)
     assert not check_loss(partial(loss, wrong=True), logits, target, padding_id=0)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e3, 1e-3])
+def test_the_tolerance_of_each_check_separates_small_changes_from_large_ones(factor: float) -> None:
+    """It is relative: the same with outputs of any scale."""
+    model = decoder_only(SinusoidalPositionalEncoding(D)).eval()
+    deviation = float(model(FULL).detach().std())
+
+    def leaky(tokens: Tensor) -> Tensor:  # the last token changes all outputs a little
+        return factor * (model(tokens) + 0.01 * deviation * (tokens[:, -1:, None] - 6))
+
+    def shows_next(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return leaky(tokens)[:, :-1], tokens[:, 1:]
+
+    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:  # 1 % more for each part
+        losses = [nn.functional.cross_entropy(z.mT, y, reduction="sum") for z, y in parts]
+        return factor * torch.stack(losses).sum() * (1 + 0.01 * len(parts))
+
+    def padded_loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        return loss([(z * (y != 0)[..., None], y.where(y != 0, -100)) for z, y in parts])
+
+    target = torch.tensor([[3, 4, 5, 0], [4, 6, 0, 0]])
+    logits = torch.randn(2, 4, 12, generator=torch.Generator().manual_seed(0))
+    for tolerance, is_large in ((None, True), (1e-3, True), (0.5, False)):
+        reports: list[Report] = [
+            check_causal(leaky, FULL, tolerance=tolerance),
+            check_padding(leaky, [FULL[0], FULL[1, :3]], tolerance=tolerance),
+            check_cache(leaky, partial(Steps, model), FULL, tolerance=tolerance),
+            check_labels(shows_next, FULL, tolerance=tolerance),
+            check_loss(padded_loss, logits, target, padding_id=0, tolerance=tolerance),
+            check_soundness(leaky, FULL, causal=True, tolerance=tolerance)["causality"],
+        ]
+        if factor != 1.0:
+            del reports[2]  # whose steps have another scale
+        assert [not each for each in reports] == [is_large] * len(reports), reports
+
+
+def test_the_padding_id_of_each_check_is_the_one_that_counts() -> None:
+    target = torch.tensor([[3, 4, 5, 0], [4, 7, 0, 0], [7, 5, 0, 0]])
+    logits = torch.randn(3, 4, 12, generator=torch.Generator().manual_seed(0))
+
+    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        losses = [
+            nn.functional.cross_entropy(z.mT, y, ignore_index=0, reduction="sum") for z, y in parts
+        ]
+        return torch.stack(losses).sum()
+
+    def count(tokens: Tensor) -> Tensor:
+        return (tokens != 0).sum(1).float()
+
+    def copies_padding(tokens: Tensor) -> tuple[Tensor, Tensor]:  # sound, but for the padding
+        x = nn.functional.one_hot(tokens[:, :-1], 12).float()
+        x[..., 0] += (tokens[:, 1:] == 0).float()
+        return x, tokens[:, 1:]
+
+    for padding_id, is_sound in ((0, True), (7, False)):
+        assert bool(check_loss(loss, logits, target, padding_id=padding_id)) == is_sound
+        sequences = [torch.tensor([3, 4, 5]), torch.tensor([6])]
+        assert bool(check_padding(count, sequences, padding_id=padding_id)) == is_sound
+        report = check_labels(copies_padding, target, padding_id=padding_id)
+        assert bool(report) == is_sound, report
+        assert not check_labels(copies_padding, target)
 
 
 def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:

@@ -2,15 +2,22 @@
 
 import doctest
 import importlib.util
+import inspect
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+
+from transformer_blocks import Encoder, LanguageModel, build_encoder, padding_mask
+from transformer_blocks.inspection import check_soundness
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
@@ -61,6 +68,25 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     monkeypatch.setitem(sys.modules, page.stem, module)  # a compiler imports it
     for code in blocks(page, "python"):
         run(code, vars(module), page)
+    for name, model, example in find_models(vars(module)):
+        soundness = check_soundness(model, example)
+        violated = {*soundness.violated} - {"initialisation"}  # torch copies the first layer
+        assert not violated, f"{name} of {page.name}: {soundness}"
+        assert not {"device", "dtype"} & set(soundness.not_tried), soundness
+
+
+def find_models(names: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]:
+    """Find the stacks and language models of a page, and make a stack of each attention."""
+    tokens = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]])
+    for name, value in names.items():
+        if name.startswith("make_") and not inspect.signature(value).parameters:
+            value = build_encoder(num_layers=2, d_model=16, d_ff=32, attention=value)
+        if type(value) is Encoder:
+            size = next(value.parameters()).shape[-1]
+            x = torch.randn(2, 4, size)
+            yield name, value, {"x": x, "mask": padding_mask(tokens), "causal": True}
+        elif type(value) is LanguageModel:
+            yield name, value, {"tokens": tokens.clamp(min=1)}
 
 
 def test_a_wrong_output_is_reported() -> None:

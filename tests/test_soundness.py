@@ -40,6 +40,7 @@ from transformer_blocks import (
     build_encoder,
     causal_mask,
     greedy_search,
+    packed_mask,
 )
 from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import (
@@ -240,6 +241,69 @@ def the_positions_of_an_encoder_have_a_largest_number() -> Sound:
     model: Any = OurEncoder()
     model.positions = Positions(3, D)
     return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
+@broken("order", ORDER.format("tokens").replace("tokens", "tokens 4 positions apart", 1))
+def the_positions_of_an_encoder_repeat() -> Sound:
+    class Positions(SinusoidalPositionalEncoding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            return x + self.table[torch.arange(x.shape[1], device=x.device) % 4]
+
+    model: Any = OurEncoder()
+    model.positions = Positions(D)
+    return Sound(model, FULL, "encoder", {"causal": False})
+
+
+class Packed(nn.Module):
+    """A language model of packed documents, whose mask it makes of their ids, or receives."""
+
+    def __init__(self, *, rule: str = "documents") -> None:
+        super().__init__()
+        self.embedding, self.positions = (
+            TokenEmbedding(VOCABULARY, D),
+            SinusoidalPositionalEncoding(D),
+        )
+        self.stack = build_encoder(**SIZES)
+        self.rule = rule
+
+    def forward(self, tokens: Tensor, documents: Tensor) -> Tensor:
+        mask = documents if documents.dim() == 4 else packed_mask(documents)
+        length = tokens.shape[1]
+        if self.rule == "blocks":
+            mask = block_causal_mask(length, tokens.device)
+        x = self.positions(self.embedding(tokens))
+        return self.stack(x, mask=mask, causal=self.rule == "documents")
+
+
+def block_causal_mask(length: int, device: Any = None) -> Tensor:
+    blocks = torch.arange(length, device=device) // 3
+    return blocks[:, None] < blocks
+
+
+DOCUMENTS = torch.tensor([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 4, 4], [5, 6, 6, 6, 6, 6]])
+
+
+def test_packed_documents_and_other_rules_of_dependence_are_no_violation() -> None:
+    hidden = packed_mask(DOCUMENTS) | causal_mask(6)
+    for example in (
+        {"tokens": FULL, "documents": DOCUMENTS},
+        {"tokens": FULL, "documents": hidden},
+    ):
+        for options in ({}, {"causal": True}, {"dependence_mask": hidden}):
+            soundness = check_soundness(Packed(), example, **options)
+            assert soundness, soundness
+            assert soundness.kind == "causal"
+            assert "causality" not in soundness.not_tried, soundness
+    example = {"tokens": FULL, "documents": DOCUMENTS}
+    soundness = check_soundness(Packed(rule="none"), example, dependence_mask=hidden)
+    assert "which dependence_mask hides" in soundness["causality"].problems[0]
+    mask = block_causal_mask(6)
+    assert "causality" in check_soundness(Packed(rule="blocks"), example, causal=True).violated
+    soundness = check_soundness(Packed(rule="blocks"), example, dependence_mask=mask)
+    assert not {"causality"} & {*soundness.violated, *soundness.not_tried}, soundness
+    assert soundness.kind == "encoder"
+    with pytest.raises(ValueError, match=r"^dependence_mask must have shape \(L, L\) or \(B\|1, "):
+        check_soundness(Packed(), example, dependence_mask=causal_mask(5))
 
 
 @pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
@@ -604,7 +668,10 @@ def test_one_layer_that_is_used_several_times_is_found() -> None:
     layer = nn.Linear(D, D)
     broken = nn.Sequential(layer, nn.Tanh(), layer)
     problems = check_soundness(broken, torch.randn(2, 5, D))["initialisation"].problems
-    assert problems == ("layers 0 and 2 of it are one module",)
+    assert problems == (
+        "layers 0 and 2 of it are one module; pass recursive=True if that is meant",
+    )
+    assert check_soundness(broken, torch.randn(2, 5, D), recursive=True)["initialisation"]
     tanh = nn.Tanh()
     sound = nn.Sequential(nn.Linear(D, D), tanh, nn.Linear(D, D), tanh)
     assert check_soundness(sound, torch.randn(2, 5, D))["initialisation"]
@@ -638,7 +705,7 @@ def test_a_table_that_is_computed_is_no_noise() -> None:
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_a_model_that_takes_the_sequence_first_is_told_so(batch_first: bool) -> None:
     report = check_soundness(nn.GRU(D, D, batch_first=batch_first), torch.randn(3, 6, D))["batch"]
-    assert any("set batch_first=True" in each for each in report.problems) == (not batch_first)
+    assert ("set batch_first=True" in [*report.problems, ""][0]) == (not batch_first)
     mixed = check_soundness(lambda x: (x + x.mean(0)).cumsum(1), torch.randn(3, 6, D))["batch"]
     assert mixed.problems
     assert not any("batch_first" in each for each in mixed.problems)
@@ -947,6 +1014,9 @@ def test_the_table_says_what_was_not_tried_and_why() -> None:
         "kind: encoder (outputs depend on later positions; pass causal=True if they must not)"
     )
     assert re.match(r"check +result +details$", lines[1])
+    target = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
+    leaky_target = check_soundness(target, (torch.randn(2, 4, D), torch.randn(2, 5, D)))
+    assert "pass causal=False if it may" in repr(leaky_target).splitlines()[0]
     assert re.match(r"determinism +holds$", lines[2])
     assert re.match(r"causality +not tried +the model is an encoder$", lines[3])
     assert soundness.not_tried[:3] == ("causality", "order", "mask polarity")

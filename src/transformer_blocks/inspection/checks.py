@@ -308,7 +308,7 @@ def check_cache(
         lengths: Iterator[int], reorders: Mapping[int, Sequence[int]], when: str
     ) -> list[str]:
         """Decode the tokens, so many at once, with a new model; describe what differs."""
-        model, problems, step = new_step_model(), [], 0
+        model, problems, step = new_step_model(), list[str](), 0
         order = torch.arange(rows, device=tokens.device)  # the sequence in each row of the cache
         while step < length:
             stop = min(step + next(lengths), length)

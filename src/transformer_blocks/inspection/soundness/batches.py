@@ -50,9 +50,10 @@ def check_batch(subject: Subject) -> list[str]:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
     problems = subject.compare(expected, alone, "if its row is processed alone")
     if problems and takes_sequence_first(subject):
-        problems.append(
+        problems.insert(
+            0,
             "the model seems to take the sequence as its first dimension: pass (L, B), or set "
-            "batch_first=True"
+            "batch_first=True",
         )
     is_padded = any(group.has_known_padding and group.side != "none" for group in example.groups)
     if is_padded and not subject.resampled and not subject.fixed and not problems:

@@ -197,7 +197,7 @@ def check_initialisation(subject: Subject) -> list[str]:
             first = first_names.setdefault((parameter.shape, hash(data)), name)
             if first != name:
                 problems.append(f"{name} holds the same random values as {first}")
-    problems += find_repeated_layers(subject.module)
+    problems += [] if subject.recursive else find_repeated_layers(subject.module)
     if not first_names:
         raise NotTriedError("the model has no trainable matrix with random values")
     return problems
@@ -214,7 +214,10 @@ def find_repeated_layers(model: nn.Module) -> list[str]:
             if isinstance(layers, nn.ModuleList | nn.Sequential) and layer is not None:
                 first = first_names.setdefault(layer, name)
                 if first != name and any(True for _ in layer.parameters()):
-                    problems.append(f"layers {first} and {name} of {path or 'it'} are one module")
+                    problems.append(
+                        f"layers {first} and {name} of {path or 'it'} are one module; pass "
+                        "recursive=True if that is meant"
+                    )
     return problems
 
 

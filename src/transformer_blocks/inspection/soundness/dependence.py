@@ -20,6 +20,7 @@ from transformer_blocks.inspection.soundness.subject import Subject
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
 ROUNDING = 1e-4  # change by rounding, as a part of a change that another token causes
+DISTANCES = 7  # between tokens that change places; relative positions may be exact up to 8 only
 BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
 
 
@@ -41,6 +42,22 @@ class Dependence:
     def later(self) -> Tensor:
         """Where an output depends on a later input, of shape (B, L, L)."""
         return self.sizes.gt(0).triu(1)
+
+    def find_hidden(self, subject: Subject, group: int) -> Tensor:
+        """Where the user or the masks of the example hide inputs from outputs, (B, L, L)."""
+        hidden = torch.zeros_like(self.sizes, dtype=torch.bool)
+        if subject.dependence_mask is not None:
+            return hidden | subject.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
+        for argument in subject.example.arguments:
+            if argument.kind == "pairs" and argument.groups == (group, group):
+                mask: Tensor = argument.value.detach().cpu()
+                own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
+                mask = (mask != own).view(-1, *mask.shape[-2:])  # (1 | B * H, L, L)
+                heads = mask.view(len(hidden) if argument.has_rows else 1, -1, *mask.shape[-2:])
+                hidden |= heads.all(1)
+            elif argument.name.startswith("document") and argument.groups == (group,):
+                hidden |= (argument.value[:, :, None] != argument.value[:, None]).cpu()
+        return hidden
 
     @property
     def earlier(self) -> Tensor:
@@ -77,18 +94,23 @@ def choose_positions(length: int) -> list[int]:
 
 def check_causality(subject: Subject, group: int, dependence: Dependence) -> list[str]:
     """Check that no output depends on a later position, and that outputs depend on earlier ones."""
+    hidden, is_causal = dependence.find_hidden(subject, group), True
+    wrong, why = dependence.later, "which comes later"
+    if subject.dependence_mask is not None:
+        wrong, why = dependence.sizes.gt(0) & hidden, "which dependence_mask hides"
+        is_causal = bool((hidden | torch.ones_like(hidden).tril()).all())
     problems = [
-        f"position {output} of row {row} changes with position {position}, which comes later, "
+        f"position {output} of row {row} changes with position {position}, {why}, "
         f"{describe(float(dependence.sizes[row, output, position]))}"
-        for row, output, position in dependence.later.nonzero().tolist()
+        for row, output, position in wrong.nonzero().tolist()
     ]
-    if not problems and group not in subject.fixed:
+    if not problems and is_causal and group not in subject.fixed:
         problems = [*check_prefix(subject, group), *check_longer(subject, group)]
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
         return problems
-    has_earlier = dependence.real.cumsum(1) - dependence.real.long() > 0
+    has_earlier = (dependence.real[:, None] & ~hidden).tril(-1).any(2)
     alone = dependence.real & has_earlier & ~dependence.earlier.any(dim=2)
     return problems + [
         f"position {output} of row {row} changes with no earlier position"
@@ -185,20 +207,44 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
         return max((float(change.max()) for change in changes if change.numel()), default=0.0)
 
     given = torch.arange(group.length).repeat(example.batch_size, 1)
-    repeated, reversed_, rolled, swapped, copied = (given.clone() for _ in range(5))
+    repeated, reversed_, rolled = (given.clone() for _ in range(3))
     for row, real in enumerate(group.real):
         before, last = real.nonzero().flatten().tensor_split([-1])
         repeated[row, before] = last
         reversed_[row, before], rolled[row, before] = before.flip(0), before.roll(1)
-        if row == group.longest:
-            nearest = before[-2:]
-            swapped[row, nearest], copied[row, nearest[-1:]] = nearest.flip(0), nearest[:1]
     if not largest_change(repeated):
         return None
     if not largest_change(reversed_) and not largest_change(rolled):
         return "tokens"
-    of_swap, of_copy = (largest_change(each, exact=True) for each in (swapped, copied))
-    return "last tokens" if of_swap < ROUNDING * of_copy else ""
+    return _find_equal_positions(subject, number, compared)
+
+
+def _find_equal_positions(subject: Subject, number: int, compared: slice) -> str:
+    """Describe two positions whose tokens can change places; an empty string if there are none.
+
+    The longest sequence is repeated. In one row the last token but one, and a token some positions
+    before it, change places, and in another row the one has a copy of the other.
+    """
+    example = subject.example
+    row = example.groups[number].longest
+    *before, _ = example.groups[number].real[row].nonzero().flatten().tolist()
+    distances = range(1, min(len(before), DISTANCES + 1))
+    index = torch.arange(example.groups[number].length).repeat(1 + 2 * len(distances), 1)
+    for distance in distances:
+        near, far = before[-1], before[-1 - distance]
+        index[2 * distance - 1 :, near][:2] = far
+        index[2 * distance - 1, far] = near
+    repeated = example.take([row] * len(index), {})
+    values = {
+        each: value.gather(1, index.to(value.device))
+        for each, value in repeated.contents(number).items()
+    }
+    first, *others = subject.outputs(repeated.replaced(values))
+    sizes = [float(subject.measure(first, each, exact=True)[compared].max()) for each in others]
+    for distance, (of_swap, of_copy) in enumerate(zip(sizes[::2], sizes[1::2], strict=True), 1):
+        if of_swap < ROUNDING * of_copy:
+            return f"tokens {distance} positions apart" if distance > 1 else "last tokens"
+    return ""
 
 
 def is_causal(subject: Subject, group: int, dependence: Dependence) -> bool:

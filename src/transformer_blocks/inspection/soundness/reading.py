@@ -24,7 +24,7 @@ from transformer_blocks.inspection.soundness.example import (
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
-INDICES = {"position", "positions", "segment", "segments", "type"}
+INDICES = {"document", "documents", "position", "positions", "segment", "segments", "type"}
 
 
 def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:

@@ -31,6 +31,8 @@ class Subject:
         resampled: Whether outputs have positions that are not those of a sequence, as those of a
             model that subsamples; ``group`` is None then.
         scales: Standard deviation of each feature of the outputs of the example.
+        dependence_mask: Where outputs must not depend on inputs, if the user says so.
+        recursive: Whether one layer is used several times on purpose.
     """
 
     model: Callable[..., Any]
@@ -40,6 +42,8 @@ class Subject:
     fixed: frozenset[int] = frozenset()
     resampled: bool = False
     scales: Tensor | None = None
+    dependence_mask: Tensor | None = None
+    recursive: bool = False
 
     @property
     def module(self) -> nn.Module:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Function, checked
+from transformer_blocks._contracts import Factory, Function, Mask, checked
 from transformer_blocks._tables import html_table
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.checks import Report, list_first
@@ -38,6 +39,7 @@ from transformer_blocks.inspection.soundness.reading import read_example
 from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
+OTHER_HINT = "no output may depend on a later position; pass causal=False if it may"
 WIDTH = 100  # columns of a printed table
 
 
@@ -113,6 +115,8 @@ def check_soundness(
     example: Any,
     *,
     causal: bool | None = None,
+    dependence_mask: Mask | None = None,
+    recursive: bool = False,
     padding_id: int | None = None,
     new_step_model: Factory[Callable[[], StepModel]] | None = None,
     tolerance: Tolerance | None = None,
@@ -162,6 +166,11 @@ def check_soundness(
             which of their values marks a real token is found from the example.
         causal: Whether no output may depend on a later position. If None, it is found out: from
             the masks and settings in the example, and from the positions on which outputs depend.
+        dependence_mask: Boolean mask of outputs and inputs, of shape (L, L) or (B|1, 1, L, L); True
+            where an output must not depend on an input. It replaces ``causal`` where the rule is
+            another one, for example block-causal, or causal in each document of a packed sequence:
+            ``packed_mask(documents) | causal_mask(L)``.
+        recursive: Whether the model uses one layer several times on purpose.
         padding_id: Id of the padding token, if the model finds padding by its id.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
@@ -203,13 +212,17 @@ def check_soundness(
     for name, held in (("model", parts), ("example", find_tensors(example))):
         if any(each.is_meta for each in held):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
-    subject = Subject(model, read_example(model, example, padding_id), tolerance)
+    subject = Subject(
+        model, read_example(model, example, padding_id), tolerance, recursive=recursive
+    )
     with evaluation(model):
         try:  # an example that the model refuses raises its error
             subject(subject.example)
         except NotTriedError as reason:
             raise ValueError(f"{reason}; nothing can be compared") from None
         find_positions(subject)
+        if dependence_mask is not None:
+            subject.dependence_mask = fit_mask(dependence_mask, subject)
         return _examine(subject, causal, new_step_model)
 
 
@@ -223,7 +236,9 @@ def _examine(
         "padding amount": check_padding_amount,
         "padding side": check_padding_side,
         "batch": check_batch,
-        "cache": lambda subject: check_steps(subject, not causality.not_tried, new_step_model),
+        "cache": lambda subject: check_steps(
+            subject, kind != "encoder" and not causality.not_tried, new_step_model
+        ),
         "dtype": check_dtype,
         "device": check_device,
         "initialisation": check_initialisation,
@@ -239,7 +254,9 @@ def _examine(
         return Soundness("unknown", (determinism, *reports.values()))
     kind, causality = find_kind(subject, causal)
     others = [run_check(title, function, subject) for title, function in checks.items()]
-    note = HINT if kind == "encoder" and causal is None else ""
+    note = ""
+    if causal is None and subject.dependence_mask is None:
+        note = HINT if kind == "encoder" else OTHER_HINT if causality.problems else ""
     return Soundness(kind, (determinism, causality, *others), note)
 
 
@@ -269,6 +286,19 @@ def find_positions(subject: Subject) -> None:
     subject.group = found
 
 
+def fit_mask(mask: Tensor, subject: Subject) -> Tensor:
+    """Return the mask of outputs and inputs with shape (B | 1, 1, L, L), with all its elements."""
+    rows = subject.example.batch_size
+    length = 0 if subject.group is None else subject.example.groups[subject.group].length
+    shape = tuple(mask.shape) if mask.dim() == 4 else (1, 1, *mask.shape)
+    if shape[0] not in (1, rows) or shape[1:] != (1, length, length):
+        raise ValueError(
+            f"dependence_mask must have shape (L, L) or (B|1, 1, L, L) with B={rows} and "
+            f"L={length}, got {tuple(mask.shape)}"
+        )
+    return mask.logical_or(mask).reshape(shape)  # also of a mask that does not store its elements
+
+
 def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     """Find out what kind of model it is, and check causality."""
     title = "causality"
@@ -284,12 +314,16 @@ def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
     except NotTriedError as reason:
         return "unknown", Report(title, (), str(reason))
     has_source = len(subject.example.groups) > 1
+    mask = subject.dependence_mask
+    if mask is not None:
+        causal = True
     if not bool(dependence.later.any() | dependence.earlier.any()) and not causal:
         kind = "encoder-decoder" if has_source else "position-wise"
         return kind, Report(title, (), "no output depends on another position")
     if causal is None:
         causal = is_causal(subject, group, dependence)
-    kind = "encoder-decoder" if has_source else "causal" if causal else "encoder"
+    hides_later = causal and (mask is None or bool((mask | torch.ones_like(mask).tril()).all()))
+    kind = "encoder-decoder" if has_source else "causal" if hides_later else "encoder"
     if not causal:
         return kind, Report(title, (), "the model is an encoder")
     return kind, run_check(
@@ -312,6 +346,8 @@ def assert_sound(
     example: Any,
     *,
     causal: bool | None = None,
+    dependence_mask: Tensor | None = None,
+    recursive: bool = False,
     padding_id: int | None = None,
     new_step_model: Callable[[], StepModel] | None = None,
     tolerance: float | None = None,
@@ -324,6 +360,8 @@ def assert_sound(
         model: See :func:`check_soundness`, as for all arguments.
         example: A batch as the model receives it.
         causal: Whether no output may depend on a later position; found out if None.
+        dependence_mask: Where an output must not depend on an input, instead of ``causal``.
+        recursive: Whether the model uses one layer several times on purpose.
         padding_id: Id of the padding token, if the model finds padding by its id.
         new_step_model: Function that returns the model as a step model with an empty cache.
         tolerance: Largest change that is ignored, in standard deviations of the outputs.
@@ -351,6 +389,8 @@ def assert_sound(
         model,
         example,
         causal=causal,
+        dependence_mask=dependence_mask,
+        recursive=recursive,
         padding_id=padding_id,
         new_step_model=new_step_model,
         tolerance=tolerance,
