@@ -39,6 +39,7 @@ from transformer_blocks.inference import Program, load_program, prepare, program
 from transformer_blocks.inference.fingerprint import fingerprint
 
 VOCABULARY, MOST = 24, 20
+FACTOR = 1.0
 SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
 
@@ -312,6 +313,7 @@ OTHERS: list[Callable[[Any], object]] = [
     *(other_id, other_table, lambda model: setattr(model, "padding_id", 3)),
     *(partial(with_activation, 2.0), partial(with_activation, 3.0)),
     lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 2.0 * x),
+    lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 4.0 * x),
     partial(with_attention, partial(fused_attention, causal=True)),
     *(partial(with_attention, Scaled(2.0)), partial(with_attention, Scaled(3.0))),
     partial(with_attention, lambda *inputs, **options: fused_attention(*inputs, **options)),
@@ -327,6 +329,22 @@ def test_a_model_that_computes_something_else_has_another_fingerprint() -> None:
         found.append(fingerprint(model))
     assert found[: len(OTHERS)] == found[len(OTHERS) :]
     assert len(set(found)) == len(OTHERS)
+
+
+def test_what_a_function_reads_outside_of_it_is_a_part_of_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for factor in (2.0, 2.0, 3.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        model = copy.deepcopy(model_of("translator"))
+        model.encoder.layers[0].feed_forward.activation = scaled
+        found.append(fingerprint(model))
+    assert found[0] == found[1] != found[2]
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return FACTOR * x
 
 
 def test_a_layer_in_two_places_has_the_fingerprint_of_two_equal_ones() -> None:

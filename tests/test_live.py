@@ -265,6 +265,8 @@ def test_tokenizers_of_another_kind_or_vocabulary_are_refused() -> None:
             live_of(model, tokenizers)
     with pytest.raises(ValueError, match="got 95 and 95 tokens for 20 and 30"):
         live_of(translator(), [content, content])
+    with pytest.raises(ValueError, match="got 95 and 95 tokens for 95 and 96"):
+        live_of(build_seq2seq(95, 96, **SIZES), [content, content])
 
 
 # --- Searches -------------------------------------------------------------------------------------
