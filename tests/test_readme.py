@@ -56,7 +56,8 @@ def test_a_query_whose_keys_are_all_masked_in_torch() -> None:
 def test_a_query_whose_keys_are_all_masked_in_x_transformers() -> None:
     assert "| zeros, but for one path |" in README
     module = pytest.importorskip("x_transformers")
-    x, found = torch.randn(2, 5, 16), set()
+    x = torch.randn(2, 5, 16)
+    found: set[tuple[str, bool, bool, str]] = set()
     for is_flash in (True, False):
         for kind, padding in (("Encoder", PADDING), ("Decoder", PADDING), ("Decoder", LEFT)):
             sizes = {"dim": 16, "depth": 1, "heads": 4, "attn_dim_head": 4}
