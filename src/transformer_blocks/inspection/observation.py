@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.projections import Projections
 
+BEAM_SEARCHES = "beam_search", "_beam_search"  # of this package, and of Hugging Face
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
 
@@ -43,7 +45,9 @@ class Observation:
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules whose outputs had no dimension of heads.
         called: Names of modules whose class is named after attention and that were executed.
+        unobserved: Names of modules that called another attention function than those observed.
         has_run: Whether any part of the model was executed.
+        has_hypotheses: Whether a beam search executed it, whose rows are hypotheses.
     """
 
     def __init__(
@@ -65,7 +69,8 @@ class Observation:
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
         self.called: set[str] = set()
-        self.has_run = False
+        self.unobserved: set[str] = set()
+        self.has_run = self.has_hypotheses = False
 
     def record(
         self,
@@ -86,11 +91,13 @@ class Observation:
         try:
             with without_gradients():
                 new = compute()
+                new = new.map(_unwrap) if isinstance(new, Projections) else _unwrap(new)
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return
         new = new.map(self._convert) if isinstance(new, Projections) else self._convert(new)
         self.recorded.setdefault(name, []).append(new)
+        self.has_hypotheses |= any(f.f_code.co_name in BEAM_SEARCHES for f in _find_frames())
 
     def _convert(self, x: Tensor) -> Tensor:
         """Insert a dimension of heads, or of the batch, where there is none: (B, H, L, S)."""
@@ -129,17 +136,48 @@ class Observation:
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
+    def note_unobserved(self) -> None:
+        """Note that the module that is being executed calls an attention that is not observed."""
+        found = self.find()
+        if found is not None:
+            self.unobserved.add(found[0])
+
+    def note_scripts(self) -> None:
+        """Note the scripted and traced modules, whose calls cannot be seen, as if executed."""
+        for name, part in self.modules.values():
+            if isinstance(part, torch.jit.ScriptModule):
+                self.has_run = True
+                if NAMED_ATTENTION.search(getattr(part, "original_name", "")):
+                    self.unobserved.add(name)
+
     def find_unseen(self) -> list[str]:
-        """List the executed modules named after attention in which no attention was observed."""
+        """List the executed modules whose attention was not observed.
+
+        These are those that called an unknown attention function, and those named after attention
+        in which no attention was observed.
+        """
         paths = {name: f"{name}." if name else "" for name in self.called | self.seen}
-        return [
+        unseen = {
             name
-            for name in sorted(self.called)
+            for name in self.called
             if not any(  # one of the two is within the other
                 paths[name].startswith(paths[other]) or paths[other].startswith(paths[name])
                 for other in self.seen
             )
-        ]
+        }
+        return sorted(unseen | self.unobserved)
+
+
+def _unwrap(x: Tensor) -> Tensor:
+    """Return the tensor itself inside a transform of torch.func, with which its wrappers end.
+
+    Raises:
+        RuntimeError: If the transform is ``vmap``, whose batches are no dimension of a tensor.
+    """
+    plain: Tensor = torch.func.debug_unwrap(x)
+    if plain.dim() != x.dim():
+        raise RuntimeError("it was executed inside torch.vmap")
+    return plain
 
 
 def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
@@ -160,12 +198,18 @@ def mask_heads(output: Tensor, heads: Collection[int]) -> Tensor:
     return output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
 
 
+def _find_frames() -> Iterator[FrameType]:
+    """Yield what is being executed, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _executed_modules() -> Iterator[nn.Module]:
     """Yield the modules whose methods are being executed, the innermost first."""
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in _find_frames():
         if frame.f_code.co_argcount:
             first = frame.f_locals.get(frame.f_code.co_varnames[0])  # self, or a module argument
             if isinstance(first, nn.Module):
                 yield first
-        frame = frame.f_back  # type: ignore[assignment]

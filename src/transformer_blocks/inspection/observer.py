@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks._contexts import SharedContext
 from transformer_blocks.inspection.changes import without_gradients
-from transformer_blocks.inspection.observation import Observation
+from transformer_blocks.inspection.observation import NAMED_ATTENTION, Observation
 from transformer_blocks.inspection.projections import (
     KernelCall,
     torch_layer_weights,
@@ -53,6 +53,7 @@ class AttentionMode(TorchFunctionMode):
         self.observations: list[Observation] = []
         self.is_in_fast_path = False
         self.softmaxes: Any = WeakTensorKeyDictionary()  # the _Softmax of each result
+        self.outputs: Any = WeakTensorKeyDictionary()  # what was recorded of each product
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -63,6 +64,9 @@ class AttentionMode(TorchFunctionMode):
                 observation.note_call()
         handler = _HANDLERS.get(func)
         if handler is None:
+            if _is_attention(func):
+                for observation in self.observations:
+                    observation.note_unobserved()
             return func(*args, **(kwargs or {}))
         kwargs = dict(kwargs or {})
         if not args and "input" in kwargs:
@@ -110,6 +114,8 @@ class AttentionMode(TorchFunctionMode):
         """Follow a softmax through a change of shape or dtype, a mask, or a dropout."""
         softmax = self._find_softmax(*args[:1])
         if softmax is None:
+            if func in _FILL:
+                self._follow_zeros(*args, *kwargs.values())
             return func(*args, **kwargs)
         weights = softmax.weights
         if func in _DROPOUT:  # which may change its input
@@ -153,12 +159,26 @@ class AttentionMode(TorchFunctionMode):
         if softmax is None:
             return output
         weights = factor if softmax.weights is None else softmax.weights
+        calls = []
         for observation, name, _ in self._find_observations():
             if (observation, name) not in softmax.recorded:
                 softmax.recorded.append((observation, name))
                 observation.record(name, weights.detach)
+            calls.append(observation.recorded.get(name, []))
             output = observation.ablate(name, output, place)
+        self.outputs[output] = [(call, len(call) - 1) for call in calls if call]
         return output
+
+    def _follow_zeros(self, output: Tensor, mask: Any, value: Any) -> None:
+        """Replace recorded weights by zeros for queries whose outputs are: (B, H, L, 1) or fewer.
+
+        Models that mask with finite numbers do so if all keys of a query are masked.
+        """
+        for recorded, number in self.outputs.get(output, ()):
+            weights = recorded[number]
+            is_of_queries = mask.shape[-1] == 1 and isinstance(weights, Tensor) and value == 0
+            if is_of_queries and output.shape[:-1] == weights.shape[:-1]:
+                recorded[number] = weights.masked_fill(mask.to(weights.device), 0.0)
 
     def _find_observations(self) -> Iterator[tuple[Observation, str, nn.Module]]:
         """Yield the observations of the module that is being executed, with its name."""
@@ -272,6 +292,12 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
     return observed
 
 
+@cache
+def _is_attention(func: Any) -> bool:
+    """Return whether a function of torch, or one of an operator's, is named after attention."""
+    return bool(NAMED_ATTENTION.search(getattr(func, "__name__", "")))
+
+
 def _has_fast_path(module: nn.Module) -> bool:
     """Return whether a module of torch takes its fast path, which hooks and gradients prevent."""
     parameters = module.parameters() if torch.is_grad_enabled() else ()
@@ -284,15 +310,16 @@ def _has_fast_path(module: nn.Module) -> bool:
 
 _SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
 _DROPOUT = F.dropout, torch.dropout
+_FILL = torch.masked_fill, Tensor.masked_fill, Tensor.masked_fill_
 _PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm
 _FOLLOWED = (
     *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half),
     *(Tensor.bfloat16, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.view, Tensor.reshape),
     *(Tensor.unsqueeze, Tensor.squeeze, Tensor.transpose, Tensor.permute, Tensor.expand),
-    *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.masked_fill, Tensor.nan_to_num),
+    *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.nan_to_num),
     *(Tensor.mul, torch.mul, Tensor.div, Tensor.__truediv__, torch.div),
     *(torch.reshape, torch.unsqueeze, torch.squeeze, torch.transpose, torch.permute),
-    *(torch.flatten, torch.unflatten, torch.masked_fill, torch.nan_to_num),
+    *(torch.flatten, torch.unflatten, torch.nan_to_num, *_FILL),
 )
 _NOTED = {F.linear, torch.addmm, torch.conv1d, torch.conv2d, torch.einsum, *_PRODUCT}
 """Functions in which a module computes something, which may be an attention that is not seen."""

@@ -73,9 +73,10 @@ def record_attention(
 
     Warns:
         UserWarning: At the end of the block, if the model was executed, and no attention was
-            observed at all, or none in a module whose class is named after attention, or if
-            weights could not be computed, or heads could not be told apart. The warning names the
-            modules.
+            observed at all, or none in a module whose class is named after attention or that calls
+            another attention function, or if weights could not be computed, or heads could not be
+            told apart. The warning names the modules. Also if a beam search executed the model: the
+            rows are then hypotheses, which it reorders after each step.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
@@ -176,6 +177,7 @@ def _recording(
             if only(name):
                 watch = partial(_Watched, record=partial(observation.record, name))
                 stack.enter_context(changed(module, "attention_function", watch))
+        observation.note_scripts()
         stack.enter_context(observe(observation))
         yield observation
 
@@ -202,15 +204,25 @@ def _find_weights(
     """Return the attention weights of a call of an attention function.
 
     Raises:
-        ValueError: If the function does not return them and has no method that computes them.
+        ValueError: If the function does not return them and has no method that computes them, or
+            if they have another shape than (B, H, L, S).
     """
+    query, key, _ = inputs
     if isinstance(result, tuple) and result[1] is not None:
         weights: Tensor = result[1].detach()
-        return weights
-    offered = offered_weights(function)
-    if offered is None:
-        raise ValueError("its attention function returns none and has no method attention_weights")
-    return offered(*inputs[:2], **{name: options[name] for name in options if name != "dropout"})
+    else:
+        offered = offered_weights(function)
+        if offered is None:
+            raise ValueError(
+                "its attention function returns none and has no method attention_weights"
+            )
+        weights = offered(query, key, **{k: options[k] for k in options if k != "dropout"})
+    wanted = *query.shape[:-1], key.shape[-2]
+    if weights.shape != wanted:
+        raise ValueError(
+            f"weights must be of shape (B, H, L, S) = {wanted}, got {tuple(weights.shape)}"
+        )
+    return weights
 
 
 def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[str]:
@@ -219,6 +231,11 @@ def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[st
     def describe(names: Iterable[str]) -> str:
         return ", ".join(_describe(name, model.get_submodule(name)) for name in sorted(names))
 
+    if observation.has_hypotheses:
+        yield (
+            "the rows of the recorded weights are hypotheses of a beam search, in another order "
+            "after each step; for those of a result, record one forward pass over it"
+        )
     undivided = [name for name in observation.undivided if _has_heads(model.get_submodule(name))]
     if undivided:
         yield (
