@@ -169,7 +169,7 @@ ERRORS: dict[str, tuple[Any, str, str]] = {
     "bias": (
         lambda m: m.layers[0].feed_forward.down_projection.bias.zero_(),
         "layers.0.feed_forward.down_projection",
-        "bias: a vector must be added to the output",
+        "bias: the output lacks a bias, or has another one",
     ),
     "norm order": (
         lambda m: setattr(m.layers[0].self_attention_residual, "__class__", PreNorm),
@@ -212,12 +212,95 @@ def test_what_cannot_be_corrected_is_named_without_a_cause() -> None:
     assert "cause: not found" in str(difference)
 
 
-def test_only_the_first_of_several_errors_is_named() -> None:
+def test_only_the_first_of_several_errors_is_named_and_its_cause_is_not_shown() -> None:
     def change(model: Any) -> None:
         ERRORS["exchanged"][0](model)
         ERRORS["bias"][0](model)
 
-    assert first_difference(*plant(change), X).module_b == ERRORS["bias"][1]
+    difference = first_difference(*plant(change), X)
+    assert (difference.module_b, difference.cause) == (ERRORS["bias"][1], None)
+
+
+def test_the_same_error_in_all_layers_is_corrected_in_all() -> None:
+    def change(model: Any) -> None:
+        for layer in model.layers:
+            layer.feed_forward.activation = F.gelu
+
+    cause = first_difference(*plant(change), X).cause
+    assert cause == "activation: must be relu; the same in all 2 layers"
+
+
+class Rotary(nn.Module):
+    """Attention with rotary positions, whose parts can be exchanged and paired otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(16, 16) for _ in range(4))
+        self.q_norm, self.k_norm = nn.RMSNorm(8), nn.RMSNorm(8)
+        self.flags: tuple[str, ...] = ()  # no settings of its own, which would be corrected
+        randomise(self)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[2])[:, None] / 3.0 ** torch.arange(4)
+        first, second = (
+            (x[..., ::2], x[..., 1::2]) if "neighbours" in self.flags else x.chunk(2, -1)
+        )
+        turned = (
+            first * angles.cos() - second * angles.sin(),
+            first * angles.sin() + second * angles.cos(),
+        )
+        return (
+            torch.stack(turned, -1).flatten(-2)
+            if "neighbours" in self.flags
+            else torch.cat(turned, -1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            each(x).unflatten(-1, (2, 8)).transpose(1, 2) for each in (self.wq, self.wk, self.wv)
+        )
+        norms = self.q_norm, self.k_norm
+        query, key = (
+            self.rotate(norm(each))
+            for each, norm in zip(
+                (query, key), norms[:: 1 - 2 * ("norms" in self.flags)], strict=True
+            )
+        )
+        key, value = (value, key) if "values" in self.flags else (key, value)
+        y = F.scaled_dot_product_attention(query, key, value)
+        return x + self.wo(y.transpose(1, 2).flatten(2))
+
+
+def make_rotary(*flags: str) -> Any:
+    torch.manual_seed(0)
+    model = nn.Sequential(Rotary(), Rotary())
+    model[1].flags = flags  # type: ignore[assignment]
+    return model
+
+
+def test_a_cause_makes_the_outputs_agree_or_is_not_found() -> None:
+    right = make_rotary()
+    difference = first_difference(right, make_rotary("values"), X)
+    assert (difference.module_b, difference.cause) == ("1", None)
+    difference = first_difference(right, make_rotary("norms"), X)
+    assert difference.cause in (None, "exchanged: 1.q_norm and 1.k_norm")
+    for name in ("q_norm", "wq"):
+        exchanged = make_rotary()
+        layer, other = exchanged[1], name.replace("q", "k")
+        modules = getattr(layer, other), getattr(layer, name)
+        setattr(layer, name, modules[0])
+        setattr(layer, other, modules[1])
+        cause = first_difference(right, exchanged, X).cause
+        assert cause in (f"exchanged: 1.{name} and 1.{other}", f"exchanged: 1.{other} and 1.{name}")
+
+
+def test_rotary_pairs_are_found_whatever_the_projections_are_called() -> None:
+    models = make_rotary(), make_rotary("neighbours")
+    for model in models:
+        for layer in model:
+            layer.q_norm = layer.k_norm = nn.Identity()
+    rows = "in heads of 8, rows must go from halves to pairs"
+    assert (first_difference(*models, X).cause or "").startswith(f"rotary: {rows}: 1.wq.weight")
 
 
 def test_the_models_and_inputs_are_not_changed() -> None:
@@ -258,8 +341,93 @@ def test_functions_are_compared_by_their_outputs() -> None:
     assert difference
     assert (difference.module_a, difference.module_b, difference.cause) == ("", "", None)
     assert "the model itself (a), the model itself (b)" in str(difference)
-    assert first_difference(torch.sin, lambda x: x.sin() * math.nan, X).outputs.distance == math.inf
-    assert first_difference(lambda x: x, lambda x: x[:1], X).outputs.distance == math.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda x: x[:1], r"shapes (2, 5, 16) (a) and (1, 5, 16) (b)"),
+        (lambda x: x.mT, r"shapes (2, 5, 16) (a) and (2, 16, 5) (b)"),
+        (lambda x: x * math.nan, "NaN in 0 numbers of a and 160 of b"),
+        (lambda x: x / 0, "infinity in 0 numbers of a and 160 of b"),
+    ],
+)
+def test_other_shapes_nan_and_infinity_are_said(change: Any, note: str) -> None:
+    difference = first_difference(lambda x: x, change, X)
+    assert (difference.outputs.distance, difference.outputs.note) == (math.inf, note)
+    assert note in " ".join(str(difference).split())
+    assert "inf " not in str(difference)
+
+
+def test_sequence_first_is_no_difference_and_a_reshape_is_one() -> None:
+    same = first_difference(lambda x: x, lambda x: x.transpose(0, 1), X)
+    assert not same
+    assert "shapes (2, 5, 16) (a) and (5, 2, 16) (b)" in same.summary
+    assert not first_difference(lambda x: x.flatten(1), lambda x: x.unflatten(2, (4, 4)), X)
+    assert first_difference(lambda x: x.transpose(0, 1), lambda x: x.reshape(5, 2, 16), X)
+    heads = first_difference(
+        lambda x: x.unflatten(2, (4, 4)).transpose(1, 2), lambda x: x.reshape(2, 4, 5, 4), X
+    )
+    assert heads
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "name"),
+    [
+        (lambda x: (x, x), lambda x: (x, x + 1), "1"),
+        (
+            lambda x: {"logits": x, "loss": x.mean()},
+            lambda x: {"logits": x, "loss": x.sum()},
+            "loss",
+        ),
+        (lambda x: [x, (1.0, 2)], lambda x: [x, (1.0, 3)], "1.1"),
+        (lambda x: (x, x.argmax(-1)), lambda x: (x, x.argmin(-1)), "1"),
+    ],
+)
+def test_all_outputs_are_compared(a: Any, b: Any, name: str) -> None:
+    difference = first_difference(a, b, X)
+    assert difference.outputs.a == difference.outputs.b == f"model output {name}"
+    assert not first_difference(a, a, X).skipped
+
+
+def test_outputs_that_are_not_compared_are_listed() -> None:
+    found = first_difference(lambda x: x, lambda x: {"logits": x, "cache": [x + 1]}, X)
+    assert not found
+    assert found.skipped == ("output cache.0 of b, which the other model does not return",)
+    assert "\nnot compared: output cache.0 of b" in str(found)
+    found = first_difference(*2 * [lambda x: (x, x.mean() * math.nan)], X)
+    assert found.skipped == ("output 1, which holds NaN alone",)
+
+
+def test_what_is_computed_from_no_float_is_float64_without_a_change_of_the_default() -> None:
+    defaults = set()
+
+    def compute(x: Tensor) -> Tensor:
+        defaults.add(torch.get_default_dtype())
+        third = torch.arange(1, 17) / 3 + torch.ones(16) / 3 + torch.tensor(0.1)
+        return x + third + torch.full((16,), 0.1) + torch.arange(16) * 0.1
+
+    def double(x: Tensor) -> Tensor:
+        numbers = torch.arange(16, dtype=torch.float64)
+        return x + (numbers + 2) / 3 + 0.2 + numbers * 0.1
+
+    found = first_difference(compute, double, X)
+    assert (defaults, found.precision) == ({torch.float32}, "float64")
+    assert found.outputs.distance < 1e-14
+
+
+def test_the_coarser_dtype_of_two_outputs_decides() -> None:
+    for pair in ((torch.Tensor.bfloat16, torch.clone), (torch.clone, torch.Tensor.bfloat16)):
+        found = first_difference(*pair, X)
+        assert not found
+        assert found.precision == "bfloat16"
+
+
+def test_more_than_rounding_is_printed() -> None:
+    found = first_difference(torch.clone, lambda x: x * (1 + 1e-7), X)
+    assert not found
+    assert "more than rounding: pass tolerance=1e-11" in " ".join(str(found).split())
+    assert first_difference(torch.clone, lambda x: x * (1 + 1e-7), X, tolerance=1e-11)
 
 
 def test_nan_in_both_models_is_no_difference() -> None:
@@ -272,6 +440,8 @@ def test_errors_name_the_argument() -> None:
         first_difference(torch.sin, 3, X)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^a model must return a floating-point tensor"):
         first_difference(torch.sin, lambda x: None, X)
+    with pytest.raises(ValueError, match=r"^models must return numbers to compare, got NaN alone"):
+        first_difference(lambda x: x * math.nan, lambda x: x * math.nan, X)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         first_difference(nn.Linear(16, 2), nn.Linear(3, 2), X)
 
@@ -285,7 +455,7 @@ def test_a_failed_comparison_shows_the_first_difference(
     lines = str(error.value).splitlines()
     assert lines[0].startswith("the output differs by ")
     assert lines[1].startswith("first difference: layers.0.linear2 (a), layers.0.feed_forward")
-    assert "cause: bias: a vector must be added to the output" in lines
+    assert "cause: bias: the output lacks a bias, or has another one" in lines
     assert "  cause: bias" in str(check_equivalence(*models, [X]))
     with pytest.raises(AssertionError) as error:
         assert_equivalent(torch.sin, torch.tanh, [X])

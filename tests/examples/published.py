@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pretrained import bert_sentences, generator
 from pretrained.marian_model import Marian
 from pretrained.t5_model import T5
-from transformer_blocks.inspection.values import computing_in_float64
+from transformer_blocks.inspection.values import Float64Mode
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VOCABULARY, LENGTH = 40, 24
@@ -188,7 +188,7 @@ def linear_output(model: Any) -> nn.Linear:
 
 def computing_in(dtype: torch.dtype) -> AbstractContextManager[None]:
     """Let transformers compute all of a model in float64, whose models are partly float32."""
-    return computing_in_float64() if dtype == torch.float64 else nullcontext()
+    return Float64Mode() if dtype == torch.float64 else nullcontext()
 
 
 def assert_same_weights(ours: nn.Module, others: nn.Module) -> None:

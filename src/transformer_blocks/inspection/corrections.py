@@ -25,11 +25,14 @@ from transformer_blocks.residual import PostNorm, PreNorm
 Values = dict[tuple[str, str], Any]
 """New values of attributes, by the name of the module and of the attribute."""
 Correction = tuple[str, Values]
+LAYER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 FEW = 24  # modules of a part that are corrected one by one
-QUERY_OR_KEY = re.compile(r"query|queries|key|qkv|(^|[._])[qk]([._]|$)")
+QUERY_OR_KEY = re.compile(r"query|queries|key|qkv|(?<![^._])w?[qk](?![^._])", re.IGNORECASE)
+JOINED = re.compile("(qkv|value)[^.]*$", re.IGNORECASE)  # with the values, in one weight
 POSITIONS = re.compile("pos|table|wpe|encoding")
 EMBEDDING = re.compile("emb|wte|shared")
 EPSILONS = [1e-5, 1e-6, 1e-12, 1e-8]
+ROTARY_ORDERS = {"from halves to pairs": (2, 0), "from pairs to halves": (0, 2)}
 NORM_ORDERS: dict[type, Any] = {PreNorm: PostNorm, PostNorm: PreNorm}
 
 
@@ -57,6 +60,27 @@ class Site:
         """Return the module of the other model that corresponds to one of this model."""
         inner = ".".join(filter(None, (self.other, name.removeprefix(self.name).lstrip("."))))
         return self.others.get(inner, self.others[self.other])
+
+    def in_all_layers(self) -> list["Site"]:
+        """List this site, and those in other layers: with another number in both names."""
+        found, other = LAYER.search(self.name), LAYER.search(self.other)
+        if not found or not other or found[0] != other[0]:
+            return [self]
+        numbered = [
+            tuple(LAYER.sub(number, name, count=1) for name in (self.name, self.other))
+            for number in sorted({n[0] for n in map(LAYER.search, self.parts) if n})
+            if number != found[0]
+        ]
+        return [self] + [
+            replace(self, name=name, other=other)
+            for name, other in numbered
+            if name in self.parts and other in self.others
+        ]
+
+    def outside(self) -> "Site":
+        """Return the site of the module that contains this one."""
+        names = (name.rpartition(".")[0] for name in (self.name, self.other))
+        return replace(self, **dict(zip(("name", "other"), names, strict=True)))
 
     def inside(self, within: str) -> list[str]:
         """List the names of a module and of its submodules."""
@@ -86,14 +110,15 @@ def _constant(value: Any, before: Any) -> Any:
 
 
 def corrections(site: Site) -> Iterator[Correction]:
-    """Yield corrections of a module and of the one that contains it, in the order of trial."""
+    """Yield corrections of a module and of those that contain it, in the order of trial."""
     for propose in (settings, outputs, moves, code, copies):
         yield from propose(site)
     if site.name:
-        names = site.name.rpartition(".")[0], site.other.rpartition(".")[0]
-        site = replace(site, name=names[0], other=names[1])
-        yield from settings(site)
-        yield from code(site)
+        yield from settings(site.outside())
+        yield from code(site.outside())
+    while site.name:
+        site = site.outside()
+        yield from [*copies(site)][-1:]
 
 
 def settings(site: Site) -> Iterator[Correction]:
@@ -120,7 +145,8 @@ def settings(site: Site) -> Iterator[Correction]:
 def outputs(site: Site) -> Iterator[Correction]:
     """Multiply the output by a number or a vector, or add a vector."""
     found, wanted = site.found, site.wanted
-    if found.shape != wanted.shape or found[..., 0].numel() < 3:
+    is_vectors = found.is_floating_point() and found.dim() and found[..., 0].numel() >= 3
+    if found.shape != wanted.shape or not is_vectors:
         return
     products = [each.flatten(0, -2).sum(dim=0) for each in (found * wanted, found.square())]
     ratio, ratios = products[0].sum() / products[1].sum(), products[0] / products[1]
@@ -128,8 +154,8 @@ def outputs(site: Site) -> Iterator[Correction]:
     forward = site.parts[site.name].forward
     for text, change in (
         (f"scale: the output must be {float(ratio):.4g} times as large", ratio.mul),
-        ("bias: a vector must be added to the output", difference.add),
-        ("scale: each feature must be multiplied by a number", ratios.mul),
+        ("bias: the output lacks a bias, or has another one", difference.add),
+        ("scale: each feature of the output must be multiplied by its own factor", ratios.mul),
     ):
         yield text, {(site.name, "forward"): partial(_apply, change, forward)}
 
@@ -139,7 +165,11 @@ def _apply(change: Callable[[Tensor], Tensor], forward: Any, *args: Any, **kwarg
 
 
 def moves(site: Site) -> Iterator[Correction]:
-    """Transpose, reorder and exchange weights, and use the weights of an embedding."""
+    """Transpose, reorder and exchange weights, and use the weights of an embedding.
+
+    Rotary positions rotate pairs of numbers of a head: neighbours (2i, 2i + 1), or those of its
+    halves (i, i + d_k / 2). Weights that were trained for the one are reordered for the other.
+    """
     own, every = site.tensors(site.name), site.tensors("")
     for (name, key), w in own.items():
         full = f"{name}.{key}"
@@ -150,7 +180,7 @@ def moves(site: Site) -> Iterator[Correction]:
                 yield f"transposed: each third of {full}", {(name, key): thirds}
         if w.dim() > 1 and POSITIONS.search(full):
             for shift in (1, -1, 2, -2):
-                text = f"positions: {full} must be read {shift} rows later"
+                text = f"positions: position p must be row p {shift:+d} of {full}"
                 yield text, {(name, key): w.roll(-shift, 0)}
         for (other, other_key), v in every.items() if w.dim() == 2 else ():
             if v.shape == w.shape and v is not w and EMBEDDING.search(name + other):
@@ -167,12 +197,14 @@ def moves(site: Site) -> Iterator[Correction]:
             yield f"exchanged: {first} and {second}", new
     heads = {at: w for at, w in own.items() if QUERY_OR_KEY.search(".".join(at))}
     # If they are joined with the values, the first two thirds are queries and keys.
-    rows = {at: len(w) * 2 // 3 if "value" in at[0] else len(w) for at, w in heads.items()}
+    rows = {at: len(w) * 2 // 3 if JOINED.search(at[0]) else len(w) for at, w in heads.items()}
     sizes = range(4, max(rows.values(), default=0) + 1, 2)
     for d_k in (n for n in sizes if not any(count % n for count in rows.values())):
-        for order, (m, n) in {"halved": (2, d_k // 2), "interleaved": (d_k // 2, 2)}.items():
-            new = {at: _regroup(w, rows[at], m, n) for at, w in heads.items()}
-            yield f"rotary: pairs of {d_k} numbers must be {order}", new
+        for order, (m, n) in ROTARY_ORDERS.items():
+            groups = m or d_k // 2, n or d_k // 2
+            new = {at: _regroup(w, rows[at], *groups) for at, w in heads.items()}
+            names = ", ".join(map(".".join, heads))
+            yield f"rotary: in heads of {d_k}, rows must go {order}: {names}", new
 
 
 def _transpose(w: Tensor) -> Tensor:
@@ -198,6 +230,8 @@ def copies(site: Site) -> Iterator[Correction]:
             differing[name, key] = other
     for chosen in [*({at: w} for at, w in differing.items()), differing]:
         names = ", ".join(map(".".join, chosen))
+        if len(chosen) > FEW:
+            names = f"{len(chosen)} tensors of {site.name or 'the model'}"
         yield f"weights: {names} must hold other numbers", chosen
 
 

@@ -9,11 +9,11 @@ cause.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import product, zip_longest
 from textwrap import wrap
 from typing import Any
 
@@ -28,11 +28,21 @@ from transformer_blocks.inspection.comparison import (
     measure_relative_differences,
     to_float64,
 )
-from transformer_blocks.inspection.corrections import Site, corrected, corrections
+from transformer_blocks.inspection.corrections import Site, Values, corrected, corrections
 from transformer_blocks.inspection.soundness.subject import evaluation
-from transformer_blocks.inspection.values import OUTPUT, Run, Subject, Value, in_float64
+from transformer_blocks.inspection.values import (
+    OUTPUT,
+    Place,
+    Run,
+    Subject,
+    Value,
+    in_float64,
+    is_model_output,
+    layouts,
+)
 
 FLOOR = 2e-6  # of a run in float64: constants such as rotary angles are rounded to float32
+ROUNDING = 1e-11  # of float64 itself
 WIDTH, SHOWN = 80, 6  # columns of a printed table, and pairs that agree in it
 SEARCHED = 64  # differing tensors of each model that are paired by name
 SYNONYMS = {"q": "query", "k": "key", "v": "value", "attn": "attention", "norm1": "norm"}
@@ -45,12 +55,15 @@ class Pair:
     Attributes:
         a: Where the tensor of the first model was seen, for example ``"layers.0.norm output"``.
         b: The same of the second model.
-        distance: The largest difference, relative to the largest absolute value of its feature.
+        distance: The largest difference, relative to the largest absolute value of its feature;
+            infinite if a tensor has another shape, or NaN or infinity where the other has none.
+        note: The shapes, if they differ, or what is not finite; mostly empty.
     """
 
     a: str
     b: str
     distance: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,7 @@ class Difference:
     """Where two models first differ; true if they do. Print it.
 
     Attributes:
-        outputs: The outputs of both models.
+        outputs: The outputs of both models: the main ones, or the first others that differ.
         precision: The dtype in which the models were compared, for example ``"float64"``.
         agreed: The pairs that agree and were computed before the first difference.
         first: The first pair that differs; None if the outputs agree.
@@ -66,6 +79,7 @@ class Difference:
         module_b: Name of the module of ``b`` that computes it.
         cause: What must be corrected, for example "scale: the output must be 4 times as large";
             None if no correction shows the cause.
+        skipped: Names of outputs that were not compared, as only one of the models returns them.
     """
 
     outputs: Pair
@@ -75,28 +89,37 @@ class Difference:
     module_a: str = ""
     module_b: str = ""
     cause: str | None = None
+    skipped: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.first is not None
 
     @property
     def summary(self) -> str:
-        """The modules that differ, the cause and the precision, in three lines."""
+        """The modules that differ, the cause, the precision, and what was not compared."""
+        skipped = "".join(f"\nnot compared: {name}" for name in self.skipped)
         if self.first is None:
             distance = f"{self.outputs.distance:.0e}, in {self.precision}"
-            return f"no difference: the outputs agree to {distance}"
+            if self.precision == "float64" and self.outputs.distance > ROUNDING:
+                distance += f"; that is more than rounding: pass tolerance={ROUNDING:.0e} to see it"
+            shapes = self.outputs.note and f"; {self.outputs.note}"
+            return f"no difference: the outputs agree to {distance}{shapes}{skipped}"
         names = [name or "the model itself" for name in (self.module_a, self.module_b)]
+        note = self.first.note and f": {self.first.note}"
         return (
-            f"first difference: {names[0]} (a), {names[1]} (b)\n"
+            f"first difference: {names[0]} (a), {names[1]} (b){note}\n"
             f"cause: {self.cause or 'not found'}\n"
-            f"{len(self.agreed)} pairs of tensors before it agree, in {self.precision}"
+            f"{len(self.agreed)} pairs of tensors before it agree, in {self.precision}{skipped}"
         )
 
     def _rows(self) -> list[tuple[str, str, str]]:
         if self.first is None:
             return []
-        pairs = [*self.agreed[-SHOWN:], self.first, self.outputs]
-        return [("a", "b", "distance"), *((p.a, p.b, f"{p.distance:.0e}") for p in pairs)]
+        rows = [
+            (pair.a, pair.b, pair.note.partition(" ")[0] or f"{pair.distance:.0e}")
+            for pair in (*self.agreed[-SHOWN:], self.first, self.outputs)
+        ]
+        return [("a", "b", "distance"), *rows]
 
     def __repr__(self) -> str:
         """Format the pairs as a table."""
@@ -134,10 +157,15 @@ def first_difference(
     converted, are compared in their own dtype with a larger tolerance.
 
     **A cause is shown, not guessed**: each known mistake is corrected in one model, first in ``b``,
-    which is run again. The cause is the first correction after which the differing tensors agree,
-    and those before them still do. Corrected are weights (transposed, exchanged, reordered, tied, a
-    missing bias, another checkpoint), settings (epsilon, norm order, training mode), positions, and
-    calls of torch's functions (activation, scale, masks, heads, softmax, dropout).
+    which is run again. The cause is the first correction after which the outputs agree, and what
+    was computed before the first difference still does. If it mends the first difference alone, it
+    is made in all layers; if the outputs differ even then, as with two errors of different kinds,
+    the cause is not found. Corrected are weights (transposed, exchanged, reordered, tied, a missing
+    bias, another checkpoint), settings (epsilon, norm order, training mode), positions, and calls
+    of torch's functions (activation, scale, masks, heads, softmax, dropout).
+
+    **Outputs** are all tensors and numbers that both models return, such as logits and the loss, by
+    their keys or numbers; what only one of them returns is listed as not compared.
 
     All tensors are stored, and each correction, of some dozens or hundreds, costs a forward pass.
 
@@ -151,14 +179,16 @@ def first_difference(
         b_inputs: The inputs of ``b`` in the same forms, if they are others.
         tolerance: Largest distance that is ignored, relative to the largest absolute value of a
             feature, the last dimension of a tensor. The default is 2e-6 in float64, in which some
-            constants remain rounded to float32, and eps ** 0.75 in other dtypes.
+            constants remain rounded to float32, and eps ** 0.75 in other dtypes. An epsilon of
+            1e-5 for 1e-12 in a norm of numbers above 2 can be smaller; what is more than rounding
+            is printed, and a tolerance of 1e-11 finds it.
 
     Returns:
         The difference, which is true if there is one, and prints as a table.
 
     Raises:
         TypeError: If a model is not callable.
-        ValueError: If a model returns no floating-point tensor.
+        ValueError: If a model returns no floating-point tensor, or both return NaN alone.
         Exception: What a model raises if it is called with its inputs.
 
     Example:
@@ -195,24 +225,38 @@ def first_difference(
 def measure_distance(a: Tensor, b: Tensor) -> float:
     """Measure the largest difference, relative to the largest number of its feature.
 
-    It is infinite if the shapes do not fit.
-
-    Two neighbouring dimensions may be exchanged, as batch and sequence, and others joined.
+    It is infinite if the shapes do not fit. These may differ: see :func:`layouts`.
     """
-    if a.numel() != b.numel():
-        return math.inf
-    exchanged = [] if a.shape == b.shape else range(b.dim() - 2)
-    layouts = [b, *(b.transpose(n, n + 1) for n in exchanged)]
-    differences = []
-    for x, y in ((a.cpu(), each.reshape(a.shape).cpu()) for each in layouts):
+    if a.numel() != b.numel() or not a.numel():
+        return 0.0 if a.numel() == b.numel() else math.inf
+    a, b = a.cpu(), b.cpu()
+    ways = [(a, each) for each in layouts(b, a.shape)]
+    if a.shape != b.shape:
+        ways += [(each, b) for each in layouts(a, b.shape)]
+    differences = [math.inf]
+    for x, y in ways:
         sizes = measure_relative_differences(x, y).masked_fill(x.isnan() & y.isnan(), 0.0)
         differences.append(float(sizes.max()))
     return min(differences)
 
 
-def _describe(pair: tuple[Value, Value]) -> Pair:
-    a, b = (f"{each.places[0][0] or 'model'} {each.places[0][1]}" for each in pair)
-    return Pair(a, b, measure_distance(*(each.tensor for each in pair)))
+def _describe(a: Value, b: Value, place: Place | None = None) -> Pair:
+    """Describe a pair by the first places of its tensors, or by one of both."""
+    places = [place or each.places[0] for each in (a, b)]
+    names = [f"{name or 'model'} {what}" for name, what, _ in places]
+    return Pair(*names, _distance(a, b), _note(a, b))
+
+
+def _note(*pair: Value) -> str:
+    """Describe other shapes, or NaN and infinity where the other model has none."""
+    a, b = (each.tensor for each in pair)
+    if a.shape != b.shape:
+        return f"shapes {tuple(a.shape)} (a) and {tuple(b.shape)} (b)"
+    for what, test in (("NaN", torch.isnan), ("infinity", torch.isinf)):
+        holds = [int(test(each.tensor).sum()) for each in pair]
+        if not test(a).cpu().equal(test(b).cpu()):
+            return f"{what} in {holds[0]} numbers of a and {holds[1]} of b"
+    return ""
 
 
 Pairs = list[tuple[Value, Value]]
@@ -227,26 +271,54 @@ class _Search:
     tolerance: float
 
     def agree(self, x: Value, y: Value | None) -> bool:
-        return y is not None and measure_distance(x.tensor, y.tensor) <= self.tolerance
+        return y is not None and _distance(x, y) <= self.tolerance
+
+    def outputs(self) -> list[Place]:
+        """List the places of the outputs that both models return, the main one first."""
+        places = [at for at in self.runs[0] if is_model_output(at) and at in self.runs[1]]
+        return sorted(places, key=lambda at: at != OUTPUT)
+
+    def find_skipped(self) -> Iterator[str]:
+        """Describe the outputs that only one of the models returns, or that hold NaN alone."""
+        for at in self.outputs():
+            if all(run[at].tensor.isnan().all() for run in self.runs):
+                yield f"{at[1]}, which holds NaN alone"
+        for run, other, model in zip(self.runs, self.runs[::-1], "ab", strict=True):
+            for at in run:
+                if is_model_output(at) and at not in other and run[at] is not run[OUTPUT]:
+                    yield f"{at[1]} of {model}, which the other model does not return"
 
     def find(self) -> Difference:
-        """Find the first difference and its cause."""
-        outputs = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
-        coarsest = max((each.tensor for each in outputs), key=epsilon)
-        last = Pair("model output", "model output", _describe(outputs).distance)
-        found = Difference(last, str(coarsest.dtype).removeprefix("torch."))
-        if self.agree(*outputs):
+        """Find the first difference and its cause.
+
+        Raises:
+            ValueError: If the main outputs hold no number that both models return.
+        """
+        main = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
+        if all(not each.tensor.numel() or each.tensor.isnan().all() for each in main):
+            raise ValueError("models must return numbers to compare, got NaN alone or no number")
+        outputs = {at: (self.runs[0][at], self.runs[1][at]) for at in self.outputs()}
+        wrong = [at for at, pair in outputs.items() if not self.agree(*pair)]
+        shown = next(iter(wrong), OUTPUT)
+        coarsest = max((each.tensor for each in main), key=epsilon)
+        found = Difference(
+            _describe(*outputs[shown], place=shown),
+            str(coarsest.dtype).removeprefix("torch."),
+            skipped=tuple(self.find_skipped()),
+        )
+        if not wrong:
             return found
         agreed, differing = self.pair()
-        origin, mended = self.find_origin(agreed, differing) or ([outputs], [])
+        origin = self.find_origin(agreed, differing, [outputs[at] for at in wrong])
+        origin = origin or outputs[shown]
         order = [*self.runs[0].values()]
-        agreed = [each for each in agreed if order.index(each[0]) <= order.index(origin[0][0])]
-        modules = [self.find_module(n, agreed, value) for n, value in enumerate(origin[0])]
-        cause, module = self.find_cause(modules, origin, mended, agreed)
+        agreed = [each for each in agreed if order.index(each[0]) <= order.index(origin[0])]
+        modules = [self.find_module(n, agreed, value) for n, value in enumerate(origin)]
+        cause, module = self.find_cause(modules, origin, agreed)
         return replace(
             found,
-            agreed=tuple(map(_describe, agreed)),
-            first=_describe(origin[0]),
+            agreed=tuple(_describe(*each) for each in agreed),
+            first=_describe(*origin),
             module_a=modules[0],
             module_b=module or modules[1],
             cause=cause,
@@ -254,7 +326,10 @@ class _Search:
 
     def pair(self) -> tuple[Pairs, Pairs]:
         """Pair the values that agree; and the others, if each is the most similar to the other."""
-        left, right = ([*dict.fromkeys(run.values())] for run in self.runs)
+        left, right = (
+            [x for x in dict.fromkeys(run.values()) if x.tensor.is_floating_point()]
+            for run in self.runs
+        )
         norms = {x: float(to_float64(x.tensor).norm()) for x in (*left, *right)}
         agreed = []
         for x in [*left]:
@@ -279,18 +354,16 @@ class _Search:
                     differing.append((x, y))
         return agreed, differing
 
-    def find_origin(self, agreed: Pairs, differing: Pairs) -> tuple[Pairs, Pairs] | None:
+    def find_origin(
+        self, agreed: Pairs, differing: Pairs, wrong: Pairs
+    ) -> tuple[Value, Value] | None:
         """Find the first pair from which the differences follow.
 
         With the tensor of one model in its place, the other computes a later tensor that agrees,
         and those that agreed still do. This is not so of a tensor that is only stored in another
-        form, such as a vector that is multiplied later.
-
-        Returns:
-            The pair, with those of modules with the same input that must be replaced too, such as
-            queries and keys; and the pairs that agree after this.
+        form, such as a vector that is multiplied later. Those of modules with the same input may
+        have to be replaced too, such as queries and keys.
         """
-        outputs = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
         equal = [x for x, _ in agreed]
         for number, (x, y) in enumerate(differing):
             later, received = differing[number + 1 :], self.find_input(0, x)
@@ -301,11 +374,9 @@ class _Search:
                     run = self.subjects[1].run({w.places[0]: v.tensor for v, w in origin})
                 except Exception:  # the tensor is no storage of its own
                     continue
-                mended = [
-                    p for p in (*later, outputs) if p not in origin and self.agrees_in(run, p)
-                ]
-                if mended and all(self.agrees_in(run, p) for p in agreed):
-                    return origin, mended
+                is_mended = any(self.agrees_in(run, p) for p in (*later, *wrong) if p not in origin)
+                if is_mended and all(self.agrees_in(run, p) for p in agreed):
+                    return x, y
         return None
 
     def agrees_in(self, run: Run, pair: tuple[Value, Value]) -> bool:
@@ -328,30 +399,56 @@ class _Search:
         return name
 
     def find_cause(
-        self, modules: Sequence[str], origin: Pairs, mended: Pairs, agreed: Pairs
+        self, modules: Sequence[str], origin: tuple[Value, Value], agreed: Pairs
     ) -> tuple[str, str] | tuple[None, None]:
-        """Correct the second model until the first pair agrees, and one that depends on it.
+        """Correct the second model until its outputs agree, and what agreed still does.
+
+        A correction that mends the first pair alone is made in all layers.
 
         Returns:
             The correction, and the module in which it is made.
         """
-        (wanted, found), name = origin[0], modules[1]
+        (wanted, found), name = origin, modules[1]
         others, parts = (each.parts for each in self.subjects)
-        given = {y.places[0]: x.tensor for x, y in origin[1:]}
-        before = [(x, y) for x, y in agreed if not f"{y.places[0][0]}.".startswith(f"{name}.")]
-        pairs = [*mended[:1], *(before if name else [])]
+        pairs = [(x, y) for x, y in agreed if not f"{y.places[0][0]}.".startswith(f"{name}.")]
+        pairs = pairs if name else []
         if wanted not in [x for x, _ in agreed]:
-            pairs.append(origin[0])
-        site = Site(parts, name, others, modules[0], found.tensor, wanted.tensor)
-        for text, values in corrections(site) if parts and others else ():
-            try:
-                with corrected(parts, values):
-                    run = self.subjects[1].run(given, {y.places[0] for _, y in pairs})
-            except Exception:  # a correction that does not fit this model
+            pairs.append(origin)
+        sites = Site(parts, name, others, modules[0], found.tensor, wanted.tensor).in_all_layers()
+        tried = zip_longest(*map(corrections, sites), fillvalue=("", {}))
+        for corrections_of_layers in tried if parts and others else ():
+            text, values = corrections_of_layers[0]
+            if not text:  # the other layers have more parts
+                break
+            run = self.run_corrected(values, pairs)
+            if run is None or not all(self.agrees_in(run, pair) for pair in pairs):
                 continue
-            if all(self.agrees_in(run, pair) for pair in pairs):
+            if not self.is_mended(run):
+                kinds = {re.sub("[0-9]+", "", each) for each, _ in corrections_of_layers}
+                if len(sites) == 1 or len(kinds) > 1:
+                    continue
+                values = {at: x for _, each in corrections_of_layers for at, x in each.items()}
+                run = self.run_corrected(values, [])
+                text += f"; the same in all {len(sites)} layers"
+            if run and self.is_mended(run):
                 return text, next(iter(values))[0]
         return None, None
+
+    def run_corrected(self, values: Values, pairs: Pairs) -> Run | None:
+        """Run the second model with a correction; None if it does not fit the model."""
+        try:
+            with corrected(self.subjects[1].parts, values):
+                return self.subjects[1].run(only={y.places[0] for _, y in pairs})
+        except Exception:
+            return None
+
+    def is_mended(self, run: Run) -> bool:
+        """Return whether all outputs of another run of the second model agree."""
+        return all(self.agree(self.runs[0][at], run.get(at)) for at in self.outputs())
+
+
+def _distance(*pair: Value) -> float:
+    return measure_distance(*(each.tensor for each in pair))
 
 
 @cache
