@@ -46,6 +46,14 @@ class Model(nn.Module):
         return self.change(self.output(heads.transpose(1, 2).flatten(2)))
 
 
+torch.manual_seed(0)
+MODEL, OTHER = Model().eval(), Model().eval()
+OTHER.factor, OTHER.dim = 2.0, -2
+with torch.no_grad():
+    FOUND = MODEL(IDS)
+WANTED = 4 * FOUND
+
+
 def tensor(model: nn.Module, name: str) -> Any:
     return model.get_parameter(name).data
 
@@ -144,13 +152,6 @@ BY_HAND: dict[str, Callable[[Model, Any], object]] = {
     r"dropout: .*|heads: keys and values must be repeated .*": lambda m, t: None,  # nor these
 }
 """What the text of a correction says, as the user would do it."""
-
-torch.manual_seed(0)
-MODEL, OTHER = Model().eval(), Model().eval()
-OTHER.factor, OTHER.dim = 2.0, -2
-with torch.no_grad():
-    FOUND = MODEL(IDS)
-WANTED = 4 * FOUND
 
 
 @torch.no_grad()

@@ -611,3 +611,27 @@ def test_a_buffer_may_be_infinite() -> None:
     load_weights(Masked(), Masked().state_dict())
     with pytest.raises(ValueError, match="NaN or infinity"):
         load_weights(Masked(), {"mask": torch.tensor([torch.inf, -torch.inf])})
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.TransformerEncoderLayer, "module must be a module.*pass an instance of the class$"),
+        (nn.Linear(2, 2).state_dict(), "module must be a module.*load it into a module of torch$"),
+        (None, "^module must be a module, got module=None"),
+    ],
+)
+def test_what_is_no_module_is_refused(module: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        from_torch(module)
+
+
+def test_a_method_that_another_package_has_patched_in_torchs_class_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def patched(self: Any, x: Tensor) -> Tensor:
+        return x
+
+    monkeypatch.setattr(nn.TransformerEncoderLayer, "_ff_block", patched)
+    with pytest.raises(ValueError, match="got a replaced _ff_block"):
+        from_torch(their_layer())

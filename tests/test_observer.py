@@ -17,10 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.foreign import FAMILIES, Family, capture_torch_weights, own_weights
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 from transformers import AttentionInterface
-from x_transformers import Decoder, TransformerWrapper, XTransformer
+from x_transformers import CrossAttender, Decoder, TransformerWrapper, XTransformer
 
-from transformer_blocks import MultiHeadAttention, record_attention
+from transformer_blocks import (
+    MultiHeadAttention,
+    beam_search,
+    build_language_model,
+    greedy_search,
+    record_attention,
+    scaled_dot_product_attention,
+)
 from transformer_blocks.inspection import ablate, trace_shapes
 from transformer_blocks.inspection.projections import KernelCall
 
@@ -831,3 +839,89 @@ def test_shapes_of_other_models_are_traced() -> None:
     trace = trace_shapes(torch_encoder().eval(), X)
     assert trace.sizes == {"B": 2, "L": 5, "d_model": 16, "H": 4, "d_k": 4, "d_ff": 32}
     assert any(call.kind == "MultiheadAttention" for call in trace.calls)  # not the fast path
+
+
+class Mixing(nn.Module):
+    """An attention with FlexAttention, in a class without the name, beside one that is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = MultiHeadAttention(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.known(x, x, x)[:, None]
+        output: Any = flex_attention(heads, heads, heads)
+        return torch.as_tensor(output)[:, 0]
+
+
+@torch.no_grad()
+def test_flex_attention_beside_a_recorded_layer_is_named() -> None:
+    model, x = Mixing().eval(), torch.randn(2, 5, 16)
+    with warnings.catch_warnings():  # torch's, about speed
+        warnings.simplefilter("ignore")
+        expected = model(x)
+    missing = r"^no attention weights could be recorded in '' \(Mixing\)"
+    with pytest.warns(UserWarning, match=missing), record_attention(model) as maps:
+        output = model(x)
+    assert torch.equal(output, expected)
+    assert [*maps] == ["known"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_models_are_named_as_not_recorded() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    traced: Any = torch.jit.trace(layer, x, check_trace=False)
+    for model, name in ((traced, "self_attn"), (nn.Sequential(traced), "0.self_attn")):
+        message = f"^no attention weights could be recorded in '{name}' "
+        with pytest.warns(UserWarning, match=message), record_attention(model) as maps:
+            model(x)
+        assert not maps
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tensors_of_transforms_are_unwrapped_or_named() -> None:
+    attention, x = MultiHeadAttention(16, 4).eval(), torch.randn(2, 5, 16)
+    with record_attention(attention) as maps:
+        torch.func.grad(lambda y: attention(y, y, y).sum())(x)
+    assert maps[""][0].sum(-1).allclose(torch.ones(2, 4, 5))
+    with (
+        pytest.warns(UserWarning, match=r"inside torch\.vmap$"),
+        record_attention(attention) as maps,
+    ):
+        torch.vmap(lambda row: attention(row[None], row[None], row[None]))(x)
+    assert not maps
+
+
+def test_rows_of_a_beam_search_are_said_to_be_hypotheses() -> None:
+    model = build_language_model(20, num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
+    options: dict[str, Any] = {"max_length": 4, "end_id": 3}
+    with pytest.warns(UserWarning, match=r"^the rows .* are hypotheses"), record_attention(model):
+        model.generate([[1, 2]], beam_search, beam_size=2, **options)
+    with record_attention(model):
+        model.generate([[1, 2]], greedy_search, **options)
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_weights_are_zero_where_x_transformers_replaces_an_output_by_zeros(flash: bool) -> None:
+    model = CrossAttender(dim=16, depth=1, heads=2, attn_flash=flash).eval()
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    with record_attention(model) as maps:
+        model(torch.randn(2, 5, 16), context=torch.randn(2, 3, 16), context_mask=mask)
+    ((weights,),) = maps.values()
+    assert weights[0].sum(-1).allclose(torch.ones(2, 5))
+    assert not weights[1].any()
+
+
+@pytest.mark.parametrize("change", [lambda w: w.mean(1), lambda w: w[..., :-1], lambda w: w.mT])
+def test_recorded_weights_of_a_wrong_shape_are_refused(change: Callable[[Tensor], Tensor]) -> None:
+    def attend(*inputs: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+        output, weights = scaled_dot_product_attention(*inputs, **options)
+        return output, change(weights)
+
+    attention = MultiHeadAttention(16, 4, attention_function=attend)
+    query, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    message = r"weights must be of shape \(B, H, L, S\) = \(2, 4, 5, 7\), got "
+    with pytest.warns(UserWarning, match=message), record_attention(attention) as maps:
+        attention(query, memory, memory)
+    assert not maps

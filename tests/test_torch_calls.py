@@ -284,3 +284,37 @@ def test_a_converted_model_is_recorded_and_prepared_like_all_models() -> None:
         real = ~PADDING[:, :5].T
         torch.testing.assert_close(prepare(model)(x)[real], expected[real])
     assert len(recorded) == len(attentions) == 2
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_single_sequence_is_taken_as_torch_takes_it(batch_first: bool) -> None:
+    options: dict[str, Any] = {"batch_first": batch_first, "dtype": torch.float64}
+    attention = nn.MultiheadAttention(D_MODEL, NUM_HEADS, **options)
+    encoder = nn.TransformerEncoderLayer(D_MODEL, NUM_HEADS, 32, **options)
+    decoder = nn.TransformerDecoderLayer(D_MODEL, NUM_HEADS, 32, **options)
+    theirs = nn.ModuleList([attention, encoder, decoder]).eval()
+    ours = from_torch(theirs)
+    x, memory, padding = X[0], MEMORY[0], PADDING[1]
+    calls: list[tuple[tuple[Tensor, ...], dict[str, Any]]] = [
+        ((x, memory, memory), {"key_padding_mask": padding}),
+        ((x,), {"src_mask": FUTURE, "src_key_padding_mask": padding[-5:] & False}),
+        ((x, memory), {"tgt_mask": FUTURE, "memory_key_padding_mask": padding}),
+    ]
+    for number, (args, masks) in enumerate(calls):
+        pairs = [model[number](*args, **masks) for model in (theirs, ours)]
+        expected, found = (each if isinstance(each, tuple) else (each,) for each in pairs)
+        for a, b in zip(expected, found, strict=True):
+            assert a.shape == b.shape
+            assert torch.allclose(a, b)
+
+
+def test_a_subclass_of_transformer_is_converted_alone_and_in_a_model() -> None:
+    class Summing(nn.Transformer):
+        def forward(self, src: Tensor, tgt: Tensor, **options: Any) -> Tensor:
+            return super().forward(src, tgt, **options).sum(dim=-1)
+
+    theirs = Summing(D_MODEL, NUM_HEADS, 1, 1, 32, batch_first=True, dtype=torch.float64).eval()
+    for model in (from_torch(theirs), from_torch(nn.Sequential(theirs))[0]):
+        assert type(model) is Summing
+        assert torch.allclose(model(MEMORY, X), theirs(MEMORY, X))
+        assert any(isinstance(part, MultiHeadAttention) for part in model.modules())

@@ -79,8 +79,8 @@ class Site:
 
     def outside(self) -> "Site":
         """Return the site of the module that contains this one."""
-        names = (name.rpartition(".")[0] for name in (self.name, self.other))
-        return replace(self, **dict(zip(("name", "other"), names, strict=True)))
+        name, other = (name.rpartition(".")[0] for name in (self.name, self.other))
+        return replace(self, name=name, other=other)
 
     def inside(self, within: str) -> list[str]:
         """List the names of a module and of its submodules."""

@@ -243,8 +243,8 @@ def measure_distance(a: Tensor, b: Tensor) -> float:
 def _describe(a: Value, b: Value, place: Place | None = None) -> Pair:
     """Describe a pair by the first places of its tensors, or by one of both."""
     places = [place or each.places[0] for each in (a, b)]
-    names = [f"{name or 'model'} {what}" for name, what, _ in places]
-    return Pair(*names, _distance(a, b), _note(a, b))
+    first, second = (f"{name or 'model'} {what}" for name, what, _ in places)
+    return Pair(first, second, _distance(a, b), _note(a, b))
 
 
 def _note(*pair: Value) -> str:

@@ -2,12 +2,14 @@
 
 import copy
 import warnings
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, TypeVar, overload
 
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
+from transformer_blocks._contracts import raise_type_error
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
@@ -43,9 +45,11 @@ def from_torch(module: nn.Module) -> nn.Module:
     ``tgt_mask``.
 
     **Any other model** is copied, and each module of torch in it is replaced by a block that is
-    called as before, with torch's arguments. A script therefore needs one more line, ``model =
+    called as before, with torch's arguments, also for a single sequence of shape (L, d_model). A
+    script therefore needs one more line, ``model =
     from_torch(model)``, after it has loaded a checkpoint and before it makes the optimizer. An
-    ``nn.Transformer`` in a model remains, and its encoder and decoder are replaced. What cannot be
+    ``nn.Transformer`` in a model remains, and its encoder and decoder are replaced; so does a
+    subclass of it, also alone. What cannot be
     converted, for example a subclass, is left as it is, and a warning names it with the reason.
     Code that reads parts of a replaced module, such as ``encoder.layers``, must be changed.
 
@@ -89,7 +93,11 @@ def from_torch(module: nn.Module) -> nn.Module:
         >>> torch.allclose(model(x, padding), y, atol=1e-5)
         True
     """
-    if isinstance(module, tuple(_BUILDS)):
+    if not isinstance(module, nn.Module):
+        hints = {type: "; pass an instance of the class"}
+        hint = "; load it into a module of torch" if isinstance(module, Mapping) else ""
+        raise_type_error("module", "a module", module, hints.get(type(module), hint))
+    if isinstance(module, tuple(_CALLS)) or type(module) is nn.Transformer:
         block = _convert(module)
         if not _is_batch_first(module):
             raise ValueError(

@@ -27,9 +27,17 @@ class TorchCall(nn.Module):
         super().__init__()
         self.block, self.batch_first, self.training = block, batch_first, block.training
 
-    def swap(self, x: Tensor) -> Tensor:
-        """Exchange batch and length, (L, B, d_model) to (B, L, d_model) or back, if needed."""
-        return x if self.batch_first else x.transpose(0, 1)
+    def enter(self, x: Tensor) -> Tensor:
+        """Return sequences as the block takes them, (B, L, d_model).
+
+        Args:
+            x: Sequences (B, L, d_model) or (L, B, d_model), or a single one (L, d_model).
+        """
+        return x[None] if x.dim() == 2 else x if self.batch_first else x.transpose(0, 1)
+
+    def leave(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return outputs (B, L, d_model) in the form in which the sequences were passed."""
+        return y[0] if x.dim() == 2 else y if self.batch_first else y.transpose(0, 1)
 
 
 class TorchAttention(TorchCall):
@@ -51,13 +59,14 @@ class TorchAttention(TorchCall):
         The arguments are those of ``nn.MultiheadAttention``. Without the weights, which are
         computed for themselves, it is faster.
         """
-        query, key, value = self.swap(query), self.swap(key), self.swap(value)
-        mask = _combine(len(query), attn_mask, key_padding_mask, is_causal)
-        output = self.swap(self.block(query, key, value, mask=mask))
+        inputs = self.enter(query), self.enter(key), self.enter(value)
+        mask = _combine(len(inputs[0]), attn_mask, key_padding_mask, is_causal)
+        output = self.leave(self.block(*inputs, mask=mask), query)
         if not need_weights:
             return output, None
-        weights = self.block.attention_weights(query, key, mask=mask)  # type: ignore[operator]
-        return output, weights.mean(dim=1) if average_attn_weights else weights
+        weights: Tensor = self.block.attention_weights(*inputs[:2], mask=mask)  # type: ignore[operator]
+        weights = weights.mean(dim=1) if average_attn_weights else weights
+        return output, weights[0] if query.dim() == 2 else weights
 
 
 class TorchEncoder(TorchCall):
@@ -73,9 +82,9 @@ class TorchEncoder(TorchCall):
         src_mask: TorchMask = None,
     ) -> Tensor:
         """Compute the output; ``mask`` is ``src_mask`` for torch's layer."""
-        x, mask = self.swap(src), src_mask if mask is None else mask
+        x, mask = self.enter(src), src_mask if mask is None else mask
         mask = _combine(len(x), mask, src_key_padding_mask, is_causal)
-        return self.swap(self.block(x, mask=mask))
+        return self.leave(self.block(x, mask=mask), src)
 
 
 class TorchDecoder(TorchCall):
@@ -93,15 +102,17 @@ class TorchDecoder(TorchCall):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """Compute the output, causal only if ``tgt_mask`` is."""
-        x = self.swap(tgt)
+        x = self.enter(tgt)
         mask = _combine(len(x), tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         memory_mask = _combine(len(x), memory_mask, memory_key_padding_mask, memory_is_causal)
         options = {"mask": mask, "memory_mask": memory_mask, "causal": False}
-        return self.swap(self.block(x, self.swap(memory), **options))
+        return self.leave(self.block(x, self.enter(memory), **options), tgt)
 
 
 def _combine(batch: int, mask: TorchMask, padding: TorchMask, hint: bool | None) -> TorchMask:
     """Combine two masks of torch, (L, S) or (B * H, L, S), and (B, S), to one of this package.
+
+    The padding of a single sequence is (S,).
 
     Raises:
         ValueError: If a mask holds other numbers than 0 and -inf, or a hint lacks its mask.
@@ -113,7 +124,8 @@ def _combine(batch: int, mask: TorchMask, padding: TorchMask, hint: bool | None)
         mask = _as_boolean("attn_mask", mask)
         found.append(mask.unflatten(0, (batch, -1)) if mask.dim() == 3 else mask)
     if padding is not None:
-        found.append(_as_boolean("key_padding_mask", padding)[:, None, None])
+        padding = _as_boolean("key_padding_mask", padding)
+        found.append((padding[None] if padding.dim() == 1 else padding)[:, None, None])
     return found[0] | found[-1] if found else None
 
 
