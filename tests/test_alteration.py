@@ -50,6 +50,13 @@ def test_a_method_that_another_package_has_replaced_in_the_class_is_found(
     from_torch(theirs)
 
 
+def test_a_method_that_another_package_has_added_to_all_modules_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nn.Module, "smart_apply", double, raising=False)  # as transformers does
+    assert alteration(nn.Linear(2, 2)) is None
+
+
 def test_a_subclass_may_have_methods_of_its_own() -> None:
     class Other(MultiHeadAttention):
         def attend(self, *args: Any, **options: Any) -> Tensor:

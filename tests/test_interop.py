@@ -624,14 +624,3 @@ def test_a_buffer_may_be_infinite() -> None:
 def test_what_is_no_module_is_refused(module: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         from_torch(module)
-
-
-def test_a_method_that_another_package_has_patched_in_torchs_class_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def patched(self: Any, x: Tensor) -> Tensor:
-        return x
-
-    monkeypatch.setattr(nn.TransformerEncoderLayer, "_ff_block", patched)
-    with pytest.raises(ValueError, match="got a replaced _ff_block"):
-        from_torch(their_layer())

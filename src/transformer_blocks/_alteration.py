@@ -8,6 +8,9 @@ from types import FunctionType
 
 from torch import nn
 
+CALLED = "__call__", "_wrapped_call_impl", "_call_impl", "forward"
+"""The methods of every module that a forward pass calls. Packages also add some: transformers does,
+and no class of torch's calls them."""
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
 
 
@@ -31,6 +34,8 @@ def _is_foreign(kind: type, name: str) -> bool:
     """Return whether a method of a class is a function of a package that does not define it."""
     method = vars(kind)[name]
     if not isinstance(method, FunctionType) or (name.startswith("__") and name != "__call__"):
+        return False
+    if kind is nn.Module and name not in CALLED:
         return False
     homes = {each.partition(".")[0] for each in (kind.__module__, __name__, nn.__name__)}
     return method.__globals__["__name__"].partition(".")[0] not in homes
