@@ -28,6 +28,7 @@ from common.errors import UserError
 from pretrained.loading import read_json
 
 FILE = "tokenizer.json"
+OLDER = "merges.txt", "vocab.txt", "spiece.model", "tokenizer.model"  # of earlier models
 
 
 class PublishedTokenizer:
@@ -59,6 +60,13 @@ class PublishedTokenizer:
             UserError: If the file is missing or damaged.
         """
         path = folder / FILE
+        older = [name for name in OLDER if (folder / name).exists()]
+        if older and not path.exists():
+            tokenizer = f"transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
+            raise UserError(
+                f"{path} is missing, and only it is read, not {older[0]}; make it with "
+                f"{tokenizer}.save_pretrained({str(folder)!r})"
+            )
         read_json(path)  # whose errors are clearer than the library's
         try:
             tokenizer = Tokenizer.from_file(str(path))

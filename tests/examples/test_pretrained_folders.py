@@ -94,6 +94,22 @@ def test_a_truncation_in_the_file_is_not_obeyed(published: Publish, tmp_path: Pa
     assert PublishedTokenizer.load(copy).encode("the cat") == expected
 
 
+def test_a_folder_with_older_files_alone_says_how_to_make_the_tokenizer(
+    published: Publish, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(published("gpt2"), tmp_path / "copy")
+    expected = PublishedTokenizer.load(copy).encode("the cat")
+    model = json.loads((copy / "tokenizer.json").read_bytes())["model"]
+    (copy / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (copy / "merges.txt").write_text("\n".join(" ".join(pair) for pair in model["merges"]))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (copy / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"make it with transformers\.") as error:
+        PublishedTokenizer.load(copy)
+    eval(str(error.value).partition("make it with ")[2])  # what the user is told to do
+    assert PublishedTokenizer.load(copy).encode("the cat") == expected
+
+
 @pytest.mark.parametrize("family", WRITERS)
 def test_ids_beyond_the_vocabulary_are_never_generated(family: str, published: Publish) -> None:
     writer = WRITERS[family].load(published(family))
