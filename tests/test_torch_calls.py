@@ -310,8 +310,8 @@ def test_a_single_sequence_is_taken_as_torch_takes_it(batch_first: bool) -> None
 
 def test_a_subclass_of_transformer_is_converted_alone_and_in_a_model() -> None:
     class Summing(nn.Transformer):
-        def forward(self, src: Tensor, tgt: Tensor, **options: Any) -> Tensor:
-            return super().forward(src, tgt, **options).sum(dim=-1)
+        def forward(self, *args: Any, **options: Any) -> Tensor:
+            return super().forward(*args, **options).sum(dim=-1)
 
     theirs = Summing(D_MODEL, NUM_HEADS, 1, 1, 32, batch_first=True, dtype=torch.float64).eval()
     for model in (from_torch(theirs), from_torch(nn.Sequential(theirs))[0]):
