@@ -440,6 +440,8 @@ in_calls(
     model=Argument(nn.GRU(D, D, batch_first=True), ("gru", nn.GRU, None, 1)),
     example=Argument(X.valid, (None, 1, "ids", {}, [], torch.tensor(1.0), torch.ones(0, 2))),
     causal=FLAG.or_none(),
+    dependence_mask=mask(L, L),
+    recursive=FLAG,
     padding_id=INTEGER.or_none(),
     new_step_model=Argument(None, ("steps", 1, [print])),  # a class may be one
 )

@@ -209,8 +209,9 @@ def check_soundness(
         ...
     """
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    for name, held in (("model", parts), ("example", find_tensors(example))):
-        if any(each.is_meta for each in held):
+    given = {"example": example, "dependence_mask": dependence_mask}
+    for name, held in {"model": parts, **given}.items():
+        if any(each.is_meta for each in find_tensors(held)):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     subject = Subject(
         model, read_example(model, example, padding_id), tolerance, recursive=recursive
