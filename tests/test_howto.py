@@ -82,7 +82,7 @@ def find_models(names: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict[st
         if name.startswith("make_") and not inspect.signature(value).parameters:
             value = build_encoder(num_layers=2, d_model=16, d_ff=32, attention=value)
         if type(value) is Encoder:
-            size = next(value.parameters()).shape[-1]
+            size = len(value.state_dict()["layers.0.self_attention.output_projection.weight"])
             x = torch.randn(2, 4, size)
             yield name, value, {"x": x, "mask": padding_mask(tokens), "causal": True}
         elif type(value) is LanguageModel:
