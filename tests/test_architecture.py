@@ -156,14 +156,6 @@ def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> No
     assert "has_values" not in imported
 
 
-def test_the_forward_of_a_block_declares_what_its_arguments_must_be() -> None:
-    for path, node in nodes(ast.FunctionDef):
-        if path in FLAT_CHAPTERS and node.name == "forward":
-            is_abstract = ast.unparse(node.body[-1]) == "raise NotImplementedError"
-            decorators = [ast.unparse(each) for each in node.decorator_list]
-            assert is_abstract or decorators == ["checked"], path
-
-
 def test_no_file_imports_a_private_name_of_another() -> None:
     for path, node in nodes(ast.ImportFrom):
         if str(node.module).startswith("transformer_blocks"):

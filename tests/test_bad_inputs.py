@@ -1,4 +1,8 @@
-"""Bad input raises an error of the right type that names the argument, the rule and the value."""
+"""What a learner gets wrong: each mistake raises an error that says what to change.
+
+Messages are ours where torch would go on silently, or would say something else; where torch or
+Python itself is clear, theirs are expected here.
+"""
 
 import re
 from collections.abc import Callable
@@ -9,65 +13,310 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    Decoder,
+    DecoderLayer,
     EncoderDecoder,
+    EncoderLayer,
     FeedForward,
     GroupedQueryAttention,
+    KeyValueCache,
     LearnedPositionalEncoding,
     MultiHeadAttention,
+    PreNorm,
     RotaryPositionalEncoding,
+    SelfAttentionCache,
     SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    add_lora,
+    attention_weights,
+    beam_search,
     build_decoder,
     build_encoder,
+    build_language_model,
+    build_seq2seq,
     fused_attention,
+    greedy_search,
+    noam_schedule,
     padding_mask,
+    sample,
     scaled_dot_product_attention,
 )
 
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
-MESSAGES: list[tuple[dict[str, Any], str]] = [
-    ({"d_ff": 0}, "d_ff must be positive, got d_ff=0"),
-    ({"d_ff": 2.0}, "d_ff must be an int, got d_ff=2.0"),
-    ({"dropout": 1.0}, "dropout must be in [0, 1), got dropout=1.0"),
-    ({"dropout": None}, "dropout must be a number, got dropout=None"),
-    ({"bias": "no"}, "bias must be True or False, got bias='no'"),
-    ({"activation": nn.GELU}, "activation must be an instance, got the class GELU"),
+X, MEMORY, Q = torch.randn(2, 5, 8), torch.randn(2, 7, 8), torch.randn(2, 4, 5, 8)
+IDS = torch.ones(2, 5, dtype=torch.int64)
+MASK = torch.zeros(2, 1, 1, 5, dtype=torch.bool)
+ATTENTION, EMBEDDING = MultiHeadAttention(8, 2), TokenEmbedding(10, 8)
+ENCODER, DECODER = build_encoder(**STACK), build_decoder(**STACK)
+BOTH = EncoderDecoder(ENCODER, DECODER)
+MODEL = build_language_model(10, **STACK).eval()
+TRANSLATOR = build_seq2seq(10, 12, **STACK).eval()
+LEARNED = LearnedPositionalEncoding(8, max_length=9)
+POSITIONS = SinusoidalPositionalEncoding(8, max_length=9)
+POLARITY = "mask must be bool, where True hides a key, got dtype=torch."
+SHAPES = "must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 2|1, 5|1, 5), got "
+
+
+def layer(**parts: Any) -> EncoderLayer:
+    own: dict[str, Any] = {
+        "self_attention": ATTENTION,
+        "feed_forward": nn.Identity(),
+        "residual": PreNorm,
+    }
+    return EncoderLayer(**own | parts)
+
+
+def cross_attention(attention: MultiHeadAttention) -> DecoderLayer:
+    return DecoderLayer(ATTENTION, attention, nn.Identity(), residual=lambda: PreNorm(8))
+
+
+def attend(function: Any) -> Tensor:
+    return MultiHeadAttention(8, 2, attention_function=function)(X, X, X)
+
+
+def generate(search: Any = greedy_search, prompts: Any = ([1],), **options: Any) -> object:
+    return MODEL.generate(prompts, search, **{"max_length": 2, "end_id": None} | options)
+
+
+MISTAKES: list[tuple[Callable[[], object], str]] = [
+    # Sizes and other numbers.
     (
-        {"activation": "gelu"},
+        lambda: MultiHeadAttention(10, 3),
+        "d_model must be divisible by num_heads, got d_model=10 and num_heads=3",
+    ),
+    (
+        lambda: GroupedQueryAttention(16, 4, 3),
+        "num_heads must be divisible by num_key_value_heads, got num_heads=4 and num_key_value_",
+    ),
+    (lambda: FeedForward(8, 0), "d_ff must be positive, got d_ff=0"),
+    (lambda: FeedForward(8, 12.0), "d_ff must be an int, got d_ff=12.0"),  # type: ignore[arg-type]
+    (
+        lambda: TokenEmbedding("10", 8),  # type: ignore[arg-type]
+        "vocabulary_size must be an int, got vocabulary_size='10'",
+    ),
+    (lambda: FeedForward(8, 12, dropout=10), "dropout must be in [0, 1), got dropout=10"),
+    (lambda: PreNorm(8, dropout=1.0), "dropout must be in [0, 1), got dropout=1.0"),
+    (lambda: PreNorm(8, dropout=torch.nan), "dropout must be finite, got dropout=nan"),
+    (
+        lambda: FeedForward(8, 12, dropout=None),  # type: ignore[arg-type]
+        "dropout must be a number, got dropout=None",
+    ),
+    (
+        lambda: FeedForward(8, 12, bias="no"),  # type: ignore[arg-type]
+        "bias must be True or False, got bias='no'",
+    ),
+    (lambda: RotaryPositionalEncoding(5), "d_k must be even, got d_k=5"),
+    (
+        lambda: noam_schedule(torch.optim.SGD([X], 1.0), d_model=8, warmup_steps=0),
+        "warmup_steps must be positive, got warmup_steps=0",
+    ),
+    (lambda: MODEL.loss(IDS, label_smoothing=2), "label_smoothing must be in [0, 1], got "),
+    (lambda: add_lora(ENCODER, rank=99), "rank must be at most 8, the size of the layer, got "),
+    # A class for an instance, an instance for a class, a name for a function.
+    (
+        lambda: FeedForward(8, 12, activation=nn.GELU),  # type: ignore[arg-type]
+        "activation must be an instance, got the class GELU",
+    ),
+    (
+        lambda: FeedForward(8, 12, activation="gelu"),  # type: ignore[arg-type]
         "activation must be a function or a module, got activation='gelu'; "
         "pass torch.nn.functional.gelu",
+    ),
+    (
+        lambda: PreNorm(8, norm=nn.LayerNorm),  # type: ignore[arg-type]
+        "norm must be an instance of Module, got the class LayerNorm",
+    ),
+    (
+        lambda: layer(self_attention=MultiHeadAttention),
+        "self_attention must be an instance of Module, got the class MultiHeadAttention",
+    ),
+    (
+        lambda: layer(residual=PreNorm(8)),
+        "residual must return a new PreNorm at each call, got a PreNorm instance",
+    ),
+    (
+        lambda: layer(residual=nn.Identity),
+        "residual must be an instance of Residual, got Identity",
+    ),
+    (
+        lambda: attend("flash"),
+        "attention_function must be a function or a module, got attention_function='flash'",
+    ),
+    (
+        lambda: MultiHeadAttention(8, 2, transforms=RotaryPositionalEncoding(4)),  # type: ignore[arg-type]
+        "transforms must be a list, got RotaryPositionalEncoding",
+    ),
+    (
+        lambda: noam_schedule(torch.optim.SGD, d_model=8, warmup_steps=9),  # type: ignore[arg-type]
+        "optimizer must be an instance of Optimizer, got the class SGD",
+    ),
+    (
+        lambda: cross_attention(MultiHeadAttention(8, 2, transforms=[RotaryPositionalEncoding(4)])),
+        "cross_attention must use no positions, got RotaryPositionalEncoding(",
+    ),
+    (lambda: add_lora(ENCODER, rank=2, modules="norm"), "modules must be a list, got modules='no"),
+    # Shapes.
+    (
+        lambda: ATTENTION(X[..., :6], X, X),
+        "query must have shape (B, L, 8), got (2, 5, 6)",
+    ),
+    (lambda: ATTENTION(X, X[..., :6], X), "key must have shape (B, S, 8), got (2, 5, 6)"),
+    (lambda: ATTENTION(X[0], X[0], X[0]), "query must have shape (B, L, 8), got (5, 8)"),
+    (lambda: ATTENTION(X, X[:1], X[:1]), "query and key must agree in batch size B, got 2 and 1"),
+    (lambda: ATTENTION(X, MEMORY, X), "key and value must agree in length S, got 7 and 5"),
+    (lambda: ENCODER(X[..., :6]), "query must have shape (B, L, 8), got (2, 5, 6)"),
+    (lambda: ENCODER(X[0]), "query must have shape (B, L, 8), got (5, 8)"),
+    (lambda: BOTH(MEMORY[:1], X), "query and key must agree in batch size B, got 2 and 1"),
+    (lambda: fused_attention(X, X, X), "query must have shape (B, H, L, d_k), got (2, 5, 8)"),
+    (
+        lambda: build_encoder(**STACK, residual=PreNorm)(X[..., :6]),
+        "Given normalized_shape=[8], expected input with shape [*, 8], but got input of size[2, 5",
+    ),
+    (
+        lambda: FeedForward(8, 12)(X[..., :6]),
+        "mat1 and mat2 shapes cannot be multiplied (10x6 and 8x12)",
+    ),
+    (lambda: LEARNED(X[..., :1]), "x must have shape (B, L, 8), got (2, 5, 1)"),
+    (lambda: POSITIONS(X[..., :1]), "x must have shape (B, L, 8), got (2, 5, 1)"),
+    (
+        lambda: PreNorm(8)(X, lambda x: x[:, :1]),
+        "sublayer must keep shape (2, 5, 8), got (2, 1, 8)",
+    ),
+    (
+        lambda: PreNorm(8)(X, lambda x: (x, x)),
+        "the output of sublayer must be a tensor, got tuple",
+    ),
+    (
+        lambda: attend(lambda query, key, value, **options: query.transpose(1, 2)),
+        "attention_function must return an output of shape (B, H, L, d_v) = (2, 2, 5, 4), got (2",
+    ),
+    # Tensors of another kind.
+    (
+        lambda: ATTENTION(X.numpy(), X, X),
+        "query must be a tensor, got ndarray; torch.as_tensor makes one",
+    ),
+    (lambda: ENCODER([[1.0]]), "query must be a tensor, got list; torch.as_tensor makes one"),
+    (lambda: BOTH(None, X), "query must be a tensor, got query=None"),
+    (lambda: ENCODER(IDS), "query must be a floating-point tensor, got dtype=torch.int64"),
+    (lambda: MODEL(X), "tokens must be integer ids, got dtype=torch.float32"),
+    (lambda: EMBEDDING(IDS.float()), "tokens must be integer ids, got dtype=torch.float32"),
+    (lambda: EMBEDDING(IDS[0]), "tokens must have shape (B, L), got (5,)"),
+    (lambda: padding_mask(IDS > 0), "tokens must be integer ids, got dtype=torch.bool"),
+    (lambda: padding_mask([[1]]), "tokens must be a tensor, got list; torch.as_tensor makes one"),  # type: ignore[arg-type]
+    (lambda: KeyValueCache().reorder(Q[0, 0, 0]), "rows must be integer ids, got dtype=torch.flo"),
+    (
+        lambda: LEARNED(X.half()),  # torch would return float32
+        "x must have the dtype of the weights, torch.float32, got dtype=torch.float16",
+    ),
+    (lambda: POSITIONS(X.long()), "x must be a floating-point tensor, got dtype=torch.int64"),
+    (
+        lambda: ATTENTION(X.double(), X, X),
+        "mat1 and mat2 must have the same dtype, but got Double and Float",
+    ),
+    (
+        lambda: attention_weights(Q.half(), Q),  # which would be converted
+        "query and key must have one dtype, got torch.float16 and torch.float32",
+    ),
+    # Masks.
+    (lambda: ENCODER(X, mask=MASK.float()), f"{POLARITY}float32; a comparison gives a boolean "),
+    (lambda: ENCODER(X, mask=MASK.long()), f"{POLARITY}int64; a comparison gives a boolean mask"),
+    (lambda: ENCODER(X, mask=[[True]]), "mask must be a tensor, got list; torch.as_tensor makes"),
+    (lambda: ENCODER(X, mask="causal"), "mask must be a tensor, got mask='causal'"),
+    (lambda: ENCODER(X, mask=MASK[:, 0, 0]), f"mask {SHAPES}(2, 5); padding_mask(tokens) and "),
+    (lambda: ENCODER(X, causal=MASK), "causal must be True or False, got Tensor"),
+    (lambda: ATTENTION(X, X, X, causal="no"), "causal must be True or False, got causal='no'"),
+    (
+        lambda: BOTH(X, X, source_mask=torch.zeros(5, 5, dtype=torch.bool)),
+        "memory_mask must be given with a source_mask that is not the same for every query, ",
+    ),
+    # Arguments of other names or places.
+    (
+        lambda: ENCODER(X, src_key_padding_mask=MASK),
+        "Encoder.forward() got an unexpected keyword argument 'src_key_padding_mask'",
+    ),
+    (
+        lambda: ENCODER(X, MASK),
+        "Encoder.forward() takes 2 positional arguments but 3 were given",
+    ),
+    (lambda: BOTH(X), "EncoderDecoder.forward() missing 1 required positional argument: 'target'"),
+    (
+        lambda: ATTENTION(X),
+        "MultiHeadAttention.forward() missing 2 required positional arguments: 'key' and 'value'",
+    ),
+    (
+        lambda: FeedForward(8),  # type: ignore[call-arg]
+        "FeedForward.__init__() missing 1 required positional argument: 'd_ff'",
+    ),
+    (
+        lambda: DECODER(X),
+        "memory must be given with its memory_mask, or instead a cache that holds both",
+    ),
+    # Positions and caches.
+    (
+        lambda: POSITIONS(torch.zeros(1, 10, 8)),
+        "positions must stay below max_length, got offset=0 + length=10 > max_length=9",
+    ),
+    (lambda: POSITIONS(X, offset=-1), "offset must be at least 0, got offset=-1"),
+    (lambda: POSITIONS(X, offset=1.5), "offset must be an int, got offset=1.5"),
+    (lambda: POSITIONS(X, offset=IDS[:1, 0]), "x and offset must agree in batch size B, got 2 "),
+    (
+        lambda: ENCODER(X, cache=KeyValueCache()),
+        "cache must be an instance of SelfAttentionCache, got KeyValueCache",
+    ),
+    (
+        lambda: ENCODER(X, cache=SelfAttentionCache(2)),
+        "cache must be of this stack with 1 layers, got one of 2",
+    ),
+    (
+        lambda: ENCODER(X, cache=SelfAttentionCache(1)),
+        "a cache stores no gradients; decode inside `with torch.no_grad():`",
+    ),
+    # Tokens and generation.
+    (
+        lambda: EMBEDDING(10 * IDS),
+        "token ids must be in 0..9 (vocabulary_size=10), got id 10 at position 0 of sequence 0",
+    ),
+    (
+        lambda: EMBEDDING(-IDS),
+        "token ids must be in 0..9 (vocabulary_size=10), got id -1 at position 0 of sequence 0",
+    ),
+    (
+        lambda: TRANSLATOR.loss(IDS, 2 * IDS),
+        "target must begin with begin_id=1 in every row",
+    ),
+    (lambda: generate("greedy"), "search must be a function such as greedy_search, beam_search or"),
+    (lambda: generate(prompts=["one"]), "prompts[0] must be a list, got prompts[0]='one'"),
+    (lambda: generate(beam_search, beam_size=0), "beam_size must be positive, got beam_size=0"),
+    (lambda: generate(sample, temperature=0), "temperature must be positive, got temperature=0"),
+    (lambda: generate(end_id=99), "end_id must be below the vocabulary size 10, got end_id=99"),
+    (
+        lambda: greedy_search(MODEL, IDS[:, 0], end_id=None, max_length=2),  # type: ignore[arg-type]
+        "model must be an object with a method step, got LanguageModel; call its method generate",
     ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), MESSAGES)
-def test_a_message_names_the_argument_the_rule_and_the_value(
-    arguments: dict[str, Any], message: str
+@pytest.mark.parametrize(("call", "message"), MISTAKES, ids=[text[:40] for _, text in MISTAKES])
+def test_a_mistake_of_a_learner_raises_an_error_that_says_what_to_change(
+    call: Callable[[], object], message: str
 ) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
-        FeedForward(**{"d_model": 8, "d_ff": 12} | arguments)
-
-
-def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.zeros(shape, dtype=dtype)
-
-
-Q, X = zeros(2, 4, 5, 8), zeros(2, 5, 8)
+    with pytest.raises((TypeError, ValueError, IndexError, RuntimeError)) as caught:
+        call()
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("attention_function", [scaled_dot_product_attention, fused_attention])
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (zeros(2, 4, 5, 6), Q, "query and key must agree in size d_k, got 8 and 6"),
-        (Q, zeros(2, 4, 6, 8), "key and value must agree in length S, got 5 and 6"),
-        (zeros(3, 4, 5, 8), Q, "query and key must agree in batch size B, got 2 and 3"),
-        (zeros(2, 1, 5, 8), Q, "key and value must agree in the number of heads G, got 1 and 4"),
-        (zeros(5, 8), Q, "key must have shape (B, G, S, d_k), got (5, 8)"),
+        (Q[..., :6], Q, "query and key must agree in size d_k, got 8 and 6"),
+        (Q, Q[:, :, :4], "key and value must agree in length S, got 5 and 4"),
+        (Q[:1], Q, "query and key must agree in batch size B, got 2 and 1"),
+        (Q[:, :1], Q, "key and value must agree in the number of heads G, got 1 and 4"),
+        (Q[0, 0], Q, "key must have shape (B, G, S, d_k), got (5, 8)"),
         (Q.double(), Q, "query and key must have one dtype, got torch.float32 and torch.float64"),
         (
-            zeros(2, 3, 5, 8),
-            zeros(2, 3, 5, 8),
+            Q[:, :3],
+            Q[:, :3],
             "query and key must agree in the number of heads, or that of query must be a multiple "
             "of that of key, got 4 and 3",
         ),
@@ -80,15 +329,6 @@ def test_attention_reports_inputs_that_do_not_fit(
         attention_function(Q, key, value)
 
 
-def test_numbers_of_heads_that_do_not_divide_are_refused() -> None:
-    message = "d_model must be divisible by num_heads, got d_model=10 and num_heads=3"
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        MultiHeadAttention(10, 3)
-    message = "num_heads must be divisible by num_key_value_heads, got num_heads=4 and num_k"
-    with pytest.raises(ValueError, match=f"^{message}"):
-        GroupedQueryAttention(16, 4, 3)
-
-
 ACCEPT_A_MASK: list[Callable[[Tensor], Any]] = [
     lambda mask: scaled_dot_product_attention(Q, Q, Q, mask=mask),
     lambda mask: MultiHeadAttention(8, 4)(X, X, X, mask=mask),
@@ -97,81 +337,29 @@ ACCEPT_A_MASK: list[Callable[[Tensor], Any]] = [
 
 
 @pytest.mark.parametrize("call", ACCEPT_A_MASK, ids=["function", "layer", "memory"])
-def test_a_mask_is_refused_with_the_mask_rule_or_the_accepted_shapes(
-    call: Callable[[Tensor], Any],
-) -> None:
-    message = r"^(memory_)?mask must be bool, where True hides a key, got dtype=torch.int64; a comp"
-    with pytest.raises(TypeError, match=message):
-        call(zeros(5, 5, dtype=torch.int64))
+def test_a_mask_is_refused_with_the_accepted_shapes(call: Callable[[Tensor], Any]) -> None:
     for shape in (
         *[(), (5,), (1, 5), (5, 4), (2, 5, 5), (8, 5, 5), (2, 4, 5, 5, 5)],
         *[(3, 1, 1, 5), (2, 3, 5, 5), (1, 1, 4, 5), (2, 4, 5, 1)],
     ):
         message = (
-            "must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
+            "mask must have shape (L, S) = (5, 5) or (B|1, H|1, L|1, S) = (2|1, 4|1, 5|1, 5), "
             f"got {shape}; padding_mask(tokens) and causal_mask(L, S) build these shapes"
         )
-        with pytest.raises(ValueError, match=f"^(memory_)?mask {re.escape(message)}$"):
-            call(zeros(*shape, dtype=torch.bool))
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            call(torch.zeros(shape, dtype=torch.bool))
 
 
-@pytest.mark.parametrize(
-    "kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding], ids=["sinusoidal", "learned"]
-)
-def test_positions_with_an_offset_stay_below_max_length(kind: Any) -> None:
-    positions = kind(8, max_length=9)
+@pytest.mark.parametrize("positions", [POSITIONS, LEARNED], ids=["sinusoidal", "learned"])
+def test_positions_with_an_offset_stay_below_max_length(positions: Any) -> None:
     for length, offset in ((10, 0), (5, 5), (1, 9), (1, 10**9)):
         message = (
             f"positions must stay below max_length, "
             f"got offset={offset} + length={length} > max_length=9"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            positions(zeros(1, length, 8), offset=offset)
-    positions(zeros(1, 4, 8), offset=5)
-
-
-INPUT, HIDDEN = torch.randn(2, 6, 8), torch.zeros(2, 6, dtype=torch.bool)
-AN_ENCODER, A_DECODER = build_encoder(**STACK), build_decoder(**STACK)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: AN_ENCODER(INPUT, src_key_padding_mask=HIDDEN),
-            "arguments of Encoder.forward must be x, m",
-        ),
-        (
-            lambda: MultiHeadAttention(8, 2)(INPUT, INPUT, INPUT, attn_mask=HIDDEN),
-            "arguments of MultiHeadAtt",
-        ),
-        (
-            lambda: A_DECODER(INPUT, INPUT, tgt_mask=HIDDEN),
-            "arguments of Decoder.forward must be x, memory, m",
-        ),
-        (
-            lambda: EncoderDecoder(AN_ENCODER, A_DECODER)(INPUT),
-            "target must be passed to EncoderDecoder.forw",
-        ),
-        (
-            lambda: AN_ENCODER(INPUT, HIDDEN),
-            "mask, causal, cache must be passed to Encoder.forward by name",
-        ),
-        (
-            lambda: AN_ENCODER.layers[0](INPUT, HIDDEN),
-            "mask, causal, cache must be passed to EncoderLayer",
-        ),
-        (A_DECODER.new_cache, "memory must be passed to Decoder.new_cache"),
-    ],
-)
-def test_arguments_of_other_names_or_places_are_answered_by_ours(
-    call: Callable[[], object], message: str
-) -> None:
-    with pytest.raises(TypeError, match=f"^{message}") as caught:
-        call()
-    assert str(caught.value).endswith("True hides a key") or message.startswith(
-        ("memory", "target")
-    )
+            positions(torch.zeros(1, length, 8), offset=offset)
+    positions(torch.zeros(1, 4, 8), offset=5)
 
 
 @pytest.mark.parametrize("number", [10**30, -(2**63) - 1, 2**63, 10**400])
@@ -200,5 +388,5 @@ def test_the_largest_and_the_smallest_number_of_64_bits_are_ids_and_scales(numbe
 
 
 def test_a_method_of_a_class_says_that_its_module_is_missing() -> None:
-    with pytest.raises(TypeError, match=r"missing .* required positional arguments: 'self' and"):
-        cast(Any, Decoder).forward()
+    with pytest.raises(TypeError, match=r"missing .* required positional arguments: 'self', 'q"):
+        cast(Any, MultiHeadAttention).forward()

@@ -173,8 +173,9 @@ def test_a_memory_mask_of_one_row_for_all_queries_serves_steps_of_any_length() -
     whole = decoder(x, memory, memory_mask=row[None, None])
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-5)
     assert decoder.new_cache(memory, memory_mask=row & False).memory_mask is None  # hides nothing
-    with pytest.raises(ValueError, match=r"^memory_mask must have shape"):
-        decoder.new_cache(memory, memory_mask=MASK[..., :-1])
+    cache = decoder.new_cache(memory, memory_mask=MASK[..., :-1])
+    with pytest.raises(ValueError, match=r"^mask must have shape"):
+        decoder(x, cache=cache)
 
 
 @torch.no_grad()

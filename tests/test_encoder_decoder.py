@@ -62,7 +62,6 @@ def test_encoder_and_decoder_may_have_hidden_vectors_of_different_sizes() -> Non
     ).eval()
     source, target = torch.randn(2, 5, 16), torch.randn(2, 3, 24)
     assert model(source, target).shape == (2, 3, 24)
-    with pytest.raises(
-        ValueError, match=r"^target must have shape \(B, L, 24\), got \(2, 3, 16\)$"
-    ):
+    message = r"^query must have shape \(B, L, 24\), got \(2, 3, 16\)$"
+    with pytest.raises(ValueError, match=message):
         model(source, source[:, :3])

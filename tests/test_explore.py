@@ -136,7 +136,7 @@ def encoder() -> nn.Module:
     ("options", "error", "message"),
     [
         ({"tokens": (["a"], ["b"])}, ValueError, r"^tokens must be those .* got 1 and 1 tokens$"),
-        ({"tokens": "abc"}, TypeError, r"^tokens must be a list of strings"),
+        ({"tokens": "abc"}, TypeError, r"^tokens must be a list"),
         ({"sequence": 2}, ValueError, r"^sequence must be in 0\.\.1, got sequence=2$"),
         ({"sequence": -1}, ValueError, r"^sequence must be in 0\.\.1, got sequence=-1$"),
         ({"tokens": (1, 2)}, TypeError, r"^tokens\[0\] must be an instance of str, got .*=1$"),

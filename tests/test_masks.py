@@ -71,10 +71,10 @@ def test_a_mask_fits_as_l_s_or_if_it_broadcasts_to_b_h_l_s(data: st.DataObject) 
     )
     mask = torch.zeros(shape, dtype=torch.bool)
     if fits:
-        check_mask("mask", mask, [*sizes.values()], mask.device)
+        check_mask("mask", mask, [*sizes.values()])
     else:
         with pytest.raises(ValueError, match="mask must have shape"):
-            check_mask("mask", mask, [*sizes.values()], mask.device)
+            check_mask("mask", mask, [*sizes.values()])
 
 
 def _parse(table: str) -> list[list[bool]]:

@@ -168,7 +168,11 @@ def test_an_attention_function_of_any_kind_is_called_and_one_with_other_argument
 
 
 def test_a_projection_may_learn_its_size_from_its_first_input() -> None:
-    layer, x, key = MultiHeadAttention(8, 2), torch.randn(2, 5, 8), torch.randn(2, 3, 6)
+    layer, x, key = (
+        MultiHeadAttention(8, 2, key_width=6),
+        torch.randn(2, 5, 8),
+        torch.randn(2, 3, 6),
+    )
     layer.key_projection = nn.LazyLinear(8)
     assert layer(x, key, torch.randn(2, 3, 8)).shape == x.shape
     with pytest.raises(ValueError, match=r"^key must have shape \(B, S, 6\), got \(2, 5, 8\)"):

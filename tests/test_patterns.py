@@ -188,7 +188,7 @@ def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> Non
     [
         ({"weights": [[[1.0]]]}, TypeError, "^weights must be a tensor, got list"),
         ({"weights": torch.ones(4, 4)}, ValueError, r"^weights must have shape \(H, L, S\), got"),
-        ({"keys": "abcdefgh"}, TypeError, "^keys must be a sequence of strings, got keys="),
+        ({"keys": "abcdefgh"}, TypeError, "^keys must be a list, got keys="),
         ({"keys": ["a"]}, ValueError, r"^keys must be the S = 8 tokens of the keys, got 1$"),
         ({"mask": torch.zeros(8, 8)}, TypeError, "^mask must be bool"),
         ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(8, 8\), got"),

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 
+import torch
+from torch import Tensor
+
 
 class SharedContext:
     """A re-entrant context manager that holds a process-wide setting until its last block ends.
@@ -55,3 +58,8 @@ eager_execution = SharedContext()
 Inspection holds it, and the inference package consults it. It is here so that neither package
 imports the other.
 """
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Return whether autocast is enabled on the device of ``x``; the meta device has none."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)

@@ -29,20 +29,18 @@ Next: :mod:`transformer_blocks.multi_head`, learned projections and several head
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from transformer_blocks._contexts import is_autocast
 from transformer_blocks._contracts import (
-    AttentionMask,
     DropoutProbability,
     Heads,
-    check_mask,
+    Mask,
     checked,
-    is_autocast,
-    is_checked,
     raise_type_error,
     unchecked,
 )
@@ -51,7 +49,8 @@ from transformer_blocks.masks import causal_mask
 Queries = Annotated[Tensor, Heads("B H L d_k")]
 Keys = Annotated[Tensor, Heads("B G S d_k")]
 Values = Annotated[Tensor, Heads("B G S d_v")]
-Mask = Annotated[Tensor, AttentionMask()]
+
+_causal_mask = unchecked(causal_mask)
 
 
 @checked
@@ -91,6 +90,9 @@ def attention_weights(
     """
     scores = attention_scores(query, key, scale)
     return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
+
+
+_weights = unchecked(attention_weights)
 
 
 @checked
@@ -139,7 +141,7 @@ def scaled_dot_product_attention(
         >>> torch.allclose(output, permuted, atol=1e-6)  # ... and the output stays the same
         True
     """
-    weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
+    weights = _weights(query, key, mask=mask, causal=causal, scale=scale)
     return matmul_by_head(F.dropout(weights, dropout), value), weights
 
 
@@ -157,16 +159,15 @@ class AttentionFunction(Protocol):
     cross-attention accepts it.
     """
 
-    @checked
     def __call__(
         self,
-        query: Queries,
-        key: Keys,
-        value: Values,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         *,
-        mask: Mask | None = None,
+        mask: Tensor | None = None,
         causal: bool = False,
-        dropout: DropoutProbability = 0.0,
+        dropout: float = 0.0,
         scale: float | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute attention; see :func:`~transformer_blocks.scaled_dot_product_attention`."""
@@ -258,17 +259,14 @@ def combine_masks(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool)
     length, key_length = query.shape[-2], key.shape[-2]
     if not causal or length == 1:  # a single query is the last one, which attends to every key
         return mask
-    future = unchecked(causal_mask)(length, key_length, device=query.device)
+    future = _causal_mask(length, key_length, device=query.device)
     return future if mask is None else mask | future
 
 
 def call_attention(
     function: AttentionFunction, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
 ) -> Tensor:
-    """Call an attention function with the queries, keys and values of a layer.
-
-    The layer has checked its inputs. The mask is checked here, once: functions of this package are
-    called without their own checks. A function of a user is checked before and after.
+    """Call an attention function that a layer was given, and check what it returns.
 
     Args:
         function: The attention function.
@@ -281,27 +279,19 @@ def call_attention(
         The output, of shape (B, H, L, d_v).
 
     Raises:
-        TypeError: If an argument or the result is of the wrong type.
-        ValueError: If the shape of an argument or of the result does not fit.
+        TypeError: If the function does not accept these arguments, or does not return an output,
+            or a pair of it and the weights.
+        ValueError: If the output has another shape.
     """
-    is_ours = is_checked(function)
-    if not is_ours:  # the method of the protocol only checks its arguments
-        AttentionFunction.__call__(cast(Any, None), query, key, value, **options)
-    elif not isinstance(function, nn.Module) and query.shape[0] == key.shape[0]:
-        if options["mask"] is not None:
-            check_mask("mask", options["mask"], (*query.shape[:3], key.shape[2]), query.device)
-        function = unchecked(function)
     try:
         output = function(query, key, value, **options)
     except TypeError as error:
-        if is_ours or "unexpected keyword" not in str(error):
+        if "unexpected keyword" not in str(error):
             raise
         rule = f"attention_function must accept {', '.join(options)} by name"
         hint = "fused_attention calls torch's scaled_dot_product_attention"
         raise TypeError(f"{rule}, got {function!r}; {hint}") from error
     output = output[0] if isinstance(output, tuple) and len(output) == 2 else output
-    if is_ours:
-        return output
     if not isinstance(output, Tensor):
         rule = "a function that returns an output, or an output and its attention weights"
         raise_type_error("attention_function", rule, output)

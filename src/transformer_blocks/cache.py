@@ -34,12 +34,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Count, Ids, Mask, Size, Vectors, checked
+from transformer_blocks._contracts import Count, Heads, Ids, Mask, Size, checked
 from transformer_blocks.fast.caching import append as append_to
 from transformer_blocks.fast.caching import drop_empty_mask
 
-Keys = Annotated[Tensor, Vectors("N H L d_k")]
-Rows = Annotated[Tensor, Ids("M", torch.int64)]
+Keys = Annotated[Tensor, Heads("N H L d_k")]
+Rows = Annotated[Tensor, Ids("M")]
 
 
 class KeyValueCache:
@@ -159,12 +159,12 @@ class KeyValueCache:
         """Reorder the cache along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Args:
-            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
-                not at all.
+            rows: Indices into the batch, integers, of shape (M,). An index may occur several times,
+                or not at all.
 
         Raises:
             IndexError: If an index is out of range.
-            TypeError: If ``rows`` is not an int64 tensor.
+            TypeError: If ``rows`` is not a tensor of integers.
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
@@ -301,12 +301,12 @@ class SelfAttentionCache(StackCache):
         """Reorder all layers along the batch dimension: row i becomes a copy of row ``rows[i]``.
 
         Args:
-            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
-                not at all.
+            rows: Indices into the batch, integers, of shape (M,). An index may occur several times,
+                or not at all.
 
         Raises:
             IndexError: If an index is out of range.
-            TypeError: If ``rows`` is not an int64 tensor.
+            TypeError: If ``rows`` is not a tensor of integers.
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
@@ -372,12 +372,12 @@ class DecoderCache(StackCache):
         Beam search does so after each step, and to remove finished sequences from the batch.
 
         Args:
-            rows: Indices into the batch, int64, of shape (M,). An index may occur several times, or
-                not at all.
+            rows: Indices into the batch, integers, of shape (M,). An index may occur several times,
+                or not at all.
 
         Raises:
             IndexError: If an index is out of range.
-            TypeError: If ``rows`` is not an int64 tensor.
+            TypeError: If ``rows`` is not a tensor of integers.
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)

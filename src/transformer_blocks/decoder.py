@@ -17,20 +17,14 @@ Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import AttentionMask, Factory, Input, Module, Shaped, checked
+from transformer_blocks._contracts import Factory, Module, checked
 from transformer_blocks.cache import DecoderCache, KeyValueCache
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Hidden, Residual, new_residual
-
-Target = Annotated[Tensor, Shaped("N L d_model")]
-LayerMemory = Annotated[Tensor, Input("B S memory_width", "cross_attention.key_projection")]
-LayerMemoryMask = Annotated[Tensor, AttentionMask(heads="cross_attention.num_heads")]
-Memory = Annotated[Tensor, Input("B S memory_width", "layers.0.cross_attention.key_projection")]
-MemoryMask = Annotated[Tensor, AttentionMask(heads="layers.0.cross_attention.num_heads")]
+from transformer_blocks.residual import Residual, new_residual
 
 
 class DecoderLayer(nn.Module):
@@ -87,14 +81,13 @@ class DecoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
-    @checked
     def forward(
         self,
-        x: Target,
-        memory: LayerMemory | KeyValueCache,
+        x: Tensor,
+        memory: Tensor | KeyValueCache,
         *,
         mask: Tensor | None = None,
-        memory_mask: LayerMemoryMask | None = None,
+        memory_mask: Tensor | None = None,
         causal: bool = True,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
@@ -177,7 +170,7 @@ class Decoder(nn.Module):
     @checked
     def forward(
         self,
-        x: Hidden,
+        x: Tensor,
         memory: Tensor | None = None,
         *,
         mask: Tensor | None = None,
@@ -225,8 +218,7 @@ class Decoder(nn.Module):
             cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
         return x
 
-    @checked
-    def new_cache(self, memory: Memory, *, memory_mask: MemoryMask | None = None) -> DecoderCache:
+    def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:
         """Create a cache that holds the keys and values of the memory, projected for each layer.
 
         Args:

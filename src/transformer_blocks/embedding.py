@@ -30,10 +30,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Count, Ids, Input, Size, Vectors, check_device, checked
+from transformer_blocks._contexts import is_autocast
+from transformer_blocks._contracts import Count, Ids, Size, Vectors, checked
 
-Tokens = Annotated[Tensor, Ids("B L", torch.int32, torch.int64, place="weight")]
-Offset = Count | Annotated[Tensor, Ids("B", torch.int32, torch.int64, place="cpu")]
+Tokens = Annotated[Tensor, Ids("B L")]
+Offset = Count | Annotated[Tensor, Ids("B")]
 
 
 class TokenEmbedding(nn.Module):
@@ -83,8 +84,8 @@ class TokenEmbedding(nn.Module):
             Scaled embeddings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``tokens`` is of another dtype.
-            ValueError: If its shape is not (B, L), or it is on another device than the weight.
+            TypeError: If ``tokens`` is no tensor of integers.
+            ValueError: If its shape is not (B, L).
             IndexError: If an id is not in the vocabulary, on a CPU. (On CUDA it triggers a
                 device-side assertion, after which the process can no longer use the GPU.)
         """
@@ -197,8 +198,6 @@ class SinusoidalPositionalEncoding(nn.Module):
             ValueError: If a shape does not fit, a position is not below ``max_length``, or the
                 integer ``offset`` is negative.
         """
-        if not x.is_meta:  # the table is never on the meta device
-            check_device("x", x, self.table, self)
         return x + _select(self.table, x, offset).to(x.device, x.dtype)
 
     def extra_repr(self) -> str:
@@ -236,7 +235,9 @@ class LearnedPositionalEncoding(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     @checked
-    def forward(self, x: Annotated[Tensor, Input("B L d_model")], *, offset: Offset = 0) -> Tensor:
+    def forward(
+        self, x: Annotated[Tensor, Vectors("B L d_model")], *, offset: Offset = 0
+    ) -> Tensor:
         """Add the encoding of its position to each vector.
 
         Args:
@@ -250,11 +251,14 @@ class LearnedPositionalEncoding(nn.Module):
             Sum of ``x`` and the encodings, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If ``x`` is not a floating-point tensor, or ``offset`` is neither an integer
-                nor an integer tensor.
+            TypeError: If ``x`` has another dtype than the weight, or ``offset`` is neither an
+                integer nor an integer tensor.
             ValueError: If a shape does not fit, a position is not below ``max_length``, or the
                 integer ``offset`` is negative.
         """
+        if x.dtype != self.weight.dtype and not is_autocast(x):  # torch would convert the sum
+            rule = f"must have the dtype of the weights, {self.weight.dtype}"
+            raise TypeError(f"x {rule}, got dtype={x.dtype}")
         return x + _select(self.weight, x, offset)
 
     def extra_repr(self) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import Factory, Module, checked
 from transformer_blocks.cache import KeyValueCache, SelfAttentionCache
 from transformer_blocks.multi_head import MultiHeadAttention
-from transformer_blocks.residual import Hidden, Residual, new_residual
+from transformer_blocks.residual import Residual, new_residual
 
 
 class EncoderLayer(nn.Module):
@@ -63,7 +63,6 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = new_residual(residual)
 
-    @checked
     def forward(
         self,
         x: Tensor,
@@ -129,7 +128,7 @@ class Encoder(nn.Module):
     @checked
     def forward(
         self,
-        x: Hidden,
+        x: Tensor,
         *,
         mask: Tensor | None = None,
         causal: bool = False,

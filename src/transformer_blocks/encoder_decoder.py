@@ -8,17 +8,11 @@ projects the hidden states to the logits of its vocabulary.
 Next: :mod:`transformer_blocks.builders`, whole stacks built from a few sizes.
 """
 
-from typing import Annotated
-
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Input, Mask, Module, checked
+from transformer_blocks._contracts import Module, checked
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
-
-FIRST_NORM = "layers.0.self_attention_residual.norm"
-Source = Annotated[Tensor, Input("B S d_model", f"encoder.{FIRST_NORM}")]
-Target = Annotated[Tensor, Input("B L d_model", f"decoder.{FIRST_NORM}")]
 
 
 class EncoderDecoder(nn.Module):
@@ -49,15 +43,14 @@ class EncoderDecoder(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
-    @checked
     def forward(
         self,
-        source: Source,
-        target: Target,
+        source: Tensor,
+        target: Tensor,
         *,
-        source_mask: Mask | None = None,
-        target_mask: Mask | None = None,
-        memory_mask: Mask | None = None,
+        source_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """Encode the source, then decode the target with causal self-attention.

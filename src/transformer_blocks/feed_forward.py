@@ -28,12 +28,11 @@ Next: :mod:`transformer_blocks.residual`, residual connections and layer normali
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
+from transformer_blocks._contracts import DropoutProbability, Function, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 
 
@@ -81,8 +80,7 @@ class FeedForward(nn.Module):
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
         initialise(self)
 
-    @checked
-    def forward(self, x: Annotated[Tensor, Input("... d_model", "up_projection")]) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the network to every position.
 
         Args:
@@ -92,8 +90,8 @@ class FeedForward(nn.Module):
             Output vectors, of the shape of ``x``.
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
-            ValueError: If the last dimension of ``x`` is not d_model.
+            RuntimeError: If the last dimension of ``x`` is not d_model, or its dtype is not that of
+                the weights.
         """
         hidden = self.dropout(self.activation(self.up_projection(x)))  # (B, L, d_ff)
         return self.down_projection(hidden)  # (B, L, d_model)

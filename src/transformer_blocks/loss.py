@@ -28,7 +28,6 @@ Next: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Ids, Probability, Vectors, checked, one_of
@@ -39,7 +38,7 @@ __all__ = ["cross_entropy"]
 @checked
 def cross_entropy(
     logits: Annotated[Tensor, Vectors("N V")],
-    target: Annotated[Tensor, Ids("N", torch.int64)],
+    target: Annotated[Tensor, Ids("N")],
     *,
     label_smoothing: Probability = 0.0,
     reduction: Annotated[str, one_of("mean", "sum", "none")] = "mean",
@@ -64,7 +63,7 @@ def cross_entropy(
         no tokens are zero, and so are their gradients; torch's mean is NaN.
 
     Raises:
-        TypeError: If an argument is of the wrong type, or ``target`` does not hold int64 ids.
+        TypeError: If an argument is of the wrong type, or ``target`` holds no integers.
         ValueError: If the shapes do not fit, ``label_smoothing`` is out of range or ``reduction``
             is unknown.
 

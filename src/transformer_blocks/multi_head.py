@@ -31,7 +31,15 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
+from transformer_blocks._contracts import (
+    DropoutProbability,
+    Function,
+    Size,
+    Vectors,
+    check_mask,
+    checked,
+    unchecked,
+)
 from transformer_blocks.attention import (
     AttentionFunction,
     attention_weights,
@@ -42,9 +50,11 @@ from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.feed_forward import initialise
 
-Query = Annotated[Tensor, Input("B L d_model", "query_projection")]
-Key = Annotated[Tensor, Input("B S key_width", "key_projection")]
-Value = Annotated[Tensor, Input("B S value_width", "value_projection")]
+_fused_attention = unchecked(fused_attention)
+
+Query = Annotated[Tensor, Vectors("B L d_model")]
+Key = Annotated[Tensor, Vectors("B S key_width")]
+Value = Annotated[Tensor, Vectors("B S value_width")]
 
 
 class SingleHeadAttention(nn.Module):
@@ -77,6 +87,7 @@ class SingleHeadAttention(nn.Module):
     @checked
     def __init__(self, d_model: Size, *, scale: float | None = None, bias: bool = True) -> None:
         super().__init__()
+        self.d_model = self.key_width = self.value_width = d_model
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
         self.key_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -108,8 +119,8 @@ class SingleHeadAttention(nn.Module):
             One output vector per query, of shape (B, L, d_model).
 
         Raises:
-            TypeError: If an input is not a tensor or differs from the weights in dtype, ``mask`` is
-                not boolean, or ``causal`` is neither True nor False.
+            TypeError: If an input is not a floating-point tensor, ``mask`` is not boolean, or
+                ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit.
         """
         queries = self.query_projection(query).unsqueeze(1)  # (B, 1, L, d_model): one head
@@ -251,14 +262,15 @@ class MultiHeadAttention(nn.Module):
             got = f"d_model={d_model} and num_heads={num_heads}"
             raise ValueError(f"d_model must be divisible by num_heads, got {got}")
         super().__init__()
-        self.num_heads = num_heads
+        self.d_model, self.num_heads = d_model, num_heads
+        self.key_width, self.value_width = key_width or d_model, value_width or d_model
         self.d_k = d_k or d_model // num_heads
         self.dropout = dropout
         self.attention_function = attention_function
         width = num_heads * self.d_k
         self.query_projection = nn.Linear(d_model, width, bias=bias)
-        self.key_projection = nn.Linear(key_width or d_model, width, bias=bias)
-        self.value_projection = nn.Linear(value_width or d_model, width, bias=bias)
+        self.key_projection = nn.Linear(self.key_width, width, bias=bias)
+        self.value_projection = nn.Linear(self.value_width, width, bias=bias)
         self.output_projection = nn.Linear(width, d_model, bias=bias)
         self.transforms: Any = nn.ModuleList(transforms)
         initialise(self)
@@ -294,8 +306,8 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             RuntimeError: If keys or values that are to be cached require gradients.
-            TypeError: If an input is not a tensor or differs from the weights in dtype, ``mask`` is
-                not boolean, or ``causal`` is neither True nor False.
+            TypeError: If an input is not a floating-point tensor, ``mask`` is not boolean, or
+                ``causal`` is neither True nor False.
             ValueError: If the shapes do not fit, or only one of ``key`` and ``value`` is a cache.
         """
         if isinstance(key, Tensor) and isinstance(value, Tensor):
@@ -306,6 +318,9 @@ class MultiHeadAttention(nn.Module):
         elif isinstance(key, KeyValueCache) and key is value and cache is None:
             queries = self.split_heads(self.query_projection(query))
             keys, values = key.read()
+            if keys.shape[0] != query.shape[0]:
+                sizes = f"{query.shape[0]} and {keys.shape[0]}"
+                raise ValueError(f"query and key must agree in batch size B, got {sizes}")
         else:
             raise ValueError("key and value must be tensors, or one cache, with cache left out")
         queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
@@ -327,7 +342,7 @@ class MultiHeadAttention(nn.Module):
             Transformed keys, and values, each of shape (B, H, S, d_k).
 
         Raises:
-            TypeError: If an input is not a tensor or differs from the weights in dtype.
+            TypeError: If an input is not a floating-point tensor.
             ValueError: If an input has another shape.
         """
         keys = self.split_heads(self.key_projection(key))
@@ -339,8 +354,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Call the attention function with projected and transformed queries, keys and values.
 
-        The arguments of a function of this package are not checked again, but for ``mask``: a layer
-        projects queries, keys and values from checked inputs.
+        Only ``mask`` is checked here: queries, keys and values are projected from checked inputs.
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
@@ -353,8 +367,12 @@ class MultiHeadAttention(nn.Module):
         Returns:
             The output of each head, of shape (B, H, L, d_k).
         """
+        if mask is not None:
+            check_mask("mask", mask, (*queries.shape[:3], keys.shape[2]))
         dropout = self.dropout if self.training else 0.0
-        options = {"mask": mask, "causal": causal, "dropout": dropout}
+        options: Any = {"mask": mask, "causal": causal, "dropout": dropout}
+        if self.attention_function is fused_attention:
+            return _fused_attention(queries, keys, values, **options)
         return call_attention(self.attention_function, queries, keys, values, options)
 
     @checked

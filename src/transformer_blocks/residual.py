@@ -36,25 +36,20 @@ Next: :mod:`transformer_blocks.encoder`, a stack of self-attention and feed-forw
 """
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import (
     DropoutProbability,
-    Function,
-    Input,
     Size,
-    Vectors,
-    check_tensor,
     checked,
     make,
+    raise_type_error,
 )
 from transformer_blocks.fast.dropout import Dropout
 
-Hidden = Annotated[Tensor, Vectors("B L d_model")]
-Stream = Annotated[Tensor, Input("B L d_model", "norm")]
-Sublayer = Function[Callable[[Tensor], Tensor]]
+Sublayer = Callable[[Tensor], Tensor]
 
 
 class Residual(nn.Module):
@@ -84,7 +79,7 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(d_model) if norm is None else norm
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         """Apply ``sublayer`` with dropout, and add its output to ``x``.
 
         Args:
@@ -95,13 +90,12 @@ class Residual(nn.Module):
             Output vectors, of the shape of ``x``.
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or differs from the normalisation's weights in
-                dtype, or ``sublayer`` is not callable.
-            ValueError: If ``x`` has another shape, or the output of ``sublayer`` has.
+            TypeError: If ``sublayer`` does not return a tensor.
+            ValueError: If its output has another shape than ``x``.
         """
         raise NotImplementedError
 
-    def _apply_sublayer(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def _apply_sublayer(self, sublayer: Sublayer, x: Tensor) -> Tensor:
         """Compute a sublayer's output.
 
         Raises:
@@ -109,7 +103,8 @@ class Residual(nn.Module):
             ValueError: If its output has another shape than ``x``, which the sum might broadcast.
         """
         y = sublayer(x)
-        check_tensor("the output of sublayer", y)
+        if not isinstance(y, Tensor):
+            raise_type_error("the output of sublayer", "a tensor", y)
         if y.shape != x.shape:
             raise ValueError(f"sublayer must keep shape {tuple(x.shape)}, got {tuple(y.shape)}")
         return y
@@ -138,8 +133,7 @@ class PostNorm(Residual):
 
     needs_final_norm = False
 
-    @checked
-    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:  # noqa: D102
         return self.norm(x + self.dropout(self._apply_sublayer(sublayer, x)))
 
 
@@ -158,6 +152,5 @@ class PreNorm(Residual):
 
     needs_final_norm = True
 
-    @checked
-    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:  # noqa: D102
         return x + self.dropout(self._apply_sublayer(sublayer, self.norm(x)))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Rule, check, checked, raise_type_error
+from transformer_blocks._contracts import check, checked, raise_type_error
 from transformer_blocks.explorer.arithmetic import Arithmetic, is_causal
 from transformer_blocks.explorer.checks import Text, Tokens
 from transformer_blocks.explorer.page import AttentionMaps, Explorer
@@ -31,22 +31,18 @@ class _Stack(NamedTuple):
     shape: torch.Size  # (H, L, S)
 
 
-def _test_inputs(name: str, inputs: object) -> None:
+def _are_inputs(name: str, inputs: object, *_: object) -> None:
     if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence | Mapping):
         raise_type_error(name, "a tensor, a sequence or a mapping of arguments", inputs)
 
 
-def _test_tokens(name: str, tokens: Any) -> None:
+def _are_tokens(name: str, tokens: Any, *_: object) -> None:
     for each in _sequences(tokens):
         check(Tokens, **{name: each})
 
 
-Inputs = Annotated[
-    Tensor | Sequence[object] | Mapping[str, object], Rule("of the model", _test_inputs)
-]
-ShownTokens = Annotated[
-    Sequence[str] | tuple[Sequence[str], Sequence[str]], Rule("strings", _test_tokens)
-]
+Inputs = Annotated[Tensor | Sequence[object] | Mapping[str, object], _are_inputs]
+ShownTokens = Annotated[Sequence[str] | tuple[Sequence[str], Sequence[str]], _are_tokens]
 
 
 @checked

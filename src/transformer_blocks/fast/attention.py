@@ -22,10 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks._contracts import DropoutProbability, checked, unchecked
+from transformer_blocks._contracts import DropoutProbability, Mask, checked, unchecked
 from transformer_blocks.attention import (
     Keys,
-    Mask,
     Queries,
     Values,
     attention_weights,
@@ -49,6 +48,7 @@ FEW_KEYS = 16  # with fewer than a vector register holds, torch's CPU kernel los
 BLOCK_SIZE = 128  # queries of a block, with an interval mask
 
 Attend = Callable[..., Tensor]
+_weights, _apply_dropout = unchecked(attention_weights), unchecked(apply_dropout)
 
 
 @checked
@@ -104,8 +104,8 @@ def fused_attention(
     # needs none, and in a program the number of its keys is a symbol, which is not compared.
     mask_free = length > 1 and causal and mask is None and length == key_length
     if _explicit_is_faster(query, key, mask_free=mask_free, dropout=dropout):
-        weights = unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
-        weights = apply_dropout(weights, dropout) if dropout else weights
+        weights = _weights(query, key, mask=mask, causal=causal, scale=scale)
+        weights = _apply_dropout(weights, dropout) if dropout else weights
         return matmul_by_head(weights, value)
     # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
     options: dict[str, Any] = {"enable_gqa": True} if is_grouped else {}

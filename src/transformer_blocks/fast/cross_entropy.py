@@ -20,15 +20,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import (
-    Ids,
-    Probability,
-    Shaped,
-    Vectors,
-    checked,
-    is_autocast,
-    one_of,
-)
+from transformer_blocks._contexts import is_autocast
+from transformer_blocks._contracts import Ids, Probability, Vectors, checked, one_of
 
 __all__ = ["linear_cross_entropy"]
 
@@ -39,8 +32,8 @@ CHUNK = 512
 @checked
 def linear_cross_entropy(
     hidden: Annotated[Tensor, Vectors("N d_model")],
-    weight: Annotated[Tensor, Shaped("V d_model")],
-    target: Annotated[Tensor, Ids("N", torch.int64)],
+    weight: Annotated[Tensor, Vectors("V d_model")],
+    target: Annotated[Tensor, Ids("N")],
     *,
     label_smoothing: Probability = 0.0,
     reduction: Annotated[str, one_of("mean", "sum")] = "mean",
@@ -66,12 +59,11 @@ def linear_cross_entropy(
         gradients; torch's mean is NaN.
 
     Raises:
-        RuntimeError: If a second derivative is requested; only the first exists. On a CPU, also if
-            a target is not in 0..V-1.
-        TypeError: If ``hidden`` and ``weight`` differ in dtype, ``target`` does not hold int64 ids,
-            or another argument is of the wrong type.
-        ValueError: If the shapes or devices do not fit, ``label_smoothing`` is out of range, or
-            ``reduction`` is neither ``"mean"`` nor ``"sum"``.
+        RuntimeError: If a second derivative is requested; only the first exists. Also if dtypes or
+            devices differ, or on a CPU if a target is not in 0..V-1.
+        TypeError: If an argument is of the wrong type.
+        ValueError: If the shapes do not fit, ``label_smoothing`` is out of range, or ``reduction``
+            is neither ``"mean"`` nor ``"sum"``.
 
     Example:
         >>> import torch
@@ -85,15 +77,6 @@ def linear_cross_entropy(
         >>> torch.allclose(loss, expected, atol=1e-5)
         True
     """
-    if weight.dtype != hidden.dtype and not (weight.is_floating_point() and is_autocast(hidden)):
-        raise TypeError(
-            f"hidden and weight must have one dtype, got {hidden.dtype} and {weight.dtype}"
-        )
-    if not hidden.device == weight.device == target.device:
-        raise ValueError(
-            "hidden, weight and target must be on one device, "
-            f"got {hidden.device}, {weight.device} and {target.device}"
-        )
     if is_autocast(hidden):
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Probability, check_tensor, checked
+from transformer_blocks._contracts import Probability, checked, unchecked
 
 __all__ = ["Dropout", "apply_dropout"]
 
@@ -35,7 +35,7 @@ def apply_dropout(x: Tensor, p: Probability) -> Tensor:
         Tensor of the shape and dtype of ``x``.
 
     Raises:
-        TypeError: If ``x`` is not a tensor of real or complex numbers, or ``p`` is not a number.
+        TypeError: If ``p`` is not a number.
         ValueError: If ``p`` is out of range.
 
     Example:
@@ -47,7 +47,6 @@ def apply_dropout(x: Tensor, p: Probability) -> Tensor:
         >>> abs(float(dropped.mean()) - 1.0) < 0.01
         True
     """
-    _check_floating_point("x", x)
     threshold = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < threshold < LEVELS:
         return F.dropout(x, p)
@@ -61,11 +60,7 @@ def apply_dropout(x: Tensor, p: Probability) -> Tensor:
     return (x * keep_mask).mul_(scale)  # for the backward pass, one byte per element is stored
 
 
-def _check_floating_point(name: str, x: Tensor) -> None:
-    """Raise unless ``x`` is a tensor of real or complex numbers."""
-    check_tensor(name, x)
-    if not (x.is_floating_point() or x.is_complex()):
-        raise TypeError(f"{name} must be a floating-point tensor, got dtype={x.dtype}")
+_apply_dropout = unchecked(apply_dropout)
 
 
 class Dropout(nn.Dropout):
@@ -97,10 +92,8 @@ class Dropout(nn.Dropout):
         super().__init__(p, inplace)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: D102  (torch's name of the argument)
-        check_tensor("input", input)
         if not self.training:
             return input
-        _check_floating_point("input", input)
         if self.inplace:
             return super().forward(input)
-        return apply_dropout(input, self.p)
+        return _apply_dropout(input, self.p)

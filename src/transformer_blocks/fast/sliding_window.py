@@ -18,13 +18,15 @@ with an L x S mask that is True in the window.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Size, checked, unchecked
-from transformer_blocks.attention import Keys, Mask, Queries, Values, attention_weights
+from transformer_blocks._contracts import DropoutProbability, Mask, Size, checked, unchecked
+from transformer_blocks.attention import Keys, Queries, Values, attention_weights
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.intervals import band_intervals
 
 __all__ = ["SlidingWindowAttention"]
+
+_fused_attention, _attention_weights = unchecked(fused_attention), unchecked(attention_weights)
 
 
 class SlidingWindowAttention(nn.Module):
@@ -104,7 +106,7 @@ class SlidingWindowAttention(nn.Module):
             or max(length, key_length) > self.window
         ):
             mask = self._add_window(query, key, mask)
-        return unchecked(fused_attention)(
+        return _fused_attention(
             query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale
         )
 
@@ -126,7 +128,7 @@ class SlidingWindowAttention(nn.Module):
             Attention weights, of shape (B, H, L, S).
         """
         mask = self._add_window(query, key, mask)
-        return unchecked(attention_weights)(query, key, mask=mask, causal=causal, scale=scale)
+        return _attention_weights(query, key, mask=mask, causal=causal, scale=scale)
 
     def _add_window(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """Combine a mask with that of the window."""

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, Shaped, check, checked, instance_of
+from transformer_blocks._contracts import Function, Ids, check, checked
 from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import Lengths, count_padding, left_padding_mask
 from transformer_blocks.multi_head import MultiHeadAttention
 
-Stack = Annotated[Encoder | Decoder, instance_of(Encoder, Decoder)]
+Stack = Encoder | Decoder
 
 
 class IncrementalDecoder:
@@ -90,7 +90,7 @@ class IncrementalDecoder:
     @checked
     @torch.no_grad()
     def prefill(
-        self, tokens: Annotated[Tensor, Shaped("N L")], *, lengths: Lengths | None = None
+        self, tokens: Annotated[Tensor, Ids("N L")], *, lengths: Lengths | None = None
     ) -> None:
         """Append prompts to the cache in one pass.
 
@@ -191,7 +191,7 @@ class IncrementalDecoder:
 
     @checked
     @torch.no_grad()
-    def replace(self, rows: Rows, tokens: Annotated[Tensor, Shaped("M L")]) -> None:
+    def replace(self, rows: Rows, tokens: Annotated[Tensor, Ids("M L")]) -> None:
         """Replace the prefixes of some rows of a decoder-only model; the other rows remain.
 
         The new prefixes end in the last column of the cache, with padding before them. A model
@@ -199,14 +199,14 @@ class IncrementalDecoder:
         its batch continue.
 
         Args:
-            rows: Indices into the batch, int64, on the CPU, of shape (M,), each at most once.
+            rows: Indices into the batch, integers, on the CPU, of shape (M,), each at most once.
             tokens: Token ids of the new prefixes, of shape (M, L). L must not exceed the length of
                 the cache, and may be 0.
 
         Raises:
             IndexError: If an index is out of range.
-            TypeError: If ``rows`` is not an int64 tensor, ``tokens`` is not a tensor, or the stack
-                is a ``Decoder``.
+            TypeError: If ``rows`` or ``tokens`` is not a tensor of integers, or the stack is a
+                ``Decoder``.
             ValueError: If a shape does not fit, or an index occurs twice.
 
         Example:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Count, Ids, Rule, Size, check_tensor, raise_type_error
+from transformer_blocks._contracts import Count, Ids, Size, check_tensor, raise_type_error
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsError, StepModel
 
 
-def _test_model(name: str, model: Any) -> None:
+def _is_step_model(name: str, model: Any, *_: object) -> None:
     for method in ("step", "reorder"):
         if isinstance(model, type) or not callable(getattr(model, method, None)):
             has_generate = callable(getattr(model, "generate", None))
@@ -20,8 +20,8 @@ def _test_model(name: str, model: Any) -> None:
             raise_type_error(name, f"an object with a method {method}", model, hint)
 
 
-Model = Annotated[StepModel, Rule("a StepModel", _test_model)]
-Start = Annotated[Tensor, Ids("N", torch.int32, torch.int64)]
+Model = Annotated[StepModel, _is_step_model]
+Start = Annotated[Tensor, Ids("N")]
 EndId = Count | Collection[Count]
 MaxLength = Size | Sequence[Size]
 

@@ -19,6 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks._contexts import is_autocast
 from transformer_blocks._contracts import check
 from transformer_blocks.inference.module import InferenceLinear, check_no_gradient, is_exact
 
@@ -102,13 +103,15 @@ class Int8Linear(InferenceLinear):
             Output vectors, of shape (..., out_features).
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or not float32.
+            TypeError: If ``x`` is not float32.
             ValueError: If the last dimension of ``x`` is not in_features.
             RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
         """
         check_no_gradient(x)
-        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1:] != (self.in_features,):
-            self._check_input(x, self.weight_scale)  # autocast may pass another dtype
+        if x.shape[-1:] != (self.in_features,):
+            raise ValueError(f"x must have shape (..., {self.in_features}), got {tuple(x.shape)}")
+        if x.dtype != torch.float32 and not (x.is_floating_point() and is_autocast(x)):
+            raise TypeError(f"x must be float32, got dtype={x.dtype}")
         quantised, scale = quantise_rows(x.float())
         rows = quantised.reshape(-1, self.in_features).to(self.weight.dtype)
         y = torch._int_mm(rows, self.weight) if rows.dtype == torch.int8 else rows @ self.weight

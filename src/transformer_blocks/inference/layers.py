@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contexts import eager_execution
-from transformer_blocks._contracts import Input, Mask, checked
+from transformer_blocks._contracts import Mask, Vectors, checked
 from transformer_blocks.cache import SelfAttentionCache
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.intervals import packed_mask
@@ -17,7 +17,7 @@ from transformer_blocks.multi_head import MultiHeadAttention
 MAX_TOKEN_SHARE = 0.9
 """Share of tokens in a batch above which removing the padding costs more than it saves."""
 
-Hidden = Annotated[Tensor, Input("B L d_model", "layers.0.self_attention.query_projection")]
+Hidden = Annotated[Tensor, Vectors("B L d_model")]
 
 
 class FusedQKVAttention(InferenceModule, MultiHeadAttention):

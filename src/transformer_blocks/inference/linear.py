@@ -86,9 +86,8 @@ class PrepackedLinear(InferenceLinear):
             Output vectors, of shape (..., out_features).
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or differs from the weight in dtype.
-            ValueError: If the last dimension of ``x`` is not in_features.
-            RuntimeError: If ``x`` requires a gradient, and gradients are recorded.
+            RuntimeError: If ``x`` does not fit the weight, or if it requires a gradient, and
+                gradients are recorded.
         """
         check_no_gradient(x)
         is_compiling = torch.compiler.is_compiling()  # the compiler prepacks weights by itself
@@ -105,9 +104,5 @@ class PrepackedLinear(InferenceLinear):
             return multiply(x, self.prepacked_weight, self.bias)
         # The compiler fuses a sum with what follows it; a product with a bias would be one call
         # that copies the bias into each row first.
-        try:
-            y = F.linear(x, self.weight, None if is_compiling else self.bias)
-        except RuntimeError:
-            self._check_input(x, self.weight)  # raises a clearer error
-            raise
+        y = F.linear(x, self.weight, None if is_compiling else self.bias)
         return y + self.bias if is_compiling and self.bias is not None else y

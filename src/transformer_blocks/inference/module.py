@@ -7,9 +7,7 @@ from typing import Any, NoReturn, Self, cast
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Vectors, check, check_match, check_tensor
-
-INPUT = Vectors("... in_features")
+from transformer_blocks._contracts import check
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class InferenceModule(nn.Module):
 
 
 class InferenceLinear(InferenceModule):
-    """A linear layer for inference: the sizes and the bias of a trained one, and its errors."""
+    """A linear layer for inference: the sizes and the bias of a trained one."""
 
     weight: Tensor
     bias: Tensor | None
@@ -74,11 +72,6 @@ class InferenceLinear(InferenceModule):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         bias = None if linear.bias is None else linear.bias.detach().clone()
         self.register_buffer("bias", bias)
-
-    def _check_input(self, x: Tensor, weight: Tensor) -> None:
-        """Raise unless ``x`` fits a weight, in whose dtype it is multiplied."""
-        INPUT("x", x, self, {})
-        check_match("x", x, weight, self)
 
 
 def as_inference_module(model: Any) -> Any:
@@ -117,8 +110,7 @@ def unsupported_operation(participle: str) -> RuntimeError:
 
 
 def check_no_gradient(x: Tensor) -> None:
-    """Raise if an input is no tensor, or its gradient is recorded."""
-    check_tensor("x", x)
+    """Raise if the gradient of an input is recorded."""
     if x.requires_grad and torch.is_grad_enabled():
         raise unsupported_operation("differentiated")
 

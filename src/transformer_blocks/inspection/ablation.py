@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Rule, checked, instance_of
+from transformer_blocks._contracts import checked, instance_of
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, hooked
 from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
@@ -26,7 +26,7 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
-def _test_heads(name: str, heads: object) -> None:
+def _are_heads(name: str, heads: object, *_: object) -> None:
     if not isinstance(heads, Mapping):
         raise TypeError(
             f"{name} must map names of attention layers to collections of head indices, "
@@ -34,7 +34,7 @@ def _test_heads(name: str, heads: object) -> None:
         )
 
 
-Heads = Annotated[Mapping[str, Collection[int]], Rule("heads by module name", _test_heads)]
+Heads = Annotated[Mapping[str, Collection[int]], _are_heads]
 
 
 @checked
@@ -187,7 +187,7 @@ def _find(model: nn.Module, name: str, *kinds: type[nn.Module]) -> Any:
     modules = dict(model.named_modules())
     if name not in modules:
         raise ValueError(f"model must have a module of this name, got {name!r}")
-    instance_of(*kinds).test(repr(name), modules[name])
+    instance_of(*kinds)(repr(name), modules[name], None, {})
     return modules[name]
 
 

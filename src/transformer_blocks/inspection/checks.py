@@ -19,7 +19,6 @@ from transformer_blocks._contracts import (
     Factory,
     Function,
     Ids,
-    Rule,
     Size,
     check_tensor,
     checked,
@@ -75,7 +74,7 @@ def list_first(problems: Sequence[str]) -> list[str]:
 @torch.no_grad()
 def check_causal(
     function: Function[Callable[[Tensor], Tensor]],
-    x: Annotated[Tensor, Rule("(B, L, ...)", check_tensor)],
+    x: Annotated[Tensor, check_tensor],
     *,
     window: Size | None = None,
     tolerance: Tolerance | None = None,

@@ -152,7 +152,7 @@ def check_labels(
 def check_loss(
     function: Function[Callable[[Parts], Tensor | None]],
     logits: Annotated[Tensor, Vectors("B L V")],
-    target: Annotated[Tensor, Ids("B L", torch.int64)],
+    target: Annotated[Tensor, Ids("B L")],
     *,
     padding_id: int,
     tolerance: Tolerance | None = None,

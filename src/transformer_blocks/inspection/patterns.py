@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Mask, Vectors, checked, raise_type_error
+from transformer_blocks._contracts import Mask, Vectors, checked
 
 END_TOKENS = {"</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"}
 FEWEST_QUERIES, FEWEST_MOVES = 2, 4  # that must count for a mean, and for a correlation
@@ -130,8 +130,6 @@ def head_patterns(
         {'previous token': 0.4, 'itself': 0.6, 'next token': 0.0, 'first token': 0.2, 'broad': 0.42}
     """
     size = tuple(weights.shape[1:])
-    if isinstance(keys, str):
-        raise_type_error("keys", "a sequence of strings", keys)
     if keys is not None and len(keys) != size[1]:
         raise ValueError(f"keys must be the S = {size[1]} tokens of the keys, got {len(keys)}")
     if mask is not None and tuple(mask.shape) != size:

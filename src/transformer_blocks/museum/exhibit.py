@@ -24,7 +24,7 @@ import pkgutil
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 
@@ -79,7 +79,7 @@ class Exhibit:
 
     def __post_init__(self) -> None:
         check(str, title=self.title, source=self.source, found_by=self.found_by)
-        check(one_of(*THEMES), theme=self.theme)
+        check(Annotated[str, one_of(*THEMES)], theme=self.theme)
         check(Function, examine=self.examine)
         for name in ("broken", "mended"):
             if not callable(getattr(self, name)):

@@ -35,7 +35,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Size, check_match, checked
+from transformer_blocks._contracts import Size, checked
 from transformer_blocks.attention import to_full_precision, without_autocast
 from transformer_blocks.variants.explicit import ExplicitAttention
 
@@ -99,7 +99,6 @@ class AdditiveAttention(ExplicitAttention):
             Scores, of shape (B, H, L, S).
 
         Raises:
-            TypeError: If ``query`` differs from the weights in dtype.
             ValueError: If the number of heads or their size is not that of the weights.
         """
         heads, d_k = self.vector.shape
@@ -107,7 +106,6 @@ class AdditiveAttention(ExplicitAttention):
             raise ValueError(
                 f"query must have shape (B, {heads}, L, {d_k}), got {tuple(query.shape)}"
             )
-        check_match("query", query, self.vector, self)
         queries, keys = to_full_precision(query), to_full_precision(key)
         sums = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, L, S, d_k)
         vector = self.vector.to(sums.dtype) * (1.0 if scale is None else scale)

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, checked, unchecked
+from transformer_blocks._contracts import DropoutProbability, Mask, checked, unchecked
 from transformer_blocks.attention import (
     Keys,
-    Mask,
     Queries,
     Values,
     attention_scores,
@@ -108,10 +107,11 @@ class ExplicitAttention(nn.Module):
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
             ValueError: If the shapes do not fit, or ``dropout`` is out of range.
         """
-        weights = unchecked(ExplicitAttention.attention_weights)(
-            self, query, key, mask=mask, causal=causal, scale=scale
-        )
+        weights = _weights(self, query, key, mask=mask, causal=causal, scale=scale)
         return matmul_by_head(apply_dropout(weights, dropout), value), weights
+
+
+_weights = unchecked(ExplicitAttention.attention_weights)
 
 
 class DistanceBias(ExplicitAttention):

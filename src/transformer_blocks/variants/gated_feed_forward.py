@@ -15,12 +15,11 @@ Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises ou
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import DropoutProbability, Function, Input, Size, checked
+from transformer_blocks._contracts import DropoutProbability, Function, Size, checked
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import initialise
 
@@ -71,8 +70,7 @@ class GatedFeedForward(nn.Module):
         self.down_projection = nn.Linear(d_ff, d_model, bias=bias)
         initialise(self)
 
-    @checked
-    def forward(self, x: Annotated[Tensor, Input("... d_model", "gate_projection")]) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the network to every position.
 
         Args:
@@ -82,8 +80,8 @@ class GatedFeedForward(nn.Module):
             Output vectors, of the shape of ``x``.
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
-            ValueError: If the last dimension of ``x`` is not d_model.
+            RuntimeError: If the last dimension of ``x`` is not d_model, or its dtype is not that of
+                the weights.
         """
         gate = self.activation(self.gate_projection(x))
         hidden = self.dropout(gate * self.up_projection(x))  # (B, L, d_ff)

@@ -23,7 +23,7 @@ Next: :mod:`transformer_blocks.generation`, from logits to sequences of tokens.
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from transformer_blocks._alteration import check_unaltered
 from transformer_blocks._contracts import (
-    Input,
     PositiveNumber,
     Size,
     checked,
@@ -109,8 +108,7 @@ class LoraLinear(nn.Module):
         """The bias of the layer, of shape (out_features,), or None."""
         return self.linear.bias
 
-    @checked
-    def forward(self, x: Annotated[Tensor, Input("... in_features", "linear")]) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Compute W x + b + (alpha / r) B A x.
 
         Args:
@@ -120,8 +118,8 @@ class LoraLinear(nn.Module):
             Output vectors, of shape (..., out_features).
 
         Raises:
-            TypeError: If ``x`` is not a tensor, or differs from the weights in dtype.
-            ValueError: If the last dimension of ``x`` is not in_features.
+            RuntimeError: If the last dimension of ``x`` is not in_features, or its dtype is not
+                that of the weights.
         """
         update = F.linear(F.linear(x, self.lora_a), self.lora_b)  # (..., out_features)
         return self.linear(x) + self.scale * update

@@ -25,14 +25,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import AttentionMask, Vectors, checked
+from transformer_blocks._contracts import Mask, Vectors, checked
 
 Sequences = Annotated[Tensor, Vectors("B S d_model")]
-PaddingMask = Annotated[Tensor, AttentionMask()]
 
 
 @checked
-def mean_pool(x: Sequences, *, mask: PaddingMask | None = None) -> Tensor:
+def mean_pool(x: Sequences, *, mask: Mask | None = None) -> Tensor:
     """Compute the mean of the vectors of each sequence, without its padding.
 
     Args:
@@ -59,7 +58,7 @@ def mean_pool(x: Sequences, *, mask: PaddingMask | None = None) -> Tensor:
 
 
 @checked
-def first_pool(x: Sequences, *, mask: PaddingMask | None = None) -> Tensor:
+def first_pool(x: Sequences, *, mask: Mask | None = None) -> Tensor:
     """Select the first vector of each sequence, after padding at the left if there is any.
 
     The arguments, the result and the errors are those of :func:`mean_pool`.
@@ -77,7 +76,7 @@ def first_pool(x: Sequences, *, mask: PaddingMask | None = None) -> Tensor:
 
 
 @checked
-def last_pool(x: Sequences, *, mask: PaddingMask | None = None) -> Tensor:
+def last_pool(x: Sequences, *, mask: Mask | None = None) -> Tensor:
     """Select the last vector of each sequence, before padding at the right if there is any.
 
     The arguments, the result and the errors are those of :func:`mean_pool`.

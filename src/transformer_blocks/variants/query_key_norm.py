@@ -18,11 +18,10 @@ Next: :mod:`transformer_blocks.variants.grouped_query`, which makes the cache sm
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Input, Size, check, checked
+from transformer_blocks._contracts import Factory, Size, check, checked
 from transformer_blocks.multi_head import QueryKeyTransform
 
 
@@ -62,10 +61,7 @@ class QueryKeyNorm(QueryKeyTransform):
         self.query_norm, self.key_norm = norm(d_k), norm(d_k)
         check(nn.Module, norm=self.query_norm)
 
-    @checked
-    def transform_queries(
-        self, queries: Annotated[Tensor, Input("B H L d_k", "query_norm")], *, start: int
-    ) -> Tensor:
+    def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:
         """Normalise each query.
 
         Args:
@@ -76,15 +72,11 @@ class QueryKeyNorm(QueryKeyTransform):
             The normalised queries, of the same shape.
 
         Raises:
-            TypeError: If ``queries`` is not a tensor or differs from the weights in dtype.
-            ValueError: If the shape does not fit.
+            RuntimeError: If the size of the queries is not that of the norm.
         """
         return self.query_norm(queries)
 
-    @checked
-    def transform_keys(
-        self, keys: Annotated[Tensor, Input("B H S d_k", "key_norm")], *, start: int
-    ) -> Tensor:
+    def transform_keys(self, keys: Tensor, *, start: int) -> Tensor:
         """Normalise each key.
 
         Args:
@@ -95,7 +87,6 @@ class QueryKeyNorm(QueryKeyTransform):
             The normalised keys, of the same shape.
 
         Raises:
-            TypeError: If ``keys`` is not a tensor or differs from the weights in dtype.
-            ValueError: If the shape does not fit.
+            RuntimeError: If the size of the keys is not that of the norm.
         """
         return self.key_norm(keys)

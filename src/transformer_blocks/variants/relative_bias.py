@@ -38,7 +38,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Size, check_match, checked
+from transformer_blocks._contracts import Size, checked
 from transformer_blocks.variants.explicit import DistanceBias
 
 
@@ -131,10 +131,8 @@ class RelativeBias(DistanceBias):
             Scores, of shape (B, H, L, S).
 
         Raises:
-            TypeError: If ``query`` differs from the weights in dtype.
             ValueError: If the number of heads does not fit, or there are more queries than keys.
         """
-        check_match("query", query, self.weight, self)
         return super().attention_scores(query, key, self.scale if scale is None else scale)
 
     def biases(self, distance: Tensor, dtype: torch.dtype) -> Tensor:

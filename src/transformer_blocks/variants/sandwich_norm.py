@@ -17,7 +17,7 @@ Next: :mod:`transformer_blocks.variants.pooling`, from the vectors of a sequence
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Size, checked
-from transformer_blocks.residual import Residual, Stream, Sublayer
+from transformer_blocks.residual import Residual, Sublayer
 
 
 class SandwichNorm(Residual):
@@ -59,6 +59,5 @@ class SandwichNorm(Residual):
         super().__init__(d_model, dropout=dropout, norm=norm)
         self.output_norm = nn.LayerNorm(d_model) if output_norm is None else output_norm
 
-    @checked
-    def forward(self, x: Stream, sublayer: Sublayer) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:  # noqa: D102
         return x + self.dropout(self.output_norm(self._apply_sublayer(sublayer, self.norm(x))))
