@@ -1,32 +1,29 @@
 """Speed of an exported translator, compared with the model itself.
 
     python benchmarks/exported.py --run runs/small_parallel_enja
-    python benchmarks/exported.py --run runs/small_parallel_enja --only ours onnx
 
 Each implementation translates the same test sentences of the run, with one thread and with two; the
 table shows the faster of both. They
 find the same translations (``translate.py export`` checks it), so that all decode the same number
-of tokens. First export the run, to the folders that are the defaults::
+of tokens. First export the run, to the folder that is the default::
 
-    python examples/translate.py export --to onnx
     python examples/translate.py export --to ctranslate2
 
 The implementations:
 
 - ``ours``: the model prepared for inference, as ``translate.py translate`` runs it;
-- ``onnx``: the ONNX files in onnxruntime, with our search;
 - ``ctranslate2`` and ``ctranslate2 int8``: CTranslate2 with its own search.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness import SetUp, new_parser, run
 
 SENTENCES, LENGTH_PENALTY = 32, 0.6
-NAMES = ("ours", "onnx", "ctranslate2", "ctranslate2 int8")
+NAMES = ("ours", "ctranslate2", "ctranslate2 int8")
 
 
 class Case(NamedTuple):
@@ -71,7 +68,7 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
     if name.startswith("ctranslate2"):
         import ctranslate2
 
-        from translation.ctranslate2_export import search
+        from translation.exporting import search
 
         compute_type = "int8" if name.endswith("int8") else "float32"
         engine = ctranslate2.Translator(
@@ -83,12 +80,7 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
             return search(engine, subwords, Beam(beams, LENGTH_PENALTY), max_length=limit)
 
         translate = translate_text
-    elif name == "onnx":
-        from translation.onnx_steps import OnnxModel
-
-        begin: Callable[[Any], Any] = OnnxModel(folder / "onnx", threads=threads).begin
-    else:
-        begin = prepare(model).begin
+    begin = prepare(model).begin
 
     @torch.inference_mode()
     def translate_ids(batch: list[list[int]], beams: int) -> object:

@@ -20,9 +20,8 @@ from transformer_blocks import Residual
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.decoding import translate
-from translation.exporting import check_transformer
 from translation.presets import Config
-from translation.run import corpus_of, load_translator
+from translation.run import check_transformer, corpus_of, load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 

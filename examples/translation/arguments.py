@@ -22,7 +22,7 @@ TRAIN = "python examples/translate.py train"
 CORPORA = ("toy", "small_parallel_enja", "files")
 MODELS = ("transformer", "rnn", "rnn-additive", "rnn-fixed")
 PRESETS = ("tiny", "small", "base")
-FORMATS = ("onnx", "ctranslate2")
+FORMATS = ("ctranslate2",)
 RUN = {"--run": "folder of the run (default: the latest trained run in runs/)"}
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.4  # chosen on validation sentences
 BEAM = {"--beam": f"beam size; 1 is greedy decoding (default: {BEAM_SIZE})"}
@@ -67,8 +67,6 @@ def parse(arguments: Sequence[str] | None, *, description: str | None) -> argpar
     ):
         add_options(commands.add_parser(name, parents=parents, help=text))
     options = parser.parse_args(arguments)
-    if options.command == "export" and options.int8 and options.to != "ctranslate2":
-        raise UserError("--int8 requires --to ctranslate2")
     if options.command == "translate" and options.sentences and options.file:
         raise UserError("give sentences or --file, not both")
     if options.command in ("translate", "evaluate"):
@@ -180,7 +178,7 @@ def add_export(export: Parser) -> None:
     add(export, FORMATS, {"--to": "format to write"}, required=True)
     text = "folder to write (default: in the run, named as --to, with -int8 if so)"
     add(export, Path, {**RUN, "--output": text})
-    text = "with --to ctranslate2: store the weights as 8-bit integers"
+    text = "store the weights as 8-bit integers"
     add(export, bool, {"--int8": text})
     text = "number of validation sentences that both translate, to compare them (default: 20)"
     add(export, Number(int, "at least 0"), {"--check": text}, default=20)

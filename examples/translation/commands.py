@@ -1,6 +1,7 @@
 """Commands: what each command of ``translate.py`` does; that of ``train`` is in ``training``."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ from translation.arguments import BEAM_SIZE, DEFAULTS, LENGTH_PENALTY, TRAIN
 from translation.comparison import attention_along, compare, format_results, load_runs
 from translation.corpus import Corpus, seen_targets
 from translation.decoding import decode_sentences, decoder_of, translate
-from translation.engines import compile_search, load_compiled, load_exported
+from translation.engines import compile_search, load_compiled
 from translation.exploring import explore, page_of, snapshots_of
-from translation.exporting import check_folder, export, folder_of, write_json
+from translation.exporting import export, folder_of, load_exported
 from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
@@ -82,7 +83,7 @@ def translate_command(options: argparse.Namespace) -> None:
 def evaluate_command(options: argparse.Namespace) -> None:
     """Score the translations of the test sentences."""
     if options.output:
-        check_folder(options.output)
+        check_output(options.output, has_folder=True)
     run, trained, search = load(options)
     corpus = evaluated_corpus(run, trained.config, options)
     sentences = [pair.source for pair in corpus.test]
@@ -134,7 +135,8 @@ def compare_command(options: argparse.Namespace) -> None:
         batch_tokens=options.batch_tokens,
     )
     is_again = figures.exists()
-    write_json(figures, {"groups": groups, "results": results})
+    content = json.dumps({"groups": groups, "results": results}, indent=1)
+    write_atomically(figures, f"{content}\n".encode())
     save(comparison_figure(groups, results), picture)
     written = [figures, picture]
     pair = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
@@ -150,7 +152,7 @@ def compare_command(options: argparse.Namespace) -> None:
 def explore_command(options: argparse.Namespace) -> None:
     """Write a page with all attention weights of the translation of one sentence."""
     if options.output:
-        check_folder(options.output)
+        check_output(options.output, has_folder=True)
     run, trained, search = load(options)
     page = options.output or page_of(run)
     if not trained.model.cross_attentions:
@@ -183,15 +185,15 @@ def explored_sentences(options: argparse.Namespace, run: Run[Config], config: Co
 def export_command(options: argparse.Namespace) -> None:
     """Write a trained Transformer for another engine, and compare translations of both."""
     run = choose_run(options.run, Config, train=TRAIN)
-    output = options.output or folder_of(run, options.to, int8=options.int8)
+    output = options.output or folder_of(run, int8=options.int8)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     count = options.check
     pairs = corpus_of(trained.config).validation[:count] if count else []
     sentences = [pair.source for pair in pairs]
-    agreements = export(run, trained, options.to, output, int8=options.int8, sentences=sentences)
+    agreement = export(run, trained, output, int8=options.int8, sentences=sentences)
     size = sum(file.stat().st_size for file in output.iterdir())
     print(fit(f"Written: {output} ({size / 1e6:.1f} MB)", sys.stdout))
-    for agreement in agreements:
+    if agreement:
         print(agreement)
 
 
@@ -199,7 +201,7 @@ def compile_command(options: argparse.Namespace) -> None:
     """Compile the search of a trained Transformer into a program."""
     run = choose_run(options.run, Config, train=TRAIN)
     output = options.output or run.folder / f"program{'-int8' if options.int8 else ''}.pt2"
-    check_folder(output)
+    check_output(output, has_folder=True)
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     beam_size = beam_size_of(options, trained.target.vocab_size)
     print("Compiling takes about three minutes.", flush=True)

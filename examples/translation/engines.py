@@ -1,13 +1,8 @@
-"""Engines: faster ways to decode with a trained Transformer on a CPU.
+"""Programs: a trained Transformer and its search, compiled ahead of time into a file.
 
-A program is a model and its search, compiled ahead of time into a file
-(:func:`transformer_blocks.inference.save_program`). CTranslate2 is an engine of its own, for which
-the model is exported once.
+See :func:`transformer_blocks.inference.save_program`. A program decodes faster on a CPU.
 """
 
-import json
-import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,15 +10,11 @@ from common.errors import UserError
 from common.run import Run
 from common.searches import Beam
 from common.tokenizer import EOS
-from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import load_program, save_program
 from translation.decoding import Decoder, length_limit
-from translation.exporting import PACKAGES, check_transformer, export, folder_of, hash_of
 from translation.presets import Config
-from translation.run import TrainedTranslator
-
-log = logging.getLogger(__name__)
+from translation.run import TrainedTranslator, check_transformer
 
 
 def compile_search(
@@ -80,34 +71,3 @@ def load_compiled(
         )
 
     return decode
-
-
-def load_exported(
-    run: Run[Config], trained: TrainedTranslator, search: Beam, *, int8: bool
-) -> Decoder:
-    """Load CTranslate2 with the weights of a translator, which are exported if they have changed.
-
-    Raises:
-        UserError: If the model is no Transformer, what was exported is damaged, or the run's folder
-            cannot be written to.
-        ModuleNotFoundError: If the package is not installed.
-    """
-    check_packages("--engine ctranslate2", *PACKAGES["ctranslate2"], extra="export")
-    folder = folder_of(run, "ctranslate2", int8=int8)
-    file = folder / "export.json"
-    damaged = f"{folder} is damaged; remove it, and it is exported again"
-    try:
-        exported = json.loads(file.read_text("utf-8"))["weights"] if file.exists() else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{damaged}: {file.name}: {error!r}") from error
-    if exported != hash_of(trained.model):
-        if exported is not None:
-            shutil.rmtree(folder)
-        export(run, trained, "ctranslate2", folder, int8=int8)
-        log.info("exported the model to %s", folder)
-    from translation.ctranslate2_export import load_decoder  # only now: it needs the package
-
-    try:
-        return load_decoder(trained, folder, search)
-    except (RuntimeError, ValueError) as error:  # of CTranslate2
-        raise UserError(f"{damaged}: {error}") from error

@@ -1,21 +1,25 @@
-"""Exporting: a trained Transformer as files for another engine, checked against the model.
+"""Exporting: a trained Transformer in the format of CTranslate2, and the search of that engine.
 
-A folder that was exported holds the model, in the format of ONNX or CTranslate2, the tokenizers,
-and ``export.json``, which names the ids of the special tokens, the settings of the search, the
-inputs and outputs, and the versions that wrote it. The folder appears when it is complete and
-checked.
+CTranslate2 (https://github.com/OpenNMT/CTranslate2) is an engine in C++ that runs Transformers
+without torch. Its specification of a model is a tree of layers; each receives the weights of ours.
+A folder that was exported also holds the tokenizers, and ``export.json``, which names the ids of
+the special tokens, the settings of the search, and the versions that wrote it. The folder appears
+when it is complete and checked.
 """
 
 import hashlib
 import json
+import logging
+import math
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib import import_module
+import shutil
+from collections.abc import Sequence
+from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from common.errors import UserError
@@ -23,100 +27,119 @@ from common.files import check_output, write_atomically, write_folder
 from common.run import Run
 from common.searches import Beam
 from common.tokenizer import BOS, EOS, PAD, UNK
-from transformer_blocks import __version__
+from transformer_blocks import FeedForward, MultiHeadAttention, __version__
 from transformer_blocks.explorer.packages import check_packages
+from transformer_blocks.generation import Generation
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.decoding import Decoder, decode_sentences, decoder_of
+from translation.decoding import Decoder, decode_sentences, decoder_of, length_limit
 from translation.presets import Config
-from translation.run import TrainedTranslator
-from translation.transformer import Transformer
+from translation.run import TrainedTranslator, check_transformer
 
-PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript"), "ctranslate2": ("ctranslate2",)}
-"""The packages that each format needs."""
-BEAMS = (1, 4)
-"""The beam sizes with which exported files are checked; 1 is greedy decoding."""
-
-Engine = Callable[[Beam], Decoder]
-"""Function that makes a decoder, given the beam search."""
+log = logging.getLogger(__name__)
 
 
 def export(
     run: Run[Config],
     trained: TrainedTranslator,
-    kind: str,
     output: Path,
     *,
     int8: bool = False,
     sentences: Sequence[str] = (),
-) -> list[str]:
+) -> str:
     """Export a translator to a new folder, and compare the translations of some sentences.
 
     Args:
         run: The run, whose tokenizers are copied.
         trained: The translator, on the CPU.
-        kind: The format, "onnx" or "ctranslate2".
         output: The folder to write.
-        int8: Whether to quantise the weights to 8-bit integers, for CTranslate2 only.
+        int8: Whether to store the weights as 8-bit integers.
         sentences: Cleaned source sentences to translate with the model and with what was exported.
 
     Returns:
-        How far the translations agree, in words, for each beam size; nothing without sentences.
+        How far the translations agree, in words; "" without sentences.
 
     Raises:
         UserError: If the model is no Transformer, ``output`` cannot be written, or no translation
             agrees, except with ``int8``; nothing is written then.
-        ModuleNotFoundError: If a package is not installed.
+        ModuleNotFoundError: If the package is not installed.
     """
-    check_packages(f"export --to {kind}", *PACKAGES[kind], extra="export")
-    model = check_transformer(run, trained, "exported")
+    check_packages("export --to ctranslate2", "ctranslate2", extra="export")
+    model, config = check_transformer(run, trained, "exported"), trained.config
     if os.path.lexists(output):
         raise UserError(f"{output} exists already; remove it, or choose another --output")
-    check_folder(output)
-    content: dict[str, Any] = {
-        "format": kind,
+    check_output(output, has_folder=True)
+    files = [run.tokenizer_file(name) for name in config.tokenizer_names]
+    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    content = {
+        "format": "ctranslate2",
         "int8": int8,
-        "source_language": trained.config.source_language,
-        "target_language": trained.config.target_language,
-        "tokenizers": [run.tokenizer_file(name).name for name in trained.config.tokenizer_names],
+        "source_language": config.source_language,
+        "target_language": config.target_language,
+        "tokenizers": [file.name for file in files],
         "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
         "max_length": model.max_length,
         "weights": hash_of(model),
-        "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
+        "search": {"beam_size": search.size, "length_penalty": search.length_penalty},
         "versions": {"transformer-blocks": __version__}
-        | {package: version(package) for package in ("torch", *PACKAGES[kind])},
+        | {package: version(package) for package in ("torch", "ctranslate2")},
     }
     with write_folder(output) as folder:
-        for name in content["tokenizers"]:
-            write_atomically(folder / name, (run.folder / name).read_bytes())
-        module = import_module(f"translation.{kind}_export")  # only now: it needs the packages
-        content |= module.write_model(trained, folder, int8=int8)
-        write_json(folder / "export.json", content)
-        agreements = compare(trained, partial(module.load_decoder, trained, folder), sentences)
-        if not int8 and any(identical == 0 for identical, _ in agreements):
+        for file in files:
+            write_atomically(folder / file.name, file.read_bytes())
+        write_model(trained, folder, int8=int8)
+        write_atomically(folder / "export.json", (json.dumps(content, indent=1) + "\n").encode())
+        if not sentences:
+            return ""
+        ours, others = (
+            decode_sentences(decode, trained.source, sentences, max_length=model.max_length)
+            for decode in (decoder_of(model, search), load_decoder(trained, folder, search))
+        )
+        pairs = [(a[0].tokens, b[0].tokens) for a, b in zip(ours, others, strict=True)]
+        different = [(a, b) for a, b in pairs if a != b]
+        if len(different) == len(pairs) and not int8:
             raise UserError(
-                f"nothing was written: none of {len(sentences)} sentences is translated by the "
+                f"nothing was written: none of {len(pairs)} sentences is translated by the "
                 "exported files as by the model"
             )
-        return [described for _, described in agreements]
+    line = f"{len(pairs) - len(different)} of {len(pairs)} translations as by the model"
+    for one, other in different[:1]:
+        line += f"; the first other one:\n  model     {trained.target.decode(one)}"
+        line += f"\n  exported  {trained.target.decode(other)}"
+    return line
 
 
-def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
-    """Return the model of a run, which is to be exported or compiled.
+def load_exported(
+    run: Run[Config], trained: TrainedTranslator, search: Beam, *, int8: bool
+) -> Decoder:
+    """Load CTranslate2 with the weights of a translator, which are exported if they have changed.
 
     Raises:
-        UserError: If it is no Transformer.
+        UserError: If the model is no Transformer, what was exported is damaged, or the run's folder
+            cannot be written to.
+        ModuleNotFoundError: If the package is not installed.
     """
-    if not isinstance(trained.model, Transformer):
-        raise UserError(
-            f"only a Transformer can be {done}, and {run.folder} holds a recurrent model "
-            f"({trained.config.model})"
-        )
-    return trained.model
+    check_packages("--engine ctranslate2", "ctranslate2", extra="export")
+    folder = folder_of(run, int8=int8)
+    file = folder / "export.json"
+    damaged = f"{folder} is damaged; remove it, and it is exported again"
+    try:
+        exported = json.loads(file.read_text("utf-8"))["weights"] if file.exists() else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{damaged}: {file.name}: {error!r}") from error
+    if exported != hash_of(trained.model):
+        if exported is not None:
+            shutil.rmtree(folder)
+        export(run, trained, folder, int8=int8)
+        log.info("exported the model to %s", folder)
+    try:
+        return load_decoder(trained, folder, search)
+    except (RuntimeError, ValueError) as error:  # of CTranslate2
+        raise UserError(f"{damaged}: {error}") from error
 
 
-def folder_of(run: Run[Config], kind: str, *, int8: bool) -> Path:
+def folder_of(run: Run[Config], *, int8: bool) -> Path:
     """Return the folder of a run for what is exported."""
-    return run.folder / (f"{kind}-int8" if int8 else kind)
+    return run.folder / ("ctranslate2-int8" if int8 else "ctranslate2")
 
 
 def hash_of(model: nn.Module) -> str:
@@ -127,44 +150,146 @@ def hash_of(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file."""
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+@torch.no_grad()
+def write_model(trained: TrainedTranslator, folder: Path, *, int8: bool = False) -> None:
+    """Write a model to a folder.
+
+    Args:
+        trained: The translator, a Transformer on the CPU.
+        folder: The folder, which exists.
+        int8: Whether to store the weights of linear layers and embeddings as 8-bit integers.
+    """
+    from ctranslate2.specs import TransformerSpec  # only now: it is not always installed
+
+    _, _, source, target = trained
+    model: Any = deepcopy(trained.model)  # CTranslate2 quantises in place
+    is_pre_norm = model.encoder.norm is not None
+    layers: list[Any] = [*model.encoder.layers]
+    spec = TransformerSpec.from_config(
+        len(layers), layers[0].self_attention.num_heads, pre_norm=is_pre_norm
+    )
+    spec.decoder.projection.weight = model.output.weight
+    sides = (
+        (spec.encoder, model.encoder, model.source_embedding, spec.encoder.embeddings[0]),
+        (spec.decoder, model.decoder, model.target_embedding, spec.decoder.embeddings),
+    )
+    for stack_spec, stack, embedding, embedding_spec in sides:
+        embedding_spec.weight = embedding.weight  # scaled by sqrt(d_model) there, too
+        stack_spec.position_encodings.encodings = model.positions.table
+        if is_pre_norm:
+            _set(stack_spec.layer_norm, stack.norm)
+        for layer_spec, layer in zip(stack_spec.layer, stack.layers, strict=True):
+            _set_layer(layer_spec, layer)
+    names = target.vocabulary
+    spec.register_source_vocabulary(source.vocabulary)
+    spec.register_target_vocabulary(names)
+    spec.config.unk_token, spec.config.eos_token = names[UNK], names[EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = names[BOS]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = layers[0].self_attention_residual.norm.eps
+    spec.validate()
+    spec.optimize(quantization="int8" if int8 else None)
+    spec.save(str(folder))
 
 
-def compare(
-    trained: TrainedTranslator, exported: Engine, sentences: Sequence[str]
-) -> list[tuple[int, str]]:
-    """Compare the translations of a model with those of what was exported.
+def _set_layer(spec: Any, layer: Any) -> None:
+    """Copy the weights of an encoder or decoder layer."""
+    of_self = layer.self_attention
+    fused = [of_self.query_projection, of_self.key_projection, of_self.value_projection]
+    _set_attention(spec.self_attention, of_self, layer.self_attention_residual, [fused])
+    if hasattr(layer, "cross_attention"):
+        cross = layer.cross_attention
+        groups = [[cross.query_projection], [cross.key_projection, cross.value_projection]]
+        _set_attention(spec.attention, cross, layer.cross_attention_residual, groups)
+    network: FeedForward = layer.feed_forward
+    _set(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
+    _set(spec.ffn.linear_0, network.up_projection)
+    _set(spec.ffn.linear_1, network.down_projection)
+
+
+def _set_attention(
+    spec: Any, attention: MultiHeadAttention, residual: Any, groups: Sequence[Sequence[nn.Linear]]
+) -> None:
+    """Copy the weights of an attention layer, whose projections are fused in groups."""
+    _set(spec.layer_norm, residual.norm)
+    for linear_spec, group in zip(
+        spec.linear, [*groups, [attention.output_projection]], strict=True
+    ):
+        linear_spec.weight = torch.cat([each.weight for each in group])
+        linear_spec.bias = torch.cat([each.bias for each in group])
+
+
+def _set(spec: Any, module: Any) -> None:
+    """Copy the weight and bias of a linear layer or a normalisation."""
+    if isinstance(module, nn.LayerNorm):
+        spec.gamma, spec.beta = module.weight, module.bias
+    else:
+        spec.weight, spec.bias = module.weight, module.bias
+
+
+def load_decoder(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
+    """Load what was exported, as a decoder; the scores of translations are NaN."""
+    import ctranslate2  # only now: it is not always installed
+
+    _, model, source, target = trained
+    ids = {name: i for i, name in enumerate(target.vocabulary)}
+    translator = ctranslate2.Translator(
+        str(folder), device="cpu", intra_threads=torch.get_num_threads()
+    )
+
+    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
+        subwords = [source.subwords(each) for each in sources]
+        found = search(translator, subwords, beam, max_length=model.max_length)
+        limits = [length_limit(model.max_length, len(each)) for each in sources]
+        return [  # the model obeys the limit of each sentence
+            [Generation([ids[name] for name in tokens[:limit]], math.nan, finished=True)]
+            for tokens, limit in zip(found, limits, strict=True)
+        ]
+
+    return decode
+
+
+def search(
+    translator: Any,
+    sources: Sequence[Sequence[str]],
+    beam: Beam,
+    *,
+    max_length: int,
+) -> list[list[str]]:
+    """Translate with the search of CTranslate2, and rank its hypotheses as ``beam_search`` does.
+
+    Both searches extend the same hypotheses, and stop once ``beam.size`` of them are finished. They
+    differ in the length penalty: CTranslate2 divides the log-probability of n tokens by a power of
+    n, ours by a power of (5 + n) / 6. The hypotheses are therefore requested with about half the
+    exponent, which is closest to ours for short sentences, and ranked again. CTranslate2 returns
+    at most ``beam.size`` of them; where more are finished at the last step, the result may differ.
+
+    Args:
+        translator: The translator.
+        sources: The subwords of each sentence.
+        beam: The beam search, of which one hypothesis for each sentence is returned.
+        max_length: Maximum number of tokens of every translation.
 
     Returns:
-        For each beam size, the number of sentences whose two translations have the same tokens, and
-        a description, with the first other translation.
+        The subwords of each translation.
     """
-    _, model, source, target = trained
-    agreements = []
-    for beams in BEAMS if sentences else ():
-        ours, others = (
-            decode_sentences(
-                engine(Beam(beams, LENGTH_PENALTY)), source, sentences, max_length=model.max_length
-            )
-            for engine in (partial(decoder_of, model), exported)
-        )
-        pairs = [(a[0].tokens, b[0].tokens) for a, b in zip(ours, others, strict=True)]
-        different = [(target.decode(a), target.decode(b)) for a, b in pairs if a != b]
-        identical = len(pairs) - len(different)
-        name = "greedy decoding" if beams == 1 else f"beam search, {beams} beams"
-        line = f"{name}: {identical} of {len(pairs)} translations as by the model"
-        for ours_first, other in different[:1]:
-            line += f"; the first other one:\n  model     {ours_first}\n  exported  {other}"
-        agreements.append((identical, line))
-    return agreements
+    penalty = beam.length_penalty
+    exponent = max(penalty / 2, 1e-3)  # without a penalty, CTranslate2 stops differently
+    results = translator.translate_batch(
+        sources,
+        beam_size=beam.size,
+        num_hypotheses=beam.size,
+        length_penalty=exponent,
+        min_decoding_length=0,  # by default, a translation has one token at least
+        max_decoding_length=max_length,
+        return_scores=True,
+    )
 
+    def rank(hypothesis: tuple[list[str], float]) -> float:
+        tokens, score = hypothesis
+        length = len(tokens) + 1  # and the end token
+        return score * length**exponent / ((5 + length) / 6) ** penalty
 
-def check_folder(file: Path) -> None:
-    """Raise unless a file or folder can be written and its parent exists.
-
-    Raises:
-        UserError: If it cannot, or the parent does not exist.
-    """
-    check_output(file, has_folder=True)
+    return [
+        max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results
+    ]

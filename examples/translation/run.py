@@ -10,6 +10,7 @@ from common.run import Run
 from common.tokenizer import Tokenizer
 from translation.corpus import Corpus, load_corpus
 from translation.presets import Config
+from translation.transformer import Transformer
 from translation.translator import Translator
 
 FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
@@ -66,3 +67,17 @@ def load_translator(
     model = config.build(source.vocab_size, target.vocab_size)
     model = run.load_best(model, config, last=last)
     return TrainedTranslator(config, model.to(device), source, target)
+
+
+def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
+    """Return the model of a run, which is to be exported or compiled.
+
+    Raises:
+        UserError: If it is no Transformer.
+    """
+    if not isinstance(trained.model, Transformer):
+        raise UserError(
+            f"only a Transformer can be {done}, and {run.folder} holds a recurrent model "
+            f"({trained.config.model})"
+        )
+    return trained.model
