@@ -173,7 +173,7 @@ def test_beside_the_documentation_each_step_links_to_its_chapter_and_its_source(
         (
             {"value": torch.ones(2, 3, 7, 3).long()},
             TypeError,
-            "^query and value must have one dtyp",
+            "^value must be a floating-point te",
         ),
         ({"value": torch.full((2, 3, 7, 3), math.nan)}, ValueError, "^value must be finite, got"),
         ({"scale": math.inf}, ValueError, "^scale must be finite, got scale=inf"),
