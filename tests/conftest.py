@@ -12,7 +12,7 @@ import pytest
 pytest.register_assert_rewrite("tests")  # so that a helper's assertion, too, says what it compared
 
 from tests.browser import CHROMIUM  # noqa: E402
-from tests.page import Opened, make_explorer  # noqa: E402
+from tests.explorer.page import Opened, make_explorer  # noqa: E402
 
 from transformer_blocks.explorer import Explorer  # noqa: E402
 

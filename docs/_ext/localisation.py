@@ -19,7 +19,7 @@ of the README or of a chapter:
 3. Run this program again. It writes README.ja.md. The pages are made by ``make docs``.
 
 A new translation of a chapter begins with an empty file of the right name.
-tests/test_translation.py fails when README.ja.md is not what this program writes, and when a
+tests/docs/test_translations.py fails when README.ja.md is not what this program writes, and when a
 message of a catalog is not translated.
 """
 

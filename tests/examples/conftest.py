@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.examples.proof_run import Proof, make_proof
 from tests.examples.tiny_run import PLAN, begin, write_files
+from tests.examples.translation.proof_run import Proof, make_proof
 
 import translate
 from common import plots
@@ -104,7 +104,7 @@ def files(tmp_path: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Save the folder of a model of a family, once; tests copy it before they change it."""
-    from tests.examples.published import save_folder  # only now: it imports transformers
+    from tests.examples.pretrained.published import save_folder  # only now: it imports transformers
 
     folder = tmp_path_factory.mktemp("published, once")
     return cache(lambda family: save_folder(family, folder / family))

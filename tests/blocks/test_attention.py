@@ -1,0 +1,380 @@
+"""Explicit and fused attention against a loop, against each other, and against their contract."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.blocks.reference import attention_loop, to_numpy
+from tests.pairs import every_pair
+from torch import Tensor
+
+from transformer_blocks import (
+    AdditiveAttention,
+    ALiBi,
+    RelativeBias,
+    attention_weights,
+    causal_mask,
+    fused_attention,
+    scaled_dot_product_attention,
+)
+from transformer_blocks._contracts import Heads
+
+Function = Callable[..., Tensor]
+
+
+def explicit(*args: Tensor, **kwargs: Any) -> Tensor:
+    return scaled_dot_product_attention(*args, **kwargs)[0]
+
+
+IMPLEMENTATIONS = [explicit, fused_attention]
+both_implementations = pytest.mark.parametrize("attention_function", IMPLEMENTATIONS)
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+
+class Case(NamedTuple):
+    """The arguments of a call of attention, small enough to print."""
+
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    d_k: int
+    d_v: int
+    mask_shape: tuple[int, ...] | None
+    masked: float
+    causal: bool
+    scale: float | None
+    seed: int
+
+    def tensors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        torch.manual_seed(self.seed)
+        query = torch.randn(self.batch, self.heads, self.queries, self.d_k)
+        key = torch.randn(self.batch, self.groups, self.keys, self.d_k)
+        value = torch.randn(self.batch, self.groups, self.keys, self.d_v)
+        return query.to(dtype), key.to(dtype), value.to(dtype)
+
+    def options(self) -> dict[str, Any]:
+        torch.manual_seed(self.seed + 1)
+        mask = None if self.mask_shape is None else torch.rand(self.mask_shape) < self.masked
+        return {"mask": mask, "causal": self.causal, "scale": self.scale}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    batch = draw(st.sampled_from([1, 2, 3, 16]))  # many small matrices: explicit
+    heads, groups = draw(st.sampled_from([(1, 1), (3, 3), (2, 1), (4, 2), (4, 1)]))
+    queries, keys = draw(st.integers(0, 4)), draw(st.integers(0, 5))
+    broadcast = [(*leading, keys) for leading in product({1, batch}, {1, heads}, {1, queries})]
+    return Case(
+        batch,
+        heads,
+        groups,
+        queries,
+        keys,
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from([None, (queries, keys), *broadcast])),
+        draw(st.sampled_from([0.0, 0.3, 0.8, 1.0])),
+        draw(st.booleans()),
+        draw(st.sampled_from([None, 1.0, 0.3])),
+        draw(st.integers(0, 1000)),
+    )
+
+
+@every_dtype
+@settings(max_examples=25)
+@given(case=cases())
+def test_outputs_and_weights_equal_those_of_the_loop_and_masked_weights_are_exactly_zero(
+    dtype: torch.dtype, case: Case
+) -> None:
+    query, key, value = case.tensors(dtype)
+    expected_output, expected = attention_loop(query, key, value, **case.options())
+    for attention_function in IMPLEMENTATIONS:
+        output = attention_function(query, key, value, **case.options())
+        assert output.dtype == dtype
+        np.testing.assert_allclose(to_numpy(output), expected_output, rtol=0, atol=TOLERANCE[dtype])
+    weights = attention_weights(query, key, **case.options())
+    np.testing.assert_allclose(to_numpy(weights), expected, rtol=0, atol=TOLERANCE[dtype])
+    assert (
+        to_numpy(weights)[expected == 0.0] == 0.0
+    ).all()  # masked weights are zero, not close to zero
+    returned = scaled_dot_product_attention(query, key, value, dropout=0.5, **case.options())[1]
+    assert torch.equal(weights, returned)  # those before dropout
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@settings(max_examples=25)
+@given(case=cases())
+def test_both_implementations_agree_in_outputs_and_gradients(
+    dtype: torch.dtype, case: Case
+) -> None:
+    results = []
+    for attention_function in (explicit, fused_attention):
+        inputs = [tensor.requires_grad_() for tensor in case.tensors(dtype)]
+        output = attention_function(*inputs, **case.options())
+        upstream = torch.linspace(-1.0, 1.0, output.numel(), dtype=dtype).view_as(output)
+        output.backward(upstream)
+        results.append([output.detach(), *(tensor.grad for tensor in inputs)])
+    torch.testing.assert_close(*results, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+FULLY_MASKED_ROW = torch.tensor([[False, True, False], [True, True, True], [False, False, True]])
+every_path = pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"mask": FULLY_MASKED_ROW}, {"mask": FULLY_MASKED_ROW, "causal": True}],
+)
+
+
+@pytest.mark.parametrize(
+    ("queries", "options"),
+    [
+        (3, {}),
+        (3, {"mask": FULLY_MASKED_ROW}),
+        (3, {"mask": FULLY_MASKED_ROW, "causal": True}),
+        (3, {"mask": FULLY_MASKED_ROW.all(0)[None, None, None].expand(2, 1, 1, 3)}),
+        (5, {"causal": True}),  # the first two of five queries come before all three keys
+    ],
+)
+def test_gradients_are_exact_also_with_fully_masked_rows(
+    queries: int, options: dict[str, Any]
+) -> None:
+    inputs = [
+        torch.randn(2, 1, length, 2, dtype=torch.float64, requires_grad=True)
+        for length in (queries, 3, 3)
+    ]
+    for attention_function in (explicit, fused_attention):
+        assert torch.autograd.gradcheck(partial(attention_function, **options), inputs)
+    # Fast mode compares along random directions instead of all pairs of elements.
+    assert torch.autograd.gradgradcheck(partial(explicit, **options), inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("batch", [2, 40], ids=["few", "many"])  # many small matrices: explicit
+@pytest.mark.parametrize(
+    "function",
+    [
+        attention_weights,
+        scaled_dot_product_attention,
+        fused_attention,
+        ALiBi(2),
+        RelativeBias(2),
+        AdditiveAttention(4, 2),
+    ],
+)
+def test_arguments_are_checked_once(
+    function: Any, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    check_heads = Heads.__call__
+
+    def record(rule: Heads, name: str, x: Tensor, *context: Any) -> None:
+        checked.append(name)
+        check_heads(rule, name, x, *context)
+
+    monkeypatch.setattr(Heads, "__call__", record)
+    inputs = torch.randn(3, batch, 2, 3, 4).unbind()
+    checked_inputs = inputs[: 2 if function is attention_weights else 3]
+    function(*checked_inputs, causal=True)
+    assert checked == ["query", "key", "value"][: len(checked_inputs)]
+
+
+def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
+    """Collect the masks that torch's kernel receives, where True marks what is attended to."""
+    masks: list[Tensor | None] = []
+    torch_kernel = F.scaled_dot_product_attention
+
+    def spy(*args: Any, **kwargs: Any) -> Tensor:
+        masks.append(kwargs.get("attn_mask"))
+        return torch_kernel(*args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    return masks
+
+
+@every_path
+def test_the_fused_kernel_never_receives_a_fully_masked_row(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    masks = spy_on_torch(monkeypatch)
+    fused_attention(*torch.randn(3, 1, 1, 3, 4).unbind(), **options)
+    assert [mask is None or bool(mask.any(-1).all()) for mask in masks] == [True]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask_free"), [(4, 4, True), (1, 1, True), (1, 5, True), (3, 5, False)]
+)
+def test_fused_attention_builds_no_causal_mask_where_it_needs_none(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, mask_free: bool
+) -> None:
+    masks = spy_on_torch(monkeypatch)
+
+    def refuse(*_: object) -> Tensor:
+        raise AssertionError("a causal mask was built")
+
+    if mask_free:
+        monkeypatch.setattr("torch.Tensor.triu_", refuse)
+    query, key, value = (torch.randn(2, 2, n, 4) for n in (queries, keys, keys))
+    fused_attention(query, key, value, causal=True)
+    assert [mask is None for mask in masks] == [mask_free]
+
+
+@pytest.mark.parametrize(
+    ("attention_function", "dtype"),
+    [*((each, torch.float64) for each in IMPLEMENTATIONS), (fused_attention, torch.bfloat16)],
+)
+@every_path
+def test_dropout_sets_weights_to_zero_and_scales_the_others(
+    attention_function: Function, dtype: torch.dtype, options: dict[str, Any]
+) -> None:
+    query, key = torch.randn(2, 30, 2, 3, 4, dtype=dtype)
+    unit_vectors = torch.eye(3, dtype=dtype).expand(30, 2, 3, 3)  # values: outputs are weights
+    weights = attention_weights(query, key, **options)
+    dropped = attention_function(query, key, unit_vectors, dropout=0.375, **options)
+    is_dropped = (dropped == 0.0) & (weights > 0.0)
+    assert is_dropped.any()
+    expected = (weights / 0.625).masked_fill(is_dropped, 0.0)
+    torch.testing.assert_close(dropped, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@both_implementations
+def test_dropout_is_reproducible_by_the_seed_and_off_by_default(
+    attention_function: Function,
+) -> None:
+    query, key, value = torch.randn(3, 2, 2, 4, 8).unbind()
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(attention_function(query, key, value, dropout=0.5))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(attention_function(query, key, value), attention_function(query, key, value))
+
+
+def is_not_finite(inputs: dict[str, Tensor], masked: Tensor) -> Tensor:
+    """Compute where outputs cannot be finite: attention of each query to its visible keys alone.
+
+    Args:
+        inputs: The query, the key and the value.
+        masked: Which keys are masked for which query, of shape (L, S).
+    """
+    query, key, value = inputs.values()
+    rows = []
+    for row, hides in enumerate(masked):
+        visible = query[:, :, row : row + 1], key[:, :, ~hides], value[:, :, ~hides]
+        rows.append(~explicit(*(tensor.double() for tensor in visible)).isfinite())
+    return torch.cat(rows, dim=2)
+
+
+LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)]
+
+
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "with_gradients": [False, True],
+        "fault": [torch.nan, torch.inf, -torch.inf],
+        "place": ["query", "key", "value"],
+        "masked, causal": [(False, False), (False, True), (True, False), (True, True)],
+    }
+)
+def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or_head(
+    dtype: torch.dtype, with_gradients: bool, fault: float, place: str, masked: bool, causal: bool
+) -> None:
+    for (queries, keys), (batch, all_rows) in product(LENGTHS, ((2, False), (40, True))):
+        mask = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
+        mask[..., keys - keys // 3 :] = masked
+        hidden = mask[0, 0] | (causal_mask(queries, keys) & causal)
+        inputs = {
+            name: torch.randn(batch, 2, length, 4).to(dtype)
+            for name, length in (("query", queries), ("key", keys), ("value", keys))
+        }
+        faulty = inputs[place][0, 0]
+        faulty[slice(None) if all_rows else torch.randint(len(faulty), ())] = fault
+        expected = is_not_finite(inputs, hidden)
+        for attention_function in IMPLEMENTATIONS:
+            with torch.set_grad_enabled(with_gradients):
+                found = ~attention_function(
+                    *inputs.values(), mask=mask if masked else None, causal=causal
+                ).isfinite()
+            assert found[expected].all()
+            assert masked or causal or torch.equal(found, expected)
+            found[0, 0] = False
+            assert not found.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: bool) -> None:
+    torch.compiler.reset()
+    compiled: Any = torch.compile(fused_attention, backend="eager", dynamic=True)
+    for length in (3, 10, 20):
+        for faulty in range(3):
+            inputs = torch.randn(3, 2, 2, length, 4).unbind()
+            inputs[faulty][0, 0] = torch.nan
+            expected = ~explicit(*inputs, causal=causal).isfinite()
+            assert torch.equal(~compiled(*inputs, causal=causal).isfinite(), expected)
+            assert expected[0, 0].all()
+
+
+@both_implementations
+def test_inputs_and_masks_are_not_changed(attention_function: Function) -> None:
+    inputs = (*torch.randn(3, 1, 1, 3, 4).unbind(), FULLY_MASKED_ROW.clone())
+    before = [tensor.clone() for tensor in inputs]
+    attention_function(*inputs[:3], mask=inputs[3], causal=True, dropout=0.5)
+    assert all(map(torch.equal, inputs, before))
+
+
+@every_pair(
+    {
+        "dtype": TOLERANCE,
+        "heads, queries, keys, with_gradients, masked, causal, is_explicit": [
+            *((4, 5, 9, False, True, False, True), (4, 5, 9, True, True, True, True)),
+            *((4, 1, 9, False, True, False, False), (2, 5, 9, True, True, False, False)),
+            *((4, 20, 20, False, False, False, True), (4, 21, 21, False, False, False, False)),
+            *((4, 32, 32, True, False, False, True), (4, 33, 33, True, False, False, False)),
+            *((4, 5, 5, False, False, True, False), (4, 5, 5, True, False, True, False)),
+        ],
+    }
+)
+def test_many_small_matrices_are_computed_explicitly_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    heads: int,
+    queries: int,
+    keys: int,
+    with_gradients: bool,
+    masked: bool,
+    causal: bool,
+    is_explicit: bool,
+) -> None:
+    query, key, value = (torch.randn(16, heads, n, 4, dtype=dtype) for n in (queries, keys, keys))
+    mask = torch.rand(16, 1, queries, keys) < 0.4 if masked else None
+    if mask is not None:
+        mask[3] = True  # fully masked rows
+    expected = explicit(query, key, value, mask=mask, causal=causal)
+    masks = spy_on_torch(monkeypatch)
+    is_explicit &= dtype in (torch.float32, torch.float64)  # half precision would lose too much
+    with torch.set_grad_enabled(with_gradients):
+        found = fused_attention(query, key, value, mask=mask, causal=causal)
+    assert len(masks) == (not is_explicit)
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("length", [16, 20, 40])
+def test_an_infinite_query_shows_also_where_it_attends_to_few_keys(length: int) -> None:
+    query, key, value = torch.randn(3, 2, 2, length, 8).unbind()
+    query[0, 1, 0, 3] = -torch.inf * key[0, 1, 0, 3].sign()  # its only visible score is -inf
+    visible = torch.ones(length, length, dtype=torch.bool).tril()
+    for options in ({"causal": True}, {"mask": ~visible}):
+        expected, _ = scaled_dot_product_attention(query, key, value, **options)
+        found = fused_attention(query, key, value, **options)
+        assert not expected[0, 1, 0].isfinite().any()
+        assert torch.equal(found.isfinite(), expected.isfinite())

@@ -1,0 +1,423 @@
+"""The contracts: what each rule refuses, and that every public function applies its rules.
+
+Invalid values follow from the rules. Whatever the rule of an argument refuses by itself, a call
+must refuse by the name of this argument, and so it must a tensor that is smaller in one dimension
+than the others, or than the module. A new public function needs only valid values (``VALID``).
+"""
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Any, NamedTuple, get_args
+
+import numpy as np
+import pytest
+import torch
+from tests.public import PUBLIC
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    DecoderCache,
+    EncoderDecoder,
+    ExplicitAttention,
+    FeedForward,
+    KeyValueCache,
+    LearnedPositionalEncoding,
+    MultiHeadAttention,
+    PreNorm,
+    SelfAttentionCache,
+    TokenEmbedding,
+    add_lora,
+    beam_search,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    greedy_search,
+    sample,
+)
+from transformer_blocks._contracts import (
+    Count,
+    Factory,
+    Function,
+    PositiveNumber,
+    Probability,
+    Size,
+    Vectors,
+    check,
+    checked,
+    one_of,
+    rule_of,
+)
+from transformer_blocks.fast.dropout import apply_dropout
+from transformer_blocks.generation import IncrementalDecoder
+
+B, L, S, D, H = 2, 3, 4, 8, 2
+X, MEMORY = torch.ones(B, L, D), torch.ones(B, S, D)
+QUERY, KEY = torch.ones(B, H, L, D // H), torch.ones(B, H, S, D // H)
+IDS, HIDDEN = torch.ones(B, L, dtype=torch.int64), torch.zeros(B, D)
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, np.True_, 0, 1, -1, 1.5, math.nan, math.inf, 11, "no", b"0", {}, object),
+    *(
+        [],
+        [0],
+        ["x"],
+        [1.0],
+        [None],
+        [[1.0]],
+        [nn.Linear],
+        np.ones(3),
+        torch.ones(3),
+        X,
+        QUERY,
+        IDS,
+    ),
+    *(torch.relu, nn.GELU, nn.Linear, nn.Identity(), PreNorm(D), KeyValueCache(), KeyValueCache),
+)
+"""What an argument may be by mistake; most rules refuse most of them."""
+
+
+class Model:
+    """A model with a vocabulary of ten tokens, which counts its steps."""
+
+    steps = 0
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.steps += 1
+        return torch.zeros(len(tokens), 10)
+
+    def reorder(self, rows: Tensor) -> None: ...
+
+
+class Uniform(ExplicitAttention):
+    """An attention function with equal scores."""
+
+    def attention_scores(self, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+        return torch.zeros(*query.shape[:3], key.shape[2])
+
+
+def encoder() -> Any:
+    return build_encoder(num_layers=1, d_model=D, num_heads=H, d_ff=12).eval()
+
+
+def decoder() -> Any:
+    return build_decoder(num_layers=1, d_model=D, num_heads=H, d_ff=12).eval()
+
+
+def cache() -> KeyValueCache:
+    made = KeyValueCache()
+    made.append(KEY, KEY)
+    return made
+
+
+@torch.no_grad()
+def decoder_cache() -> DecoderCache:
+    return decoder().new_cache(MEMORY)
+
+
+def incremental_decoder() -> IncrementalDecoder:
+    stack, embedding = encoder(), TokenEmbedding(9, D)
+    return IncrementalDecoder(
+        stack, stack.new_cache(), embed=lambda tokens, offset: embedding(tokens), output=torch.relu
+    )
+
+
+def prefilled_decoder() -> IncrementalDecoder:
+    decoder = incremental_decoder()
+    decoder.prefill(IDS)
+    return decoder
+
+
+def adapted() -> MultiHeadAttention:
+    layer = MultiHeadAttention(D, H)
+    add_lora(layer, rank=2)
+    return layer
+
+
+OF_LAYER = {"query": X, "key": MEMORY, "value": MEMORY}
+SEARCH = {"model": Model(), "start": IDS[:, 0], "max_length": 2, "end_id": 0, "beam_size": 2}
+VALID = dict[str, Any](  # of all calls, where OF_CALLS has no other; the default if neither has
+    **dict.fromkeys(("vocabulary_size", "source_size", "target_size", "max_length"), 9),
+    **dict.fromkeys(("source", "target", "tokens", "documents"), IDS),
+    **dict.fromkeys(("embedding", "source_embedding", "target_embedding"), TokenEmbedding(9, D)),
+    **dict.fromkeys(("self_attention", "cross_attention"), MultiHeadAttention(D, H)),
+    **dict.fromkeys(("key", "value", "keys", "values"), KEY),
+    **dict[str, Any](
+        d_model=D, d_k=D // H, num_heads=H, window=2, num_layers=1, step=1, rank=2, d_ff=12
+    ),
+    **dict[str, Any](num_key_value_heads=1, length=3, warmup_steps=9, query_length=L, start=0),
+    **dict[str, Any](factor=2.0, low=2.0, high=4.0, p=0.1, prompts=[[1, 2], (3,)]),
+    **dict[str, Any](x=X, memory=MEMORY, query=QUERY, queries=QUERY, lengths=IDS[:, 0]),
+    **dict[str, Any](
+        rows=torch.tensor([0]), residual=lambda: PreNorm(D), feed_forward=nn.Identity()
+    ),
+    **dict[str, Any](layers=[], encoder=encoder(), decoder=decoder(), stack=encoder()),
+    **dict[str, Any](linear=nn.Linear(D, 12), embed=torch.add, output=torch.relu),
+    optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0),
+)
+MODULES = {"output": nn.Linear(D, 9)}
+OF_CALLS: dict[str, dict[str, Any]] = {
+    "SingleHeadAttention.forward": OF_LAYER,
+    "SingleHeadAttention.attention_weights": OF_LAYER,
+    "MultiHeadAttention.forward": OF_LAYER,
+    "MultiHeadAttention.attention_weights": OF_LAYER,
+    "MultiHeadAttention.project": OF_LAYER,
+    "MultiHeadAttention": {"d_k": None},
+    "GroupedQueryAttention": {"d_k": None},
+    "build_encoder": {"residual": PreNorm, "feed_forward": None},
+    "build_decoder": {"residual": PreNorm, "feed_forward": None, "cross_attention": None},
+    "build_language_model": {"residual": PreNorm},
+    "build_seq2seq": {"residual": PreNorm},
+    "LanguageModel": MODULES | {"decoder": encoder()},
+    "Seq2Seq": MODULES,
+    "DecoderCache": {"memory": [cache()]},
+    "format_mask": {"mask": torch.zeros(L, L, dtype=torch.bool), "queries": None, "keys": None},
+    "linear_cross_entropy": {"hidden": HIDDEN, "weight": torch.ones(9, D), "target": IDS[:, 0]},
+    "add_lora": {"model": MultiHeadAttention(D, H)},
+    "merge_lora": {"model": adapted()},
+    "IncrementalDecoder": {"cache": SelfAttentionCache(1)},
+    "IncrementalDecoder.prefill": {"lengths": None},
+    "IncrementalDecoder.replace": {"tokens": IDS[:1, :2]},
+    "greedy_search": SEARCH,
+    "beam_search": SEARCH,
+    "sample": SEARCH,
+}
+MADE: dict[str, Callable[[], Any]] = {  # objects that a constructor alone does not make
+    "ExplicitAttention": Uniform,
+    "Encoder": encoder,
+    "Decoder": decoder,
+    "KeyValueCache": cache,
+    "DecoderCache": decoder_cache,
+    "IncrementalDecoder": prefilled_decoder,
+    "IncrementalDecoder.prefill": incremental_decoder,
+}
+HOME = "transformer_blocks."
+ELSEWHERE = f"{HOME}inspection", f"{HOME}explorer", f"{HOME}inference", f"{HOME}interop"
+"""Packages whose functions need whole models or files; their own tests call them wrongly."""
+
+
+class Call(NamedTuple):
+    """A function that is checked, its parameters, and valid values of them."""
+
+    function: Callable[..., Any]
+    parameters: dict[str, inspect.Parameter]
+    valid: dict[str, Any]
+
+    def run(self, **others: Any) -> Any:
+        """Call it with valid values, except for some arguments; by place where this is possible."""
+        given = self.valid | others
+        if isinstance(given.get("model"), nn.Module):  # which is changed
+            given["model"] = copy.deepcopy(given["model"])
+        places = [
+            given.pop(name)
+            for name, each in self.parameters.items()
+            if each.kind is not each.KEYWORD_ONLY and name in given
+        ]
+        with torch.no_grad():
+            return self.function(*places, **given)
+
+
+def call_method(owner: str, method: str, *places: Any, **given: Any) -> Any:
+    """Call a method of an object, which is made with the valid arguments of its class."""
+    make = MADE.get(f"{owner}.{method}") or MADE.get(owner) or CALLS[owner].run
+    return getattr(make(), method)(*places, **given)
+
+
+def checked_functions() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any]]]:
+    """List the public functions, classes and methods that are checked: name, called, decorated."""
+    for name, found in {**PUBLIC, "apply_dropout": apply_dropout}.items():
+        if getattr(found, "__module__", "").startswith(ELSEWHERE):
+            continue
+        members: Any = vars(found) if isinstance(found, type) else {"": found}
+        for method, function in members.items():
+            if "__signature__" not in getattr(function, "__dict__", {}):
+                continue
+            if method in ("", "__init__"):
+                yield name, found, function  # type: ignore[misc]
+            else:
+                yield f"{name}.{method}", partial(call_method, name, method), function
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """The parameters of what was decorated, with their rules."""
+    found = dict(inspect.signature(function.__wrapped__).parameters)
+    found.pop("self", None)
+    return found
+
+
+def valid_values(name: str, function: Any) -> dict[str, Any]:
+    known = VALID | OF_CALLS.get(name, {})
+    return {each: known[each] for each in parameters(function) if each in known}
+
+
+CALLS = {
+    name: Call(call, parameters(function), valid_values(name, function))
+    for name, call, function in checked_functions()
+}
+
+
+def refused(annotation: Any, valid: object) -> Iterator[tuple[Any, Exception]]:
+    """List values that the rule of an annotation refuses, each with its error."""
+    similar: tuple[Any, ...] = ()
+    if isinstance(valid, Tensor):
+        similar = valid.numpy(), valid.tolist(), valid.bool(), valid[0], valid[None], type(valid)
+        similar += valid.long() if valid.is_floating_point() else valid.float(), valid + 0j
+    for value in (*VALUES, *similar):
+        try:
+            check(annotation, value=value)
+        except (TypeError, ValueError) as error:
+            yield value, error
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_refuses_what_its_rules_refuse(call: Call) -> None:
+    call.run()
+    ruled = [each for each in call.parameters.values() if rule_of(each.annotation)]
+    assert ruled, "a function without rules needs no decorator"
+    for each in ruled:
+        for value, error in refused(each.annotation, call.valid.get(each.name)):
+            start = str(error).partition(" must ")[0].replace("value", each.name, 1)
+            with pytest.raises(type(error)) as caught:
+                call.run(**{each.name: value})
+            assert str(caught.value).startswith(f"{start} must "), (value, str(caught.value))
+
+
+def shapes(call: Call) -> dict[str, list[str]]:
+    """The letters of the arguments that are tensors with a rule of their shape."""
+    rules = {
+        name: [rule for rule in get_args(each.annotation) if isinstance(rule, Vectors)]
+        for name, each in call.parameters.items()
+    }
+    return {name: found[0].letters for name, found in rules.items() if found}
+
+
+def test_a_tensor_must_have_the_sizes_of_the_others_and_of_the_module() -> None:
+    tried = 0
+    for name, call in CALLS.items():
+        letters = shapes(call)
+        owner: Any = MADE.get(name.partition(".")[0]) or CALLS.get(name.partition(".")[0])
+        made = getattr(owner, "run", owner)() if "." in name else None
+        known = set(vars(made)) if isinstance(made, nn.Module) else set()
+        for argument, own in letters.items():
+            others = {each for key, found in letters.items() if key != argument for each in found}
+            for place, letter in enumerate(own):
+                x = call.valid[argument]
+                if letter not in others | known or (place < len(own) - 1 and letter not in others):
+                    continue
+                with pytest.raises(ValueError, match=r" must (agree in|have shape) "):
+                    call.run(**{argument: x.narrow(place, 0, x.shape[place] - 1)})
+                tried += 1
+    assert tried > 90
+
+
+ANY_FUNCTION: Any = Function
+ANY_FACTORY: Any = Factory
+
+
+@pytest.mark.parametrize(
+    ("annotation", "accepted", "refused"),
+    [
+        (bool, [True, False], [0, 1, None, "no", np.True_]),
+        (int, [-1, 0, 2**63 - 1], [2**63, True, 1.0, "1", None]),
+        (float, [-1, 0.0, 1.5], [True, "1", None, math.nan, math.inf, torch.ones(())]),
+        (Size, [1, 10**9], [0, -1, True, 1.0]),
+        (Count, [0, 1], [-1, False, 0.0]),
+        (PositiveNumber, [1, 0.1], [0, -1.0, math.nan, math.inf]),
+        (Probability, [0, 0.5, 1.0], [-0.1, 1.1, math.nan, True]),
+        (Annotated[str, one_of("mean", "sum")], ["sum"], ["max", None, 1]),
+        (Size | None, [None, 1], [0]),
+        (nn.Module | None, [None, nn.ReLU()], [nn.ReLU, torch.relu, "relu"]),
+        (list[int], ["anything"], []),
+        (torch.device | str | None, ["cpu", torch.device("cpu"), 1.0], []),
+        (ANY_FUNCTION, [torch.relu, nn.ReLU()], [nn.ReLU, "relu", None]),
+        (ANY_FACTORY, [nn.ReLU, lambda: 1], [nn.ReLU(), None]),
+    ],
+    ids=range(14),  # a rule's own text holds the address of a function
+)
+def test_a_rule_refuses_all_other_values(annotation: Any, accepted: Any, refused: Any) -> None:
+    check(annotation, **{str(number): each for number, each in enumerate(accepted)})
+    for each in refused:
+        with pytest.raises((TypeError, ValueError), match=r"^size must "):
+            check(annotation, size=each)
+
+
+def test_help_shows_plain_annotations() -> None:
+    signature = str(inspect.signature(FeedForward))
+    assert "d_model: int, d_ff: int, *, activation: collections.abc.Callable[" in signature
+    layer = str(inspect.signature(MultiHeadAttention.forward))
+    assert "key: torch.Tensor | transformer_blocks.cache.KeyValueCache" in layer
+    assert "Annotated" not in signature + layer
+
+
+def test_a_decorated_function_is_called_by_place_and_by_name_with_its_defaults() -> None:
+    @checked
+    def add(a: Size, b: Size = 0, *, c: Size | None = None) -> int:
+        return a + b + (c or 0)
+
+    assert add(1) == 1
+    assert add(1, 2, c=3) == add(a=1, b=2, c=3) == 6
+    for places, names in (((0,), {}), ((1, 0), {}), ((1,), {"b": 0}), ((1,), {"c": 0})):
+        with pytest.raises(ValueError, match=r"^[abc] must be positive, got [abc]=0$"):
+            add(*places, **names)
+
+
+def test_inputs_may_be_on_the_meta_device_if_the_weights_are() -> None:
+    stack = EncoderDecoder(encoder(), decoder()).to("meta")
+    mask = torch.zeros(B, 1, 1, L, dtype=torch.bool, device="meta")
+    assert stack(X.to("meta"), X.to("meta"), source_mask=mask).is_meta
+
+
+def test_autocast_accepts_what_it_casts_and_nothing_else() -> None:
+    layer, x, memory = MultiHeadAttention(D, H), torch.randn(B, L, D), torch.randn(B, S, D)
+    expected = layer(x, memory, memory)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(x, memory.bfloat16(), memory.half())
+        FeedForward(D, 12)(x.half())
+        LearnedPositionalEncoding(D, max_length=9)(x.bfloat16())
+        with pytest.raises(RuntimeError, match="must have the same dtype"):
+            layer(x.double(), memory, memory)
+    torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
+
+
+def test_a_check_never_computes_a_weight() -> None:
+    layer = MultiHeadAttention(D, H)
+    nn.utils.parametrizations.spectral_norm(layer.query_projection)
+    computed = []
+    norm: Any = layer.query_projection.parametrizations
+    norm.weight[0].register_forward_hook(lambda *_: computed.append(1))
+    layer(X, X, X)
+    assert len(computed) == 1  # by the projection itself
+
+
+@pytest.mark.parametrize(
+    "attention_function",
+    [Uniform(), lambda query, key, value, **options: query, fused_attention],
+    ids=["module", "function", "default"],
+)
+def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any) -> None:
+    layer, mask = MultiHeadAttention(D, H, attention_function=attention_function), X[0, :, :L] > 1
+    layer(X, X, X, mask=mask)
+    for invalid in (mask.float(), mask.tolist(), mask[:, :2], mask[None], "causal"):
+        with pytest.raises((TypeError, ValueError), match=r"^mask must "):
+            layer(X, X, X, mask=invalid)
+
+
+@torch.no_grad()
+def test_queries_and_a_cached_memory_have_one_batch_size() -> None:
+    layer, memory = MultiHeadAttention(D, H), KeyValueCache()
+    memory.append(*layer.project(MEMORY[:1], MEMORY[:1]))
+    layer(X[:1], memory, memory)
+    with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 2 and 1"):
+        layer(X, memory, memory)
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample, partial(beam_search, beam_size=2)])
+def test_an_end_id_outside_the_vocabulary_is_refused_at_the_first_step(search: Any) -> None:
+    model, start = Model(), torch.tensor([1, 2])
+    message = r"^end_id must be below the vocabulary size 10, got end_id=10$"
+    with pytest.raises(ValueError, match=message):
+        search(model, start, end_id=10, max_length=5)
+    assert model.steps == 1
+    search(model, start, end_id=9, max_length=5)

@@ -1,0 +1,383 @@
+"""The experiments of the book: their programs run, and their records are complete."""
+
+import ast
+import importlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "experiments"))
+
+from translation.corpus import load_corpus
+from translation.pairs import Languages
+
+EXPERIMENTS = Path(__file__).parents[2] / "docs" / "experiments"
+depth, experiment, extrapolation, fine_tuning, head_count, overfitting, reverse, seeds = map(
+    importlib.import_module,
+    (
+        *("depth", "experiment", "extrapolation", "fine_tuning", "head_count", "overfitting"),
+        *("reverse", "seeds"),
+    ),
+)
+TINY = {
+    "overfitting": "--pairs 40 --vocabulary 400 --updates 2 --every 2 --runs overfitting all",
+    "depth": "--updates 2 --layers 2 --gradient-seeds 1 --d-model 8",
+    "reverse": "--updates 2 --every 1 --d-model 8",
+    "head_count": "--updates 2",
+    "extrapolation": "--updates 2 --documents 2 --d-model 8 --layers 1",
+    "fine_tuning": "--updates 2 --tuning-updates 2 --d-model 8 --rank 1",
+    "seeds": "--updates 2 --sentences 3",
+}
+FIELDS = {"command", "seeds", "versions", "seconds", "settings", "results"}
+
+
+def run(name: str, folder: Path, seed: int = 0) -> dict[str, Any]:
+    sys.modules[name].main([*TINY[name].split(), "--seeds", str(seed), "--output", str(folder)])
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """Run an experiment when its record is first asked for."""
+    return cache(lambda name: run(name, tmp_path_factory.mktemp(name)))
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for each in value for number in numbers(each)]
+    return [value] if isinstance(value, float | int) else []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small() -> Iterator[None]:
+    """Let the toy corpus have few sentences, and fine-tuning one learning rate."""
+
+    @cache
+    def load_few(languages: Languages, *, data_dir: Path | None) -> Any:
+        corpus = load_corpus(languages, data_dir=data_dir)
+        few = {split: getattr(corpus, split)[:5] for split in ("validation", "test")}
+        return replace(corpus, train=[*corpus.train][:200], **few)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overfitting, "load_corpus", load_few)
+        patch.setattr(fine_tuning, "RATES", fine_tuning.RATES[:1])
+        yield
+
+
+@pytest.mark.parametrize(
+    "name", ["reverse", *(pytest.param(x, marks=pytest.mark.slow) for x in TINY if x != "reverse")]
+)
+def test_an_experiment_writes_its_record_and_the_same_seed_gives_the_same_numbers(
+    name: str, first_run: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    first = first_run(name)
+    again, other = (run(name, tmp_path / f"seed{seed}", seed) for seed in (0, 1))
+    assert set(first) == FIELDS
+    assert numbers(first["results"])
+    assert first["results"] == again["results"]
+    assert first["results"] != other["results"]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_recorded_result_has_the_command_and_the_settings_that_the_program_has(
+    name: str, first_run: Callable[[str], dict[str, Any]]
+) -> None:
+    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
+    assert set(record) == FIELDS
+    assert set(record["versions"]) == {"python", "torch"}
+    assert record["seconds"] > 1
+    source = (EXPERIMENTS / f"{name}.py").read_text("utf-8")
+    documented = re.findall(r"^    (python .*)$", ast.get_docstring(ast.parse(source)) or "", re.M)
+    assert record["command"] == documented[0]
+    assert first_run(name)["command"] == documented[-1]  # of overfitting: the toy corpus
+    assert str(Path.home()) not in json.dumps(record)
+    assert numbers(record["results"]) == pytest.approx(numbers(record["results"]), nan_ok=False)
+    module = sys.modules[name]
+    settings = getattr(module, "SIZES", {"updates": 800 if name == "head_count" else 1000})
+    assert settings.items() <= record["settings"].items()
+    assert set(first_run(name)["settings"]) == set(record["settings"])
+
+
+def results_of(name: str) -> dict[str, Any]:
+    record = json.loads((EXPERIMENTS / "results" / f"{name}.json").read_text("utf-8"))
+    results: dict[str, Any] = record["results"]
+    return results
+
+
+def test_the_recorded_translator_recites_and_more_data_cures_it() -> None:
+    results = results_of("overfitting")
+    assert set(overfitting.RUNS) < set(results)
+    (overfitted,), (more_data,) = results["overfitting"], results["more data"]
+    losses = overfitted["curves"]["validation_loss"]
+    assert overfitted["last"]["train_loss"] < 0.03
+    assert overfitted["last"]["exact_match_in_training"] > 0.95
+    assert losses[-1] > min(losses) + 1 == overfitted["best"]["validation_loss"] + 1
+    assert more_data["last"]["validation_loss"] < min(losses)
+    assert more_data["last"]["test_bleu"] > overfitted["last"]["test_bleu"]
+
+
+def test_of_the_recorded_trainings_only_post_norm_without_warm_up_fails() -> None:
+    for run in results_of("depth")["training"]:
+        fails = (run["order"], run["rate"], run["warmup"]) == ("post-norm", 3e-3, 0)
+        assert (run["mean_loss"] > 1.9) if fails else (run["mean_loss"] < 0.25)
+
+
+def test_the_recorded_reversal_needs_the_cross_attention() -> None:
+    results = results_of("reverse")
+    for run in results["with_cross_attention"]:
+        assert run["curves"]["exact_match"][-1] > 0.99
+        assert run["ablated"]["exact_match"] == 0.0
+    for run in results["without_cross_attention"]:
+        assert run["curves"]["exact_match"][-1] == 0.0
+        for key, value in results["without_source"].items():
+            assert run["curves"][key][-1] == pytest.approx(value, abs=0.02)
+
+
+def test_the_recorded_single_head_knows_one_friend_and_two_heads_both() -> None:
+    results = results_of("head_count")
+    for run in results["heads_1"]["runs"]:
+        assert max(run["accuracy_of_each_friend"]) > 0.95
+        assert min(run["accuracy_of_each_friend"]) < 0.45
+        assert run["accuracy"] < 0.8125
+    assert results["heads_2"]["accuracy_mean"] == 1.0
+
+
+def test_of_the_recorded_models_only_that_with_alibi_gains_from_every_length() -> None:
+    results = results_of("extrapolation")
+    ideal = results.pop("ideal")
+    assert ideal == sorted(ideal, reverse=True)
+    for name, result in results.items():
+        for run in result["runs"]:
+            found = run["perplexity"]
+            assert all(ours > best for ours, best in zip(found, ideal, strict=True))
+            assert (found == sorted(found, reverse=True)) == (name == "ALiBi")
+            if name in ("sinusoidal", "learned"):
+                assert found[1] > 1.7 * found[0]
+            if name in ("rotary", "relative bias"):
+                assert found[1] < found[0] < found[3]
+
+
+def test_the_recorded_lora_learns_a_new_domain_with_one_percent_of_the_weights() -> None:
+    results = results_of("fine_tuning")
+    assert results["share_of_lora"] <= 0.01
+    assert all(run["old_domain"] > 0.99 for run in results["before"])
+    for run in results["runs"]:
+        if run["method"] == "LoRA":
+            margin = {30: 0.2, 300: 0.9}[run["pairs"]]
+            assert run["new_domain"] > margin + max(
+                each["new_domain"] for each in results["before"]
+            )
+            assert run["change_by_merging"]["layers_float32"] < 1e-6
+            assert run["change_by_merging"]["logits_float32"] < 1e-4
+            assert run["change_by_merging"]["logits_float64"] < 1e-12
+
+
+def test_the_page_about_lora_shows_the_recorded_figures() -> None:
+    page = (EXPERIMENTS.parent / "howto" / "fine_tune_with_lora.md").read_text("utf-8")
+    results = results_of("fine_tuning")
+    for method in fine_tuning.METHODS:
+        cells = [
+            f"{row['new_domain']['mean']:.3f} ± {row['new_domain']['deviation']:.3f}"
+            for row in results["summary"]
+            if row["method"] == method
+        ]
+        share = results["share_of_lora"] if method == "LoRA" else 1.0
+        assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
+
+
+def test_the_json_is_what_json_reads() -> None:
+    value: dict[str, Any] = {"ね": [1, [0.5, 2.0], {"a": []}], "b": {}, "c": None}
+    assert json.loads(experiment.to_json(value)) == value
+
+
+def test_the_old_domain_is_reversed_and_the_new_one_has_the_order_of_the_source() -> None:
+    (source, mirrored), (same, target) = fine_tuning.make_domains(100, seed=0)
+    assert torch.equal(source, same)
+    for ids, old, new in zip(source.tolist(), mirrored.tolist(), target.tolist(), strict=True):
+        symbols = [each for each in ids if each != reverse.PAD]
+        padding = [reverse.PAD] * (reverse.LONGEST - len(symbols))
+        assert old == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
+        assert new == [reverse.BOS, *symbols, reverse.EOS, *padding]
+
+
+def test_every_method_begins_with_its_own_weights() -> None:
+    torch.manual_seed(1)
+    trained = reverse.Reverser(8)
+    sizes = {"d_model": 8, "rank": 1}
+    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
+    lora, full, scratch = (
+        fine_tuning.new_model(trained, method, seed=0, **sizes) for method in fine_tuning.METHODS
+    )
+    again = fine_tuning.new_model(trained, "LoRA", seed=0, **sizes)
+    assert all(map(torch.equal, lora.parameters(), again.parameters()))
+    expected = trained(source, target)
+    assert torch.equal(lora(source, target), expected)
+    assert torch.equal(full(source, target), expected)
+    assert not torch.allclose(scratch(source, target), expected)
+    trainable = [sum(each.requires_grad for each in model.parameters()) for model in (lora, full)]
+    assert trainable == [2 * 6, len(list(trained.parameters()))]
+
+
+def test_without_cross_attention_the_source_has_no_effect() -> None:
+    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
+    other, _ = reverse.make_batch(4, torch.Generator().manual_seed(1))
+    without, with_it = reverse.Reverser(8, crosses=False), reverse.Reverser(8)
+    torch.testing.assert_close(without(source, target), without(other, target))
+    assert not torch.allclose(with_it(source, target), with_it(other, target))
+
+
+def test_the_exact_match_needs_every_teacher_forced_token() -> None:
+    # Greedy decoding leaves the reference at the first wrong token, and not before.
+    model = reverse.Reverser(16)
+    reverse.train(model, updates=160, rate=1e-2, seed=0, every=160)
+    source, target = reverse.make_batch(300, torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        right = model(source, target[:, :-1]).argmax(-1) == target[:, 1:]
+    whole = (right | (target[:, 1:] == reverse.PAD)).all(1).float().mean().item()
+    found = reverse.measure(model, source, target)["exact_match"]
+    assert whole > 0.03
+    assert found == pytest.approx(whole, abs=0.01)  # two logits may be equal up to rounding
+
+
+def test_an_anti_diagonal_has_the_share_one() -> None:
+    source, _ = reverse.make_batch(50, torch.Generator().manual_seed(0))
+    weights = torch.zeros(50, reverse.LONGEST + 1, reverse.LONGEST)
+    for row, length in enumerate((source != reverse.PAD).sum(1).tolist()):
+        for query in range(length):
+            weights[row, query, length - 1 - query] = 1.0
+    assert reverse.anti_diagonal(weights, source) == 1.0
+    assert reverse.anti_diagonal(weights.flip(-1), source) < 0.5
+
+
+def test_the_best_single_head_is_right_in_13_of_16_cases() -> None:
+    found = head_count.measure(head_count.best_single_head(), seed=0)
+    assert found["accuracy_of_each_friend"][0] == 1.0
+    assert found["accuracy"] == pytest.approx(0.8125, abs=0.01)
+    assert found["mean_weight_of_each_friend"][0] == pytest.approx([0.55, 0.45], abs=1e-4)
+
+
+def test_the_sorting_task_is_sorted() -> None:
+    tokens, target = depth.make_batch(50, torch.Generator().manual_seed(0))
+    assert [sorted(row) for row in tokens.tolist()] == target.tolist()
+
+
+def test_the_warm_up_ends_at_the_rate() -> None:
+    rates = []
+
+    class Watched(nn.Linear):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return super().forward(tokens.float()[..., None])
+
+    class Adam(torch.optim.Adam):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "Adam", Adam)
+        for warmup in (4, 0):
+            model = Watched(1, depth.SYMBOLS)
+            depth.train(model, updates=5, rate=0.4, warmup=warmup, seed=0)
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4] + 6 * [0.4])
+
+
+def new_documents(count: int, seed: int = 0) -> list[Any]:
+    rng, length = Random(seed), max(extrapolation.LENGTHS) + 1
+    return [extrapolation.new_document(length, rng) for _ in range(count)]
+
+
+def test_the_documents_have_frequent_names_of_their_own() -> None:
+    documents = new_documents(150)
+    repeated, shared, later = [], [], []
+    for document, other in itertools.pairwise(documents):
+        names, others = (
+            [word.text for word in each if word.choices is None] for each in (document, other)
+        )
+        later += [1 - extrapolation.NEW / (n + extrapolation.NEW) for n in range(len(names))]
+        repeated += [name in names[:n] for n, name in enumerate(names)]
+        shared += [name in others[:n] for n, name in enumerate(names)]
+    # A new draw may be of a known name, too.
+    assert sum(later) < sum(repeated) < 1.1 * sum(later)
+    assert sum(shared) < 0.4 * sum(repeated)
+
+
+def test_the_choices_of_a_word_are_those_that_occur_there() -> None:
+    for seed in (0, 1):
+        document = new_documents(40, seed)
+        following: dict[Any, set[str]] = {}
+        for words in document:
+            for start in (n + 1 for n, word in enumerate(words[:-12]) if word.text == "."):
+                sentence = words[start : start + 12]
+                form: list[str] = []
+                for word in sentence[: 1 + [each.text for each in sentence].index(".")]:
+                    if word.choices:
+                        following.setdefault((*form, word.choices), set()).add(word.text)
+                    is_slot = word.choices is None or any(
+                        word.text in each for each in extrapolation.SLOTS.values()
+                    )
+                    form.append("*" if is_slot else word.text)
+        assert all(len(words) == choices for (*_, choices), words in following.items())
+
+
+def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
+    Word = extrapolation.Word  # noqa: N806
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extrapolation, "MEASURED", 1)
+        document = [Word(name, None) for name in ("a", "b", "a", "b", "b")]
+        for length, (count, read) in {4: (2, 4), 3: (2, 3), 1: (1, 1)}.items():
+            expected = (5.0 + read) / (count + 5.0 / len(extrapolation.NAMES))
+            found = extrapolation.ideal_perplexity([document], length)
+            assert found == pytest.approx(expected)
+        found = extrapolation.ideal_perplexity([[*document, Word("red", 10)]], 4)
+        assert found == pytest.approx(10.0)
+
+
+def test_every_length_is_measured_on_the_same_tokens() -> None:
+    class Last(nn.Module):
+        """Predicts from the last token alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(len(extrapolation.IDS), len(extrapolation.IDS))
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.table(tokens)
+
+    tokens, model = extrapolation.to_ids(new_documents(40)), Last()
+    found = {extrapolation.perplexity(model, tokens, each) for each in extrapolation.LENGTHS}
+    last = tokens[:, -extrapolation.MEASURED - 1 :]
+    loss = nn.functional.cross_entropy(model(last[:, :-1]).transpose(1, 2), last[:, 1:])
+    assert max(found) == pytest.approx(min(found)) == pytest.approx(loss.exp().item())
+
+
+def test_a_training_sequence_is_a_piece_of_a_document() -> None:
+    batch = extrapolation.make_batch(Random(0))
+    assert batch.shape == (extrapolation.BATCH, extrapolation.LENGTH + 1)
+    pieces = max(extrapolation.LENGTHS) // extrapolation.LENGTH
+    (document, *_) = extrapolation.to_ids(new_documents(1))
+    whole = torch.cat([batch[0], *(piece[1:] for piece in batch[1:pieces])])
+    assert torch.equal(whole, document)
+
+
+def test_training_changes_no_learned_encoding_of_a_later_position() -> None:
+    positions, attention = extrapolation.learned(8)
+    assert positions is not None
+    before = positions.weight.detach().clone()
+    model = extrapolation.build_model((positions, attention), num_layers=1, d_model=8)
+    extrapolation.train(model, updates=2, seed=0)
+    changed = (positions.weight != before).any(dim=1)
+    assert changed.tolist() == [n < extrapolation.LENGTH for n in range(len(changed))]

@@ -1,0 +1,124 @@
+"""The home page and the how-to pages: the code runs, and programs accept the commands."""
+
+import doctest
+import importlib.util
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_blocks import Encoder, LanguageModel, build_encoder, padding_mask
+from transformer_blocks.inspection import check_soundness
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+NEEDED = {
+    "export_to_onnx": ("onnxruntime", "onnxscript"),
+    "see_attention_weights": ("matplotlib", "transformers"),
+}
+SLOW = ("export_to_onnx", "train_a_model")
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [code for name, code in found if name == language]
+
+
+def run(code: str, names: dict[str, Any], page: Path) -> None:
+    """Execute a block of code; if it is a Python session, compare what it prints."""
+    if not code.startswith(">>>"):
+        exec(compile(code, str(page), "exec"), names)
+        return
+    session = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
+    messages: list[str] = []
+    result = runner.run(session, out=messages.append, clear_globs=False)
+    assert result.failed == 0, "".join(messages)
+    names.update(session.globs)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW else (), id=page.stem)
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in NEEDED.get(page.stem, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{page.name} needs {package}")
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType(page.stem)
+    monkeypatch.setitem(sys.modules, page.stem, module)  # a compiler imports it
+    for code in blocks(page, "python"):
+        run(code, vars(module), page)
+    for name, model, example in find_models(vars(module)):
+        soundness = check_soundness(model, example)
+        violated = {*soundness.violated} - {"initialisation"}  # torch copies the first layer
+        assert not violated, f"{name} of {page.name}: {soundness}"
+        assert not {"device", "dtype"} & set(soundness.not_tried), soundness
+
+
+def find_models(names: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]:
+    """Find the stacks and language models of a page, and make a stack of each attention."""
+    tokens = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]])
+    for name, value in names.items():
+        if name.startswith("make_") and not inspect.signature(value).parameters:
+            value = build_encoder(num_layers=2, d_model=16, d_ff=32, attention=value)
+        if type(value) is Encoder:
+            size = len(value.state_dict()["layers.0.self_attention.output_projection.weight"])
+            x = torch.randn(2, 4, size)
+            yield name, value, {"x": x, "mask": padding_mask(tokens), "causal": True}
+        elif type(value) is LanguageModel:
+            yield name, value, {"tokens": tokens.clamp(min=1)}
+
+
+def test_a_wrong_output_is_reported() -> None:
+    with pytest.raises(AssertionError, match="Expected"):
+        run(">>> 1 + 1\n3\n", {}, ROOT / "page.md")
+
+
+def commands() -> list[list[str]]:
+    """List the commands of all pages as words, each beginning with a program of examples/."""
+    found = []
+    for page in PAGES:
+        for code in blocks(page, ""):
+            for line in code.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                program = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+                if program is not None:
+                    found.append(words[program:])
+    return found
+
+
+def test_the_programs_have_every_option_that_the_pages_name() -> None:
+    assert len(commands()) > 10
+    helps: dict[tuple[str, str], str] = {}
+    for program, command, *words in commands():
+        if (program, command) not in helps:
+            result = subprocess.run(
+                [sys.executable, str(ROOT / program), command, "--help"],
+                capture_output=True,
+                encoding="utf-8",
+                check=True,
+            )
+            helps[program, command] = result.stdout
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        known = set(re.findall(r"--[a-z0-9-]+", helps[program, command]))
+        assert options <= known, (program, command, options - known)

@@ -1,0 +1,196 @@
+"""The committed pictures: each is what the present code makes, and shown by some page."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imsave
+
+import draw
+import explorer_page
+import pictures
+import readme_picture
+import style
+from pictures import IMAGES, PICTURES, png_difference, svg_difference
+from transformer_blocks import build_decoder, build_encoder
+
+ROOT = Path(__file__).parents[2]
+FIGURE_1 = ROOT / "docs" / "_static" / "architecture.svg"
+"""The paper's, drawn by hand."""
+
+
+QUICK = (
+    *("one_query", "padding_mask_weights", "split_heads", "rotary_scores", "learning_rate"),
+    *("beam_tree", "cache", "residual_stream", "side_by_side", "overfitting"),
+    "explorer",  # whose sources are compared, not its pixels
+)
+"""Pictures of each kind that take a quarter of a second at most: shapes, weights and curves."""
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pytest.param(each, marks=() if each.path.stem in QUICK else (pytest.mark.slow,))
+        for each in PICTURES
+    ],
+    ids=lambda picture: picture.path.name,
+)
+def test_a_picture_is_up_to_date(picture: pictures.Picture) -> None:
+    again = f"`make pictures` makes {picture.path.name} again"
+    assert picture.difference() == "", again
+
+
+@pytest.mark.parametrize("build", [build_encoder, build_decoder])
+def test_figure_1_shows_the_sublayers_of_a_layer_and_links_to_chapters(build: Any) -> None:
+    side = build.__name__.removeprefix("build_")
+    text = FIGURE_1.read_text("utf-8")
+    boxes = re.findall(rf'<a href="learn/(\w+)\.html" .*aria-label="(.+), {side}"', text)
+    assert all((ROOT / f"docs/learn/{chapter}.py").is_file() for chapter, _ in boxes)
+    shown = [name.lower().replace("-", "_").rpartition("head ")[2] for _, name in boxes[::2]]
+    (layer,) = build(num_layers=1, d_model=4, num_heads=1, d_ff=4).layers
+    parts = [name for name, _ in layer.named_children()]
+    assert parts == [name for each in shown for name in (each, f"{each}_residual")]
+    assert [name for _, name in boxes[1::2]] == ["Add &amp; norm"] * len(shown)
+    masked = [name for _, name in boxes if name.startswith("Masked")]
+    assert len(masked) == (build is build_decoder)
+
+
+def test_every_picture_is_made_and_shown() -> None:
+    files = [file for folder in (draw.FIGURES, IMAGES) for file in folder.iterdir()]
+    pictures_there = {file for file in files if file.suffix not in ("", ".json")}
+    assert pictures_there == {picture.path for picture in PICTURES}
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.py")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages if "_build" not in page.parts)
+    shown = {path: f"{path.parent.name}/{path.name})" for path in pictures_there}
+    assert [path.name for path, link in shown.items() if link not in text] == []
+
+
+def test_recorded_numbers_are_used_and_say_where_they_are_from() -> None:
+    images = {picture.data for picture in PICTURES if isinstance(picture, pictures.DataFigure)}
+    figures = {style.recorded(name) for name in style.COMPUTATIONS}
+    assert set(pictures.DATA.iterdir()) == images | figures
+    for file in images | figures:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        assert (ROOT / data["command"].split()[1]).is_file()
+        assert data["origin"]
+
+
+def agrees(found: Any, stored: Any) -> bool:
+    """Return whether numbers agree as far as CPUs do.
+
+    Where a curve is steep, another CPU is there a recorded time earlier or later: a number of a
+    row may be any between those of the rows beside it.
+    """
+    if isinstance(stored, dict):
+        return list(found) == list(stored) and agrees([*found.values()], [*stored.values()])
+    if not isinstance(stored, list):
+        return bool(found == (stored if isinstance(stored, str) else approximately(stored)))
+    times: list[Any] = [row[0] if isinstance(row, list) and row else None for row in stored]
+    is_curve = all(isinstance(time, int) for time in times) and times == sorted({*times})
+    if not is_curve:
+        return len(found) == len(stored) and all(map(agrees, found, stored))
+    if [row[0] for row in found] != times:
+        return False
+    for i, row in enumerate(found):
+        for column in range(1, len(row)):
+            beside = [each[column] for each in stored[max(0, i - 1) : i + 2]]
+            nearest = min(max(row[column], min(beside)), max(beside))
+            if row[column] != approximately(nearest):
+                return False
+    return True
+
+
+def approximately(number: float) -> Any:
+    return pytest.approx(number, abs=0.2, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", style.COMPUTATIONS)
+def test_recorded_numbers_are_those_of_the_present_code_as_far_as_cpus_agree(name: str) -> None:
+    stored = json.loads(style.recorded(name).read_text(encoding="utf-8"))["numbers"]
+    assert agrees(json.loads(json.dumps(style.COMPUTATIONS[name]())), stored)
+
+
+def test_numbers_agree_if_a_steep_curve_is_a_time_earlier_and_not_if_it_is_another() -> None:
+    curve = [[0, 3.0], [10, 3.0], [20, 1.0], [30, 0.5], [40, 0.5]]
+    early = [[0, 3.0], [10, 1.8], [20, 0.6], [30, 0.5], [40, 0.5]]
+    assert agrees({"a": [early, "b"]}, {"a": [curve, "b"]})
+    for i, other in enumerate((2.6, 3.4, 0.1, 1.5, 0.8)):
+        changed = [[time, other if row == i else x] for row, (time, x) in enumerate(curve)]
+        assert agrees([changed], [curve]) is False
+    assert agrees([curve[:-1]], [curve]) is False
+    assert agrees([[[time + 1, x] for time, x in curve]], [curve]) is False
+    assert agrees(["a", 1.0], ["b", 1.0]) is False
+    assert agrees(["a", 1.5], ["a", 1.0]) is False
+    assert agrees({"b": 1.0}, {"a": 1.0}) is False
+
+
+def test_a_moved_shape_and_another_word_are_differences_and_an_id_is_none() -> None:
+    assert svg_difference("<text x='1.2'>cat</text>", "<text x='1.4'>cat</text>") == ""
+    assert svg_difference("<text x='1.2'>cat</text>", "<text x='3.4'>cat</text>") == "1.2 for 3.4"
+    assert svg_difference("<text>cat</text>", "<text>dog</text>") == "other shapes or words"
+    assert svg_difference("<text>0.12</text>", "<text>0.13</text>") == ""
+    assert svg_difference("<text>0.12</text>", "<text>0.15</text>") == "0.12 for 0.15"
+    ids = '<clipPath id="p{0}"/><use xlink:href="#m{0}" clip-path="url(#p{0})"/>'
+    assert svg_difference(ids.format("07f9"), ids.format("ab3e12")) == ""
+
+
+def test_another_colour_and_a_moved_line_are_differences_of_an_image() -> None:
+    def image(change: Any) -> bytes:
+        pixels = np.ones((80, 100, 3))
+        pixels[40:44, 10:90] = (0.0, 0.45, 0.7)
+        change(pixels)
+        content = io.BytesIO()
+        imsave(content, pixels, format="png")
+        return content.getvalue()
+
+    def colour(pixels: Any) -> None:
+        pixels[40:44, 50:90] = (0.9, 0.62, 0.0)
+
+    def move(pixels: Any) -> None:
+        pixels[30:80, 50:] = np.roll(pixels[30:80, 50:], 3, axis=0)
+
+    def dim(pixels: Any) -> None:
+        pixels *= 0.98
+
+    first = image(lambda pixels: None)
+    assert png_difference(image(dim), first) == ""
+    assert png_difference(image(colour), first).startswith("another colour at (")
+    assert png_difference(image(move), first).startswith("another colour at (")
+
+
+def test_a_changed_file_of_the_page_makes_the_picture_of_the_readme_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = {**json.loads(readme_picture.RECORD.read_text(encoding="utf-8"))}
+    changed = next(iter(record["sources"]))
+    record["sources"][changed] = "another hash"
+    monkeypatch.setattr(readme_picture, "RECORD", tmp_path / "record.json")
+    readme_picture.RECORD.write_text(json.dumps(record), encoding="utf-8")
+    assert readme_picture.difference() == f"changed: {changed}"
+    record["picture"] = "another hash"
+    readme_picture.RECORD.write_text(json.dumps(record), encoding="utf-8")
+    assert readme_picture.difference() == "another picture than the record's"
+
+
+def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:
+    for path in draw.FIGURES.glob("*.svg"):
+        text = path.read_text(encoding="utf-8").replace("#000000; stroke-opacity: 0;", "")
+        colors = set(re.findall(r"#(?:[0-9a-f]{6}|[0-9a-f]{3})\b", text))
+        fallbacks = set(re.findall(r"#[0-9a-f]{6}", "".join(style.VARIABLES.values())))
+        outside = {color for color in colors - fallbacks if color not in (*style.COLORS, "#ffffff")}
+        assert outside == set(), path.name
+
+
+@pytest.mark.slow
+def test_the_explorer_of_chapter_14_is_up_to_date(tmp_path: Path) -> None:
+    explorer_page.save_page(tmp_path / "page.html")
+    drawn = (tmp_path / "page.html").read_text(encoding="utf-8")
+    stored = explorer_page.PAGE.read_text(encoding="utf-8")
+    data = re.compile(r'<script type="application/json".*?</script>', re.DOTALL)
+    assert data.sub("", drawn) == data.sub("", stored), "`make pictures` makes the page again"
+    assert len(data.findall(stored)) == 1

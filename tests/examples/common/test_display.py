@@ -1,0 +1,189 @@
+"""What a training shows in terminals of several widths, and in a pipe."""
+
+import logging
+import math
+import re
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.common.terminals import Screen, terminal
+from tests.examples.common.test_training import fingerprint, kill_at_save
+from tests.examples.tiny_run import SETTINGS, begin
+
+import common.display
+from common.display import OUTPUT, Display, Sample, Status
+from common.terminal import cells
+from translation.training import TranslationTraining
+
+
+@pytest.fixture(autouse=True)
+def _every_update_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common.display, "INTERVAL", 0.0)
+
+
+def percents(screen: Screen) -> list[int]:
+    """Return the percentages of all bars that were drawn."""
+    return [int(bar.partition("%")[0].split()[-1]) for bar in screen.bars]
+
+
+def ends_of_columns(line: str) -> set[int]:
+    """Return the positions at which the columns of a table end."""
+    two_spaces = line.replace("training loss", "training_loss").replace(
+        "validation ", "validation_"
+    )
+    return {i for i, (a, b) in enumerate(pairwise(f"{two_spaces} ")) if a != " " and b == " "}
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_a_training_shows_one_line_of_progress_below_its_table_and_changes_no_bit(
+    tmp_path: Path, trained: TranslationTraining, columns: int
+) -> None:
+    training = begin(tmp_path / "run")
+    translate = training.sample
+    assert translate is not None
+
+    def translate_and_draw(model: Any) -> Sample:
+        assert not model.training
+        torch.rand(7)  # as a sample that is generated at random
+        return translate(model)
+
+    training.sample = translate_and_draw
+    with terminal(columns) as screen:
+        training.fit()
+    assert fingerprint(training) == fingerprint(trained)
+
+    assert all(cells(line) < columns for line in [*screen.lines, *screen.drawn])
+    assert not any("%" in line for line in screen.lines)  # the bar is gone
+    blank, header, *rest = screen.lines
+    assert blank == rest.pop() == ""
+    samples = [line for line in rest if line.startswith("      ")]
+    assert [line.split()[0] for line in samples[:3]] == ["source", "output", "reference"]
+    assert [line.split()[0] for line in samples[3:]] == ["output"] * 5
+    valid = {pair.source for pair in training.task.corpus.validation}
+    assert samples[0].split()[1] in valid
+    rows = [line for line in rest if line not in samples]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    for row, metrics in zip(rows, training.metrics, strict=True):
+        assert ends_of_columns(row) <= ends_of_columns(header)
+        numbers = [float(cell) for cell in row.split()[1:5]]
+        names = ("train_loss", "validation_loss", "validation_bleu", "minutes")
+        assert numbers == pytest.approx([metrics[name] for name in names], abs=0.06)
+    assert ("training loss" if columns == 80 else "train ") in header
+    assert re.search(r"\033\[32m +\d+\.\d\033", screen.raw)  # the score
+
+    assert percents(screen) == sorted(percents(screen))
+    assert percents(screen)[0] == 0
+    assert percents(screen)[-1] == 100
+    for number in range(1, 7) if columns == 80 else ():
+        assert any(f"epoch {number} of 6  loss " in bar for bar in screen.bars)
+    if columns == 80:
+        assert any("validation" in bar for bar in screen.bars)
+        assert all(bar.endswith(" left") for bar in screen.bars)
+
+
+def test_a_resumed_training_begins_its_bar_at_the_part_that_is_done(
+    tmp_path: Path, trained: TranslationTraining
+) -> None:
+    folder = tmp_path / "run"
+    kill_at_save(begin(folder, save_steps=4), 4, after=True)
+    training = begin(folder)
+    assert training.resume()
+    epochs = training.progress.epoch + training.progress.batches / 7
+    assert epochs > 1
+    with terminal(80) as screen:
+        training.fit()
+    assert percents(screen)[0] == math.floor(100 * epochs / 6)
+    assert sum("source" in line for line in screen.lines) == 1
+    assert fingerprint(training) == fingerprint(trained)
+
+
+def test_the_bar_counts_as_the_plan_does(tmp_path: Path) -> None:
+    plans = {
+        "epoch 2 of 3": replace(SETTINGS, epochs=3),
+        "step 4 of 9": replace(SETTINGS, epochs=None, steps=9, report_steps=5),
+        "0.0 of 0.01 min": replace(SETTINGS, minutes=0.01),
+    }
+    for number, (place, plan) in enumerate(plans.items()):
+        training = begin(tmp_path / str(number), plan)
+        with terminal(100, colours=False) as screen:
+            training.fit()
+        assert any(f"  {place}  loss " in bar for bar in screen.bars)
+        assert percents(screen) == sorted(percents(screen))
+        assert "\033" not in screen.raw
+        if plan.report_steps:
+            assert [line.split()[0] for line in screen.lines if "*" in line] == ["5", "9"]
+
+
+def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
+
+    def fail(model: object) -> Sample:
+        raise AssertionError("nobody would see it")
+
+    training.sample = fail
+    training.fit()
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["epoch", "1"], ["epoch", "2"]]
+    assert all("training loss" in line and "validation BLEU" in line for line in lines)
+
+
+def test_a_message_of_the_log_is_not_written_into_the_bar() -> None:
+    with terminal(80) as screen:
+        handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger().addHandler(handler)
+        with Display("", "tokens", by_steps=False) as display:
+            display.begin(lambda: Status(0.5, "epoch 1 of 2"))
+            logging.getLogger("common").warning("a message")
+            display.update(7, lambda: Status(0.6, "epoch 1 of 2"))
+        logging.getLogger().removeHandler(handler)
+    assert screen.lines == ["a message", ""]
+    assert percents(screen)[-1] == 60
+
+
+@pytest.mark.parametrize("name", ["bleu", "accuracy", "perplexity"])
+@pytest.mark.parametrize("by_steps", [False, True])
+def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool) -> None:
+    figures = {"validation_loss": 12.3456, f"validation_{name}": 99.987}
+    row = {"epoch": 12, "step": 123456, "train_loss": 10.5, "minutes": 1234.5, **figures}
+    with terminal(80) as screen, Display("bag of words", "texts", by_steps=by_steps) as display:
+        display.begin(lambda: Status(0.5, "step 123,456 of 250,000"))
+        display.report(row, figures, is_best=True)
+    title, header, line = screen.lines[1:4]
+    assert title == "bag of words"
+    assert ends_of_columns(line) <= ends_of_columns(header)
+    assert all(cells(line) < 80 for line in [*screen.lines, *screen.drawn])
+
+
+def test_only_the_first_of_several_processes_shows_anything() -> None:
+    with terminal(80) as screen, Display("", "tokens", by_steps=True, is_shown=False) as display:
+        display.begin(lambda: Status(0.0, ""))
+        display.update(7, lambda: Status(0.5, ""))
+        assert not display.shows_samples
+    assert screen.raw == ""
+
+
+def test_each_text_of_a_sample_takes_one_line_of_the_terminal() -> None:
+    figures = {"validation_loss": 1.0}
+    row = {"epoch": 1, "step": 1, "train_loss": 1.0, "minutes": 0.1, **figures}
+    sample = [
+        ("source", "犬と猫。" * 30),
+        ("prompt", "a dog\nand a cat " * 5),
+        (OUTPUT, "cat " * 99),
+    ]
+    with terminal(60) as screen, Display("", "tokens", by_steps=True) as display:
+        display.report(row, figures, is_best=False, sample=sample)
+    texts = screen.lines[3:-1]
+    assert [line.split()[0] for line in texts] == ["source", "prompt", "output"]
+    assert all(line.endswith("...") for line in texts)
+    starts = {re.search(r"\b(a|and|dog|cat)\b|犬", line).start() for line in screen.lines[3:-1]}  # type: ignore[union-attr]
+    assert starts == {15}
+    assert all(cells(line) < 60 for line in screen.lines)

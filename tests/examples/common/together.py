@@ -1,0 +1,107 @@
+"""A program that tests start in several processes: it trains, saves and resumes in all of them."""
+
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from tests.examples.tiny_run import SETTINGS, begin
+
+from common import plots
+from common.distributed import Processes, join_processes
+from common.errors import UserError
+from common.program import run_program
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}:{ROOT / 'src'}"}
+
+
+def train(
+    folder: Path,
+    processes: Processes,
+    *,
+    epochs: int = 6,
+    save_steps: int = 2,
+    dropout: float = 0.0,
+    victim: int = -1,
+    **options: Any,
+) -> None:
+    """Train; the victim dies once."""
+    settings = replace(SETTINGS, dropout=dropout, epochs=epochs)
+    processes.broadcast(lambda: begin(folder, settings).run and None)
+    options |= {"processes": processes, "save_steps": save_steps}
+    training = begin(folder, settings, **options)
+    training.resume()
+    learner = training.learner
+    update = learner.update
+
+    def update_or_die(*arguments: Any) -> Any:
+        died = folder / "died"
+        if processes.rank == victim and training.progress.step == 8 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return update(*arguments)
+
+    learner.update = update_or_die  # type: ignore[assignment]
+    training.fit()
+
+
+def resume_and_save(folder: Path, processes: Processes) -> None:
+    training = begin(folder, processes=processes)
+    assert training.resume()
+    training._save()
+
+
+def everything(folder: Path, processes: Processes) -> str:
+    """Do all that the fast tests look at in one pair of processes: to start them takes seconds.
+
+    Returns:
+        The error of a save for which the disk of the first process has no space.
+    """
+    torch.set_default_dtype(torch.float64)
+    train(folder, processes, epochs=1, save_steps=9)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    failing = patch("common.checkpoint._write", side_effect=full)
+    with failing if processes.is_first else nullcontext():
+        try:
+            resume_and_save(folder, processes)
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def work(folder: str, what: str, options: str) -> None:
+    """Be one of the processes; the last line that is printed is the results of all."""
+    torch.set_num_threads(1)
+    plots.as_png = lambda figure: b""  # to draw one takes longer than an epoch
+    with join_processes(torch.device("cpu")) as processes:
+        results = processes.gather(globals()[what](Path(folder), processes, **json.loads(options)))
+        if processes.is_first:
+            print(json.dumps(results))
+
+
+def main() -> int:
+    """Be one of torchrun's processes, or two processes that are imported once."""
+    if "RANK" in os.environ:
+        return run_program(lambda: work(*sys.argv[1:]))
+    child = os.fork()
+    os.environ["RANK"] = "0" if child else "1"
+    status = run_program(lambda: work(*sys.argv[1:]))
+    return status or (os.waitpid(child, 0)[1] if child else 0)
+
+
+def command(folder: Path, what: Any, **options: object) -> Sequence[str]:
+    """Return the arguments by which Python starts one of the processes."""
+    return [__file__, str(folder), what.__name__, json.dumps(options)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

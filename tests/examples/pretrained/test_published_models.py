@@ -1,0 +1,533 @@
+"""Every published family computes what transformers computes from the same files."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tests.examples.pretrained.published import (
+    DECODERS,
+    ENCODERS,
+    LENGTH,
+    LLAMA3,
+    THEIRS,
+    TOLERANCE,
+    VOCABULARY,
+    assert_same_weights,
+    change_tensors,
+    computing_in,
+    every_family,
+    linear_output,
+    load,
+    save_model,
+    setting,
+)
+from tests.inference.programs import trace
+from torch import Tensor
+
+from common.errors import UserError
+from pretrained.bert_sentences import SentenceEncoder
+from pretrained.generator import TextGenerator
+from pretrained.marian_translator import PublishedTranslator
+from pretrained.text_to_text import TextToText
+from transformer_blocks import RelativeBias, beam_search, greedy_search, record_attention
+from transformer_blocks.generation import left_pad
+from transformer_blocks.inference import prepare
+
+CASES = [(seed, torch.float64) for seed in range(6)] + [(0, torch.float32)]
+
+
+def padded(family: str, padding: int) -> Tensor:
+    """Draw texts with padding: none, at the end, and for an encoder also elsewhere."""
+    tokens = torch.randint(3, VOCABULARY - 1, (4, LENGTH))
+    where = slice(0), slice(7, None), slice(1, None), slice(13, None)
+    if family in ENCODERS:
+        where = slice(0), slice(7, None), slice(-1), slice(5, 9)
+    for row, part in enumerate(where):
+        tokens[row, part] = padding
+    return tokens
+
+
+def compute(family: str, theirs: Any, ours: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Compute the outputs for the same texts; decoders also step through them."""
+    if family in DECODERS:
+        tokens = torch.randint(3, VOCABULARY, (3, LENGTH))
+        with computing_in(dtype):
+            expected = theirs(tokens).logits
+        found, (steps, _) = ours(tokens), ours.start(tokens[:, :11].tolist())
+        stepped = torch.stack([steps.step(column) for column in tokens[:, 10:].unbind(1)], dim=1)
+        torch.testing.assert_close(stepped, found[:, 10:], rtol=0, atol=TOLERANCE[dtype])
+        return found, expected
+    padding = ours.padding_id
+    tokens = padded(family, padding)
+    real = tokens != padding
+    if family in ENCODERS:
+        with computing_in(dtype):
+            expected = theirs(tokens, attention_mask=real.long()).last_hidden_state
+        return ours(tokens)[real], expected[real]
+    target = torch.randint(3, VOCABULARY - 1, (4, 15))
+    with computing_in(dtype):
+        expected = theirs(
+            input_ids=tokens, attention_mask=real.long(), decoder_input_ids=target
+        ).logits
+    steps, _ = ours.start(tokens.tolist())
+    found = torch.stack([steps.step(column) for column in target.unbind(1)], dim=1)
+    torch.testing.assert_close(ours(tokens, target), found, rtol=0, atol=TOLERANCE[dtype])
+    if family == "marian":  # which never generates padding
+        assert found[:, :, padding].isneginf().all()
+        found, expected = found[:, :, :padding], expected[:, :, :padding]
+    return found, expected
+
+
+@pytest.mark.parametrize(("seed", "dtype"), CASES, ids=str)
+@every_family
+def test_outputs_equal_those_of_transformers(
+    family: str, seed: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    theirs = save_model(family, tmp_path, seed, dtype=dtype)
+    with torch.no_grad():
+        found, expected = compute(family, theirs, load(family, tmp_path, dtype), dtype)
+    assert found.dtype == expected.dtype == dtype
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+def load_with_few_settings(family: str, folder: Path) -> Any:
+    """Load a model without the settings that have their default, except those that are required."""
+    path = folder / "config.json"
+    published = json.loads(path.read_text())
+    defaults = transformers.AutoConfig.for_model(published["model_type"]).to_dict()
+    few = {name for name, each in published.items() if each != defaults.get(name)}
+    few = few - {"layer_types"} | {"model_type"}  # those of Gemma depend on the number of layers
+    for _ in published:
+        path.write_text(json.dumps({name: published[name] for name in few}))
+        try:
+            return load(family, folder, torch.float64)
+        except UserError as error:
+            few |= {*re.findall(r": (\w+) must ", str(error))}
+    raise AssertionError(f"a complete file is refused, or its settings by another name: {few}")
+
+
+@every_family
+def test_a_setting_that_is_left_out_is_required_or_has_the_default_of_transformers(
+    family: str, tmp_path: Path
+) -> None:
+    theirs = save_model(family, tmp_path, dtype=torch.float64)
+    ours = load_with_few_settings(family, tmp_path)
+    with torch.no_grad():
+        found, expected = compute(family, theirs, ours, torch.float64)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def draw_prompts(family: str) -> tuple[list[list[int]], Tensor, Tensor]:
+    """Draw prompts of unequal length; return them, them padded, and where no padding is."""
+    if family == "t5":
+        tokens = padded(family, 0)
+        return tokens.tolist(), tokens, tokens != 0
+    prompts = [torch.randint(10, VOCABULARY, (length,)).tolist() for length in (9, 1, 4, 7)]
+    tokens, lengths = left_pad(prompts)
+    return prompts, tokens, torch.arange(9) >= 9 - torch.tensor(lengths)[:, None]
+
+
+def search_best(ours: Any, way: str, prompts: list[list[int]], ends: list[int], beams: int) -> Any:
+    """Return the most probable hypotheses; transformers does not prefer those that are finished."""
+    options: dict[str, Any] = {"max_length": 15, "n_best": beams, "length_penalty": 0.0}
+    if way == "program":
+        found = trace(ours, beam_size=beams, end_id=ends).generate(prompts, **options)
+    elif beams == 1:
+        return ours.generate(prompts, greedy_search, end_id=ends, max_length=15)
+    else:
+        found = ours.generate(prompts, beam_search, end_id=ends, beam_size=beams, **options)
+    return [max(each, key=lambda one: one.score) for each in found]
+
+
+@pytest.mark.parametrize("way", ["trained", "prepared", "program"])
+@pytest.mark.parametrize("family", [*DECODERS, "t5"])
+def test_greedy_decoding_and_beam_search_find_the_tokens_of_transformers(
+    family: str, way: str, tmp_path: Path
+) -> None:
+    ended, ends = 0, {"gpt2": [2], "t5": [1]}.get(family, [2, 5, 9])
+    for seed, beams in product(range(2), (1, 3)):
+        end = ends if len(ends) > 1 else ends[0]
+        theirs = save_model(family, tmp_path, seed, pad_token_id=0, eos_token_id=end)
+        ours = load(family, tmp_path)
+        prompts, tokens, is_token = draw_prompts(family)
+        expected = theirs.generate(
+            tokens,
+            attention_mask=is_token.long(),
+            do_sample=False,
+            num_beams=beams,
+            early_stopping=beams > 1,
+            length_penalty=0.0 if beams > 1 else None,
+            max_new_tokens=15,
+        )[:, 1 if family == "t5" else 9 :]
+        model = prepare(ours) if way == "prepared" else ours
+        found = search_best(model, way, prompts, ends, beams)
+        for generation, row in zip(found, expected.tolist(), strict=True):
+            length = len(generation.tokens)
+            assert generation.tokens == row[:length]
+            assert generation.finished == any(each in ends for each in row[: length + 1])
+            ended += generation.finished
+    assert ended or family == "gpt2"  # which has a single end token here
+
+
+# Older forms of settings and files
+
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+ROTARY_PLACES: tuple[dict[str, Any], ...] = (
+    {"rope_scaling": LINEAR | {"rope_theta": 7.0}, "rope_theta": 50.0},
+    {"rope_scaling": LLAMA3, "rope_theta": 500.0},
+    {"rope_parameters": {}, "rope_theta": 7.0},
+    {"rope_scaling": {}, "rope_theta": 7.0},
+    {"rope_theta": 3580165449.0},  # of Llama-3-8B-Gradient-1048k
+)
+KINDS = dict.fromkeys(("full_attention", "sliding_attention"), LINEAR)
+WINDOWS = {"sliding_window": 3, "num_hidden_layers": 3, "layer_types": None}
+WINDOWS |= {"use_sliding_window": True}  # or the window is not saved
+FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *(
+        (family, {}, {"rope_parameters": "LOST", "rope_local_base_freq": 9.0} | place)
+        for family, place in product(("llama", "gemma3_text"), ROTARY_PLACES)
+    ),
+    ("llama", {}, {"rope_parameters": LINEAR, "rope_theta": 7.0}),
+    ("gemma3_text", {}, {"rope_parameters": KINDS, "rope_theta": 7.0, "rope_local_base_freq": 9.0}),
+    (  # before Gemma 3
+        *("llama", {}),
+        {
+            "rope_parameters": "LOST",
+            "rope_scaling": {"type": "linear", "factor": 8.0},
+            "rope_theta": 500.0,
+        },
+    ),
+    ("gemma3_text", WINDOWS, {"sliding_window_pattern": 2, "_sliding_window_pattern": 3}),
+    ("gemma3_text", WINDOWS, {"sliding_window_pattern": 2, "layer_types": "LOST"}),
+    *(("qwen3", WINDOWS, {"max_window_layers": i, "layer_types": "LOST"}) for i in range(3)),
+    (  # the head size follows from the others
+        *("llama", {"hidden_size": 24, "num_attention_heads": 6, "head_dim": 4}),
+        {"head_dim": "LOST"},
+    ),
+    (
+        *("t5", {"tie_word_embeddings": False, "num_decoder_layers": None}),
+        {"scale_decoder_outputs": "LOST", "num_decoder_layers": "LOST"},
+    ),
+]
+"""Settings with which a model is saved, and those that are then changed to an older form."""
+
+
+@pytest.mark.parametrize(("family", "saved", "older"), FORMS, ids=str)
+def test_older_forms_of_settings_are_read_as_transformers_reads_them(
+    family: str, saved: dict[str, Any], older: dict[str, Any], tmp_path: Path
+) -> None:
+    save_model(family, tmp_path, 0, **saved)
+    setting(**older)(tmp_path)
+    assert_read_as_by_transformers(family, tmp_path)
+
+
+def assert_read_as_by_transformers(family: str, folder: Path) -> None:
+    """Compare the outputs of a model whose files were changed."""
+    theirs = getattr(transformers, THEIRS[family]).from_pretrained(folder).eval()
+    with torch.no_grad():
+        found, expected = compute(family, theirs, load(family, folder), torch.float32)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_the_end_token_of_config_json_is_used_if_no_other_file_names_one(tmp_path: Path) -> None:
+    save_model("llama", tmp_path, eos_token_id=7)
+    (tmp_path / "generation_config.json").unlink()
+    assert load("llama", tmp_path).end_ids == (7,)
+
+
+OLD_NAMES = {
+    "gpt2": [("transformer.", ""), ("", "")],
+    "llama": [("model.", "")],
+    "bert": [("", "bert."), ("LayerNorm.weight", "LayerNorm.gamma"), ("Norm.bias", "Norm.beta")],
+    "distilbert": [("", "distilbert.")],
+    "roberta": [("", "roberta.")],
+    "t5": [("", "")],
+}
+LEFT_OUT = {
+    "gpt2": ("h.0.attn.bias", "h.0.attn.masked_bias"),
+    "llama": ("layers.0.self_attn.rotary_emb.inv_freq",),
+    "bert": ("cls.predictions.bias", "classifier.bias", "qa_outputs.bias"),
+    "distilbert": ("vocab_transform.weight", "pre_classifier.bias", "qa_outputs.bias"),
+    "roberta": ("lm_head.dense.weight", "classifier.out_proj.bias", "roberta.pooler.dense.bias"),
+    "t5": ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+}
+
+
+@pytest.mark.parametrize("family", OLD_NAMES)
+def test_names_of_older_files_and_of_files_with_a_head_are_understood(
+    family: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path)
+    expected = load(family, tmp_path)
+
+    def age(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            aged = name
+            for new, old in OLD_NAMES[family]:
+                aged = aged.replace(new, old, 1)
+            tensors[aged] = tensors.pop(name)
+        tensors.update({name: torch.ones(3) for name in LEFT_OUT[family]})
+
+    change_tensors(tmp_path, age)
+    assert_same_weights(load(family, tmp_path), expected)
+
+
+TIED = [
+    ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+    ("qwen3", "model.embed_tokens.weight", "lm_head.weight"),
+    ("bert", "embeddings.word_embeddings.weight", "bert.embeddings.word_embeddings.weight"),
+    ("t5", "shared.weight", "encoder.embed_tokens.weight"),
+    ("marian", "model.shared.weight", "lm_head.weight"),
+]
+
+
+@pytest.mark.parametrize(("family", "name", "copy"), TIED)
+def test_the_copies_of_a_tied_tensor_must_be_equal(
+    family: str, name: str, copy: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path, tie_word_embeddings=True)
+    change_tensors(tmp_path, lambda tensors: tensors.update({copy: tensors[name].double()}))
+    model = load(family, tmp_path)
+    if family != "bert":
+        embedding = model.embedding if family in DECODERS else model.target_embedding
+        assert linear_output(model).weight is embedding.weight
+    change_tensors(tmp_path, lambda tensors: tensors[copy].add_(1e-3))
+    with pytest.raises(UserError, match=f"'{name}' and '{copy}' must be equal, but differ"):
+        load(family, tmp_path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_output_layer_of_its_own_is_used_if_the_file_of_a_t5_has_one(
+    tied: bool, tmp_path: Path
+) -> None:
+    save_model("t5", tmp_path, 0, tie_word_embeddings=tied)
+    own = 0.3 * torch.randn_like(load_file(tmp_path / "model.safetensors")["shared.weight"])
+    change_tensors(tmp_path, lambda tensors: tensors.update({"lm_head.weight": own}))
+    ours = load("t5", tmp_path)
+    assert torch.equal(linear_output(ours).weight, own)
+    assert ours.output[0].factor == (own.shape[1] ** -0.5 if tied else 1.0)
+    change_tensors(tmp_path, lambda tensors: tensors.pop("lm_head.weight"))
+    ours = load("t5", tmp_path)
+    assert linear_output(ours).weight is ours.target_embedding.weight
+
+
+def test_all_layers_of_a_t5_stack_share_one_table_and_its_weights_can_be_recorded(
+    tmp_path: Path,
+) -> None:
+    save_model("t5", tmp_path, 2, num_layers=3, num_decoder_layers=2)
+    ours = load("t5", tmp_path)
+    assert len({id(part) for part in ours.modules() if isinstance(part, RelativeBias)}) == 2
+    source, target = padded("t5", 0)[:1], torch.randint(3, VOCABULARY, (1, 5))
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(
+        tmp_path, attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        with record_attention(ours) as found:
+            ours(source, target)
+        expected = theirs(input_ids=source, decoder_input_ids=target, output_attentions=True)
+    assert len(found) == 3 + 2 * 2
+    for stack, name, weights in (
+        ("encoder", "self_attention", expected.encoder_attentions),
+        ("decoder", "cross_attention", expected.cross_attentions),
+    ):
+        for layer, wanted in enumerate(weights):
+            (recorded,) = found[f"{stack}.layers.{layer}.{name}"]
+            torch.testing.assert_close(recorded, wanted, rtol=0, atol=1e-5)
+
+
+def test_half_precision_files_are_read_in_any_dtype(tmp_path: Path) -> None:
+    save_model("llama", tmp_path, 0, dtype=torch.bfloat16)
+    setting(dtype="float32")(tmp_path)
+    assert_read_as_by_transformers("llama", tmp_path)
+
+
+# What is refused
+
+
+@every_family
+def test_a_tensor_that_does_not_fit_is_refused_by_name(family: str, tmp_path: Path) -> None:
+    save_model(family, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    optional = r"shared|embed|wte|lm_head|pooler"  # a tied tensor may be missing
+    needed = sorted(name for name in tensors if not re.search(optional, name))
+    for name in (needed[0], needed[-1]):
+        wrong, wanted = tensors[name].flatten(), tuple(tensors[name].shape)
+        nothing, there = re.escape(name.split(".", 1)[-1]), f"tensor '{re.escape(name)}'"
+        shape = re.escape(f"must have shape {wanted} by config.json, got {(len(wrong) + 1,)}")
+        nan = wrong.index_fill(0, torch.tensor([0]), torch.nan).view(wanted)
+        damages: list[tuple[dict[str, Tensor], str]] = [
+            ({name: torch.cat((wrong, wrong[:1]))}, f"{there} {shape}"),
+            ({name: nan}, f"{there} holds NaN or infinity"),
+            ({name: tensors[name].double() + 1e39}, f"{there} holds NaN or infinity"),
+            ({name: tensors[name].long()}, f"{there} must be floating-point, got torch.int64"),
+            ({f"{name}.x": torch.ones(1)}, f"'{re.escape(name)}.x', which the model does not use"),
+            ({}, rf"lacks tensor '.*{nothing}'"),
+        ]
+        for change, message in damages:
+            changed = tensors | change
+            if not change:
+                del changed[name]
+            change_tensors(tmp_path, lambda old, new=changed: (old.clear(), old.update(new)))  # type: ignore[misc]
+            with pytest.raises(UserError, match=message):
+                load(family, tmp_path)
+
+
+REFUSED: dict[str, tuple[tuple[str, Any], ...]] = {
+    "gpt2": (
+        *(("scale_attn_by_inverse_layer_idx", True), ("scale_attn_weights", False), ("n_head", 5)),
+        *(("add_cross_attention", True), ("tie_word_embeddings", False), ("is_causal", False)),
+        *(("num_attention_heads", 1), ("num_hidden_layers", 9), ("n_layer", 10**6)),
+        *(("activation_function", "gelu_fast"), ("eos_token_id", -1), ("n_embd", True)),
+    ),
+    "llama": (
+        *(("head_dim", 7), ("mlp_bias", "no"), ("hidden_act", "mish"), ("is_causal", False)),
+        *(("num_key_value_heads", 3), ("num_hidden_layers", 2**28), ("rms_norm_eps", "0")),
+        *(("per_layer_config", {"0": {"x": 1}}), ("quantization_config", {"bits": 4})),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+    ),
+    "qwen3": (
+        *(("is_causal", False), ("layer_types", ["full_attention", "sliding_attention"])),
+        *(("use_sliding_window", 1), ("max_window_layers", -1), ("attention_bias", None)),
+    ),
+    "gemma3_text": (
+        *(("attn_logit_softcapping", 50.0), ("use_bidirectional_attention", True)),
+        *(("layer_types", ["full_attention"]), ("final_logit_softcapping", "x")),
+        *(("sliding_window", None), ("query_pre_attn_scalar", 0), ("hidden_activation", None)),
+        ("is_causal", False),
+    ),
+    "bert": (
+        *(("position_embedding_type", "relative_key"), ("is_decoder", True)),
+        *(("add_cross_attention", True), ("num_hidden_layers", 0), ("vocab_size", 10**13)),
+        *(("num_attention_heads", 5), ("quantization_config", {"bits": 8})),
+        *(("layer_norm_eps", 10**400), ("hidden_act", "mish")),
+    ),
+    "distilbert": (
+        *(("n_layers", 2**28), ("num_attention_heads", 3), ("num_hidden_layers", 9)),
+        *(("n_heads", 5), ("activation", "mish"), ("pad_token_id", -1)),
+    ),
+    "roberta": (
+        *(("is_decoder", True), ("max_position_embeddings", 2), ("layer_norm_eps", True)),
+        *(("position_embedding_type", "relative_key"), ("add_cross_attention", True)),
+    ),
+    "marian": (
+        *(("scale_embedding", False), ("normalize_before", True), ("is_causal", False)),
+        *(("share_encoder_decoder_embeddings", False), ("static_position_embeddings", False)),
+        *(("normalize_embedding", True), ("add_final_layer_norm", True), ("d_model", 2**14)),
+        *(("decoder_start_token_id", 5), ("pad_token_id", None), ("decoder_vocab_size", 9)),
+        *(("num_attention_heads", 1), ("num_hidden_layers", 9), ("activation_function", "mish")),
+        *(("encoder_layers", 10**6), ("max_position_embeddings", 10**8)),
+        ("tie_word_embeddings", False),
+    ),
+    "t5": (
+        *(("relative_attention_num_buckets", 7), ("feed_forward_proj", "gated-mish")),
+        *(("dense_act_fn", "silu"), ("is_gated_act", True), ("is_encoder_decoder", False)),
+        *(("num_hidden_layers", 9), ("num_attention_heads", 9), ("is_causal", False)),
+        *(("scale_decoder_outputs", "yes"), ("decoder_start_token_id", 2**20)),
+        *(("num_layers", 2**28), ("eos_token_id", -1)),
+    ),
+}
+"""Values of settings that are not implemented, or contradict others."""
+
+
+@every_family
+def test_a_setting_that_is_not_implemented_is_refused_by_name(family: str, tmp_path: Path) -> None:
+    kinds: dict[str, Any] = {"layer_types": ["sliding_attention"] * 7}
+    save_model(family, tmp_path, **(kinds if family == "gemma3_text" else {}))
+    load(family, tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    for name, value in REFUSED[family]:
+        (tmp_path / "config.json").write_text(json.dumps(content | {name: value}))
+        with pytest.raises(UserError, match=rf"config\.json: {name} must .*"):
+            load(family, tmp_path)
+
+
+UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
+MESSAGES: list[tuple[str, dict[str, Any], str]] = [
+    ("bert", {"num_hidden_layers": 1}, "holds tensor 'encoder.layer.1.*', which the model does"),
+    ("bert", {"num_hidden_layers": 3}, "lacks tensor 'encoder.layer.2."),
+    ("bert", {"num_hidden_layers": 0}, "must be a whole number from 1 to 1024, got 0"),
+    ("bert", {"hidden_act": "mish"}, "must be one of relu, .* for this program, got 'mish'"),
+    ("bert", {"layer_norm_eps": "0"}, "must be a number from 1e-30 to 1e30, got '0'"),
+    ("bert", {"model_type": "gpt2"}, "model_type must be 'bert' for this program, got 'gpt2'"),
+    ("marian", {"scale_embedding": "LOST"}, "scale_embedding must be True .* got False"),
+    ("llama", {"num_key_value_heads": 3}, "must divide num_attention_heads, got 3 and 2"),
+    ("llama", {"attention_bias": True}, "lacks tensor '.*bias'"),
+    ("llama", {"tie_word_embeddings": True}, "must be equal, but differ"),
+    ("llama", {"layer_types": ["sliding_attention"] * 2}, "'full_attention' for each of the 2"),
+    ("llama", {"rope_scaling": LINEAR}, "rope_parameters and rope_scaling must not both be given"),
+    (
+        "llama",
+        {"original_max_position_embeddings": 8, "rope_parameters": LLAMA3},
+        "original_max_position_embeddings must be 16 for this program, got 8",
+    ),
+    (
+        "gemma3_text",
+        {"rope_parameters": {"rope_type": "default"}},
+        "rope_parameters: full_attention must be an object, got None",
+    ),
+    *(
+        ("llama", {"rope_parameters": settings}, f"rope_parameters: {message}")
+        for settings, message in (
+            ({"rope_type": "yarn"}, "rope_type must be default, linear or llama3 .* got 'yarn'"),
+            ({"rope_type": "linear", "factor": 0.5}, "factor must be at least 1, got 0.5"),
+            ({"rope_type": "linear"}, "factor must be a number from 1e-30 to 1e30, got None"),
+            ({"rope_theta": 1e-320}, "rope_theta must be a number from 1e-30 .* got 1e-320"),
+            (LLAMA3 | {"low_freq_factor": 4.0}, "low_freq_factor must be below .* 4.0 and 4.0"),
+            ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1.0 .* got 0.5"),
+        )
+    ),
+    ("t5", {"relative_attention_max_distance": 16}, "less than twice .*_distance, got 32 and 16"),
+    ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": "LOST"}, "DenseReluDense.wi"),
+]
+
+
+@pytest.mark.parametrize(("family", "settings", "message"), MESSAGES)
+def test_an_error_names_the_rule_and_the_value(
+    family: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path, **({} if family in ("gpt2", "marian") else UNTIED))
+    setting(**settings)(tmp_path)
+    with pytest.raises(UserError, match=message):
+        load(family, tmp_path)
+
+
+LARGE = {
+    "gpt2": ("n_embd", "n_inner", "n_positions", "vocab_size"),
+    "bert": ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings"),
+    "marian": ("encoder_ffn_dim", "decoder_ffn_dim"),
+    "llama": ("vocab_size", "hidden_size", "intermediate_size", "head_dim"),
+    "t5": ("vocab_size", "d_model", "d_ff", "relative_attention_num_buckets"),
+}
+
+
+@pytest.mark.parametrize("family", LARGE)
+def test_a_size_beyond_any_memory_is_compared_with_the_files_first(
+    family: str, tmp_path: Path
+) -> None:
+    save_model(family, tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    for name in LARGE[family]:
+        more = {"relative_attention_max_distance": 2**28, "n_inner": 10}
+        size = {name: 2**27 if name == "head_dim" else 2**28}
+        (tmp_path / "config.json").write_text(json.dumps(content | more | size))
+        with pytest.raises(UserError, match=r"by config\.json, got \("):
+            load(family, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "program", [SentenceEncoder, PublishedTranslator, TextToText, TextGenerator]
+)
+def test_a_model_of_another_family_is_named_before_its_other_files_are_missed(
+    program: Any, tmp_path: Path
+) -> None:
+    for settings, found in (({"model_type": "gptj"}, "'gptj'"), ({}, "None")):
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(UserError, match=rf"config.json: model_type must be .*, got {found}$"):
+            program.load(tmp_path)

@@ -1,0 +1,393 @@
+"""The program, run as a person runs it: most tests in this process, some in one of their own."""
+
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import torch
+from tests.examples.tiny_run import PLAN
+from tests.explorer.page import data_of
+
+import translate
+from common.run import Run
+from common.searches import Beam
+from transformer_blocks.inference import prepare
+from translation import commands as translate_commands
+from translation import training as translate_training
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.decoding import translate as translate_sentences
+from translation.presets import Config
+from translation.run import load_translator
+from translation.scoring import score
+from translation.training import TranslationTraining, translating_command
+
+ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+PROGRAM = str(Path(translate.__file__))
+
+
+def run(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, PROGRAM, *arguments]
+    environment = os.environ | (environment or {})
+    return subprocess.run(command, capture_output=True, timeout=120, env=environment)
+
+
+def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    lines = captured.err.rstrip("\n").split("\n")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.usefixtures("pictures")
+def test_train_translate_and_evaluate_in_one_folder(
+    tmp_path: Path, files: list[str], call: Callable[..., str]
+) -> None:
+    folder, output = tmp_path / "runs" / "first, try", tmp_path / "test.txt"
+    printed = call("train", "--run", folder, *files, *PLAN)
+    assert "Test sentences, none of which is in the training data" in printed
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "source.model", "target.model", "checkpoints", "best"),
+        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html"),
+    }
+    lines = call("translate", "--run", folder, "犬が走る。", "", "猫が眠る。").split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+    report = call("evaluate", "--run", folder, "--output", output)
+    assert all(each in report for each in ("BLEU", "tok:13a", "nc:6"))
+    assert output.read_text(encoding="utf-8").count("\n") == 1  # five in a hundred of thirty
+
+
+def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
+    tmp_path: Path, files: list[str], call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    def held_out(split: str, sources: str, targets: str) -> list[str]:
+        (tmp_path / f"{split}.ja").write_text(sources, encoding="utf-8")
+        (tmp_path / f"{split}.en").write_text(targets, encoding="utf-8")
+        path = f"{tmp_path}/{split}"
+        return [f"--{split}-source", f"{path}.ja", f"--{split}-target", f"{path}.en"]
+
+    run, output = ("--run", tmp_path / "run"), tmp_path / "out.txt"
+    valid = held_out("valid", "犬が歩く。\n", "The dog walks.\n")
+    test = held_out("test", "猫が犬。\n鳥が歩く。\n", "A  cat’s dog.\nThe bird walks.\n")
+    head = call("train", *run, *files, *valid, *PLAN)
+    assert head.startswith("29 training pairs, 1 validation pair, 1 test pair (test held out ")
+    assert call("evaluate", *run).startswith("1 test sentence\n")
+    report = call("evaluate", *run, *test, "--output", output)
+    lines = output.read_text(encoding="utf-8").splitlines()
+    expected = score(lines, ["A  cat’s dog.", "The bird walks."], tokenize="13a")
+    assert report.startswith("2 test sentences\n")
+    assert f"chrF {expected.chrf:.1f}" in report
+    for arguments, error in (
+        (["train", *run, *files, *valid[:2]], "must be given together"),
+        (["train", *run, *files, *test[2:]], "must be given together"),
+        (["train", "--run", tmp_path / "toy", *valid], "--valid-source requires --corpus files"),
+        (["evaluate", *run, *test[:2]], "--test-source and --test-target must be given together"),
+        (["train", "--resume", *run, *files, *test], "was begun with test_source=None"),
+    ):
+        assert error in refused(*arguments)
+
+
+def test_runs_are_compared_in_a_table_and_two_pictures(
+    tmp_path: Path,
+    small_run: Callable[[str], Path],
+    call: Callable[..., str],
+    refused: Callable[..., str],
+) -> None:
+    models = ["transformer", "rnn-additive", "rnn-fixed"]
+    folders, out = [small_run(model) for model in models], tmp_path / "out"
+    assert not (folders[2] / "attention.png").exists()  # it has no attention
+    printed = call("compare", *folders, "--beam", "2", "--output", out)
+    assert "BLEU by characters of the source" in printed
+    assert {path.name for path in out.iterdir()} == {"attention.png", "compare.png", "compare.json"}
+    content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert [result["model"] for result in content["results"]] == models
+    call("compare", folders[2], "--output", out)
+    assert not (out / "attention.png").exists()  # that of other runs would be wrong here
+    (tmp_path / "file").touch()
+    for arguments, error in (
+        (["compare", *folders, "--sample"], "(did you mean --sample of translate, evaluate?)"),
+        (["compare", *folders, "--output", tmp_path / "file"], "File exists"),
+        (
+            ["train", "--resume", "--run", folders[0], "--model", "rnn"],
+            "model=transformer, got rnn",
+        ),
+    ):
+        assert error in refused(*arguments)
+
+
+def test_a_page_shows_all_attention_of_a_model(
+    tmp_path: Path,
+    small_run: Callable[[str], Path],
+    call: Callable[..., str],
+    refused: Callable[..., str],
+) -> None:
+    page, sentence = tmp_path / "page.html", ["--sentence", "犬が走る。"]
+    for model, blocks in (("transformer", 3), ("rnn", 1)):
+        run = ["--run", small_run(model), "--output", page]
+        *_, written, address = call("explore", *run, *sentence, "--beam", "2").splitlines()
+        assert (written, address) == (f"Written: {page}", page.as_uri())
+        assert len(data_of(page.read_text(encoding="utf-8"))["maps"]) == blocks
+    for model, options, error in (
+        ("rnn-fixed", sentence, "holds a model without attention"),
+        ("rnn", ["--sentence", " "], "--sentence must not be blank"),
+        ("rnn", [*sentence, "--output", tmp_path / "a" / "b"], "does not exist"),
+    ):
+        assert error in refused("explore", "--run", small_run(model), *options)
+
+
+def test_accumulation_and_checkpoints_are_set_on_the_command_line(
+    tmp_path: Path, files: list[str], call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    folder = tmp_path / "run"
+    options = ["--accumulate", "2", "--save-steps", "1", "--keep", "4"]
+    call("train", "--run", folder, *files, *PLAN, *options)
+    assert Run(folder, Config).read_config().accumulate == 2
+    steps = [row["step"] for row in Run(folder, Config).read_metrics()]
+    assert steps[-1] == 2 * steps[0]
+    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert saved == [f"step-{step:08d}" for step in range(steps[-1] - 3, steps[-1] + 1)]
+    command = ["translate", "--run", folder, "犬が走る。", "--average-last"]
+    call(*command, 4)
+    error = "holds 4 checkpoints, but --average-last 5 needs 5; train with --keep 5"
+    assert error in refused(*command, 5)
+
+
+def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
+    tmp_path: Path, files: list[str], call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    folder = tmp_path / "run"
+    run = ["--run", folder]
+    call("train", *run, *files, *PLAN, "--shared-vocabulary")
+    assert {path.name for path in folder.glob("*.model")} == {"shared.model"}
+    config = Run(folder, Config).read_config()
+    assert config.shared_vocabulary
+    assert config.tokenizers.keys() == {"shared"}
+
+    again = ["train", *run, "--resume", "--epochs", "3"]
+    assert "with shared_vocabulary=True" in refused(*again, "--no-shared-vocabulary")
+    call(*again)
+
+    trained = load_translator(Run(folder, Config), torch.device("cpu"))
+    state = trained.model.state_dict(keep_vars=True)
+    assert state["source_embedding.weight"] is state["output.weight"]
+    for text in ("犬が走る。", "The dog runs."):  # one tokenizer encodes both languages
+        assert trained.source.decode(trained.target.encode(text)) == text
+    trained = trained._replace(model=prepare(trained.model))
+    expected = translate_sentences(trained, ["犬が走る。"], search=Beam(BEAM_SIZE, LENGTH_PENALTY))
+    assert call("translate", *run, "犬が走る。").splitlines() == expected
+    assert "BLEU" in call("evaluate", *run, "--average-last", "2")
+
+
+def test_training_is_compiled_where_the_command_line_says_so(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
+) -> None:
+    compiled = []
+
+    def note(function: Callable[..., object], *, dynamic: bool) -> Callable[..., object]:
+        compiled.append((function.__name__, dynamic))
+        return function
+
+    monkeypatch.setattr(torch, "compile", note)
+    call("train", "--run", tmp_path / "run", *files, *PLAN, "--compile")
+    assert compiled == [("compute_hidden", True)]
+
+
+def test_only_an_interrupted_training_names_resume(
+    tmp_path: Path,
+    files: list[str],
+    trained: TranslationTraining,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    train = ["train", "--run", str(tmp_path / "run"), *files, *PLAN]
+    resume, word = [*train, "--resume"], "\nstopped\n"
+    named = "\nstopped (resume the training with --resume)\n"
+    for owner, name, command, message in (
+        (TranslationTraining, "_save", train, word),  # nothing is left
+        (TranslationTraining, "_train_until_validation", resume, named),
+        (translate_training, "show_results", resume, named),  # after the training
+        (
+            *(translate_commands, "decode_sentences"),
+            *(["translate", "--run", str(trained.run.folder), "犬が走る。"], word),
+        ),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupt)
+            assert translate.main(command) == 130
+        assert capsys.readouterr().err.endswith(message)
+
+
+def test_lines_from_a_file_and_from_standard_input_come_out_alike(
+    tmp_path: Path,
+    trained: TranslationTraining,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "\ufeff犬が走る。\r\n\r\n犬が\u2028走る。\n猫が眠る。".encode()
+    file = tmp_path / "in.txt"
+    file.write_bytes(text)
+    folder = str(trained.run.folder)
+    assert translate.main(["translate", "--run", folder, "--file", str(file)]) == 0
+    of_file = capfd.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert translate.main(["translate", "--run", folder]) == 0
+    assert capfd.readouterr().out == of_file
+    assert of_file.count("\n") == 4
+    assert of_file.split("\n")[1] == ""
+
+
+def test_a_sentence_without_tokens_is_translated_with_a_warning(
+    trained: TranslationTraining, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
+    assert translate.main(command) == 0
+    assert "no token" not in capfd.readouterr().err
+    assert translate.main([*command, "Ωμέγα", "Ωμέγα"]) == 0
+    message = "no token stands for 'Ωμέγα': the model reads <unk> instead\n"
+    assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("search", [["--beam", "4"], ["--sample", "--seed", "1", "--top-k", "5"]])
+def test_several_translations_of_each_line_are_numbered_and_scored(
+    search: list[str], trained: TranslationTraining, call: Callable[..., str]
+) -> None:
+    options = ["--run", trained.run.folder, "--n-best", "3", *search]
+    out = call("translate", *options, "犬が走る。", "", "猫が眠る。")
+    numbers, scores, _ = zip(*(line.split("\t") for line in out.splitlines()), strict=True)
+    assert numbers == ("1", "1", "1", "2", "3", "3", "3")
+    assert max(map(float, scores)) <= 0.0
+    assert out.splitlines()[3] == "2\t0.0000\t"
+    assert call("translate", *options, "犬が走る。", "", "猫が眠る。") == out
+
+
+def test_what_a_command_cannot_do_is_named(
+    trained: TranslationTraining, tmp_path: Path, files: list[str], refused: Callable[..., str]
+) -> None:
+    size = trained.task.tokenizers[1].vocab_size
+    line = refused("translate", "--run", trained.run.folder, "--beam", "999", "犬")
+    assert line == f"error: --beam must not exceed the vocabulary size {size}, got 999"
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in refused("train", "--run", tmp_path / "file" / "run", *files)
+
+
+def test_bad_bytes_on_standard_input_are_named_by_line(
+    trained: TranslationTraining, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = io.BytesIO("犬。\n".encode() + b"\x8c\xa2\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
+    line = refused("translate", "--run", trained.run.folder)
+    assert line.startswith("error: standard input:2 is not UTF-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_closed_streams_leave_no_traceback(trained: TranslationTraining, closed: int) -> None:
+    command = [sys.executable, PROGRAM, "translate", "--run", str(trained.run.folder)]
+    program = f"import os; os.close({closed}); os.execv({sys.executable!r}, {command})"
+    close = [sys.executable, "-c", program]
+    result = subprocess.run(close, capture_output=True, timeout=120, input=b"")
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+def test_a_training_writes_utf_8_whatever_the_locale_says(tmp_path: Path, files: list[str]) -> None:
+    result = run("train", "--run", str(tmp_path / "run"), *files, *PLAN, environment=ASCII_ONLY)
+    assert result.returncode == 0, result.stderr
+    assert "。\n" in result.stdout.decode("utf-8")
+
+
+@pytest.mark.slow
+def test_sentences_and_errors_are_utf_8_whatever_the_locale_says(
+    trained: TranslationTraining,
+) -> None:
+    folder = str(trained.run.folder)
+    result = run("translate", "--file", "猫.txt", "--run", folder, environment=ASCII_ONLY)
+    assert (result.returncode, "猫.txt" in result.stderr.decode("utf-8")) == (2, True)
+    plain = run("translate", "--run", folder, "猫が眠る。")
+    assert plain.returncode == 0, plain.stderr
+    again = run("translate", "--run", folder, "猫が眠る。", environment=ASCII_ONLY)
+    assert (again.returncode, again.stdout) == (0, plain.stdout)
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_ends_the_program_silently(trained: TranslationTraining) -> None:
+    command = [sys.executable, PROGRAM, "translate", "--run", str(trained.run.folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, error = process.communicate("犬が走る。\n".encode() * 500, timeout=120)
+    assert (process.returncode, error) == (1, b"")
+
+
+# ------------------------------------------------------------------ the last lines of a training
+
+
+def pasted(command: str) -> list[str]:
+    """Return the arguments that a shell makes of a command that is a script of its own."""
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
+    return done.stdout.decode().split("\n")[:-1]
+
+
+def test_the_address_opens_and_the_command_can_be_pasted_also_if_names_must_be_quoted(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    python = tmp_path / "my bin" / "python"  # prints its arguments, a line for each
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    folder = Path("it's 練習", "a & b")
+    *_, address, command = call("train", "--run", folder, *files, *PLAN).splitlines()
+    page = folder / "explorer.html"
+    before = page.read_bytes()
+    assert address.isascii()
+    assert Path(unquote(urlsplit(address).path)) == page.resolve()
+    assert command.startswith(f"'{python}' ")
+    program, *arguments = pasted(command)
+    assert program == PROGRAM
+    assert len(call(*arguments).splitlines()) == 1
+    first, *_, last = call("explore", "--run", folder).splitlines()
+    assert first == f"Without --sentence, a test sentence of {folder} is translated:"
+    assert last == address
+    assert page.read_bytes() == before
+
+
+def test_without_attention_the_address_is_that_of_the_losses(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = call("train", "--run", "a b", *files, *PLAN, "--model", "rnn-fixed")
+    *_, address, command = printed.splitlines()
+    assert Path(unquote(urlsplit(address).path)) == (tmp_path / "a b" / "loss.png").resolve()
+    python, program, *arguments = shlex.split(command)
+    assert (python, program) == (sys.executable, PROGRAM)
+    assert len(call(*arguments).splitlines()) == 1
+
+
+def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
+    command = translating_command(Path("runs/demo"), "-1 度です。")
+    run = shlex.quote(str(Path("runs/demo").resolve()))
+    assert command.endswith(f"translate.py translate --run {run} -- '-1 度です。'")
+
+
+def test_make_demo_trains_and_scores() -> None:
+    recipe = (
+        (Path(PROGRAM).parents[1] / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2]
+    )
+    _, *programs = recipe.partition("\n\n")[0].splitlines()
+    assert [program.split()[2] for program in programs] == ["train", "evaluate"]

@@ -1,0 +1,533 @@
+"""The model in the page: what it computes is what torch computes with the same rounded weights."""
+
+import itertools
+import json
+import random
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor
+from tests.explorer.live import (
+    END,
+    SIZES,
+    TEXTS,
+    LivePage,
+    train,
+    translator_of_texts,
+    with_other_weights,
+)
+from tests.explorer.page import data_of
+from torch import nn
+
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    GatedFeedForward,
+    LanguageModel,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    RotaryPositionalEncoding,
+    Seq2Seq,
+    TokenEmbedding,
+    beam_search,
+    build_language_model,
+    build_seq2seq,
+    causal_mask,
+    greedy_search,
+)
+from transformer_blocks.explorer import AttentionMaps, Explorer
+from transformer_blocks.explorer.arithmetic import as_text
+from transformer_blocks.explorer.live import LiveModel
+from transformer_blocks.fast.top_k import top_k
+from transformer_blocks.inspection import ablate, head_patterns
+from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
+
+SOURCE, TARGET = [5, 9, 7, 3], [1, 8, 11, 4]
+
+
+def translator(residual: Any = PreNorm) -> Seq2Seq:
+    torch.manual_seed(0)
+    model = build_seq2seq(20, 30, **SIZES, residual=residual)
+    model.output = nn.Linear(16, 30)
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.eps = 0.1
+    return with_other_weights(model)
+
+
+def rotary_model() -> LanguageModel:
+    """Build a language model of the parts that came after the paper."""
+    torch.manual_seed(0)
+    layers = [
+        EncoderLayer(
+            MultiHeadAttention(16, 2, transforms=[RotaryPositionalEncoding(8)]),
+            GatedFeedForward(16, 24),
+            residual=lambda: PreNorm(16, norm=nn.RMSNorm(16)),
+        )
+        for _ in range(2)
+    ]
+    model = LanguageModel(TokenEmbedding(30, 16), Encoder(layers, norm=nn.RMSNorm(16)))
+    return with_other_weights(model)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+# --- Blocks ---------------------------------------------------------------------------------------
+
+
+def test_steps_of_a_language_model_are_those_of_torch() -> None:
+    for model in (rotary_model(), with_other_weights(build_language_model(30, **SIZES))):
+        found = LivePage(model).logits([*SOURCE, TARGET[0]], TARGET)
+        assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_steps_of_a_translator_are_those_of_torch_also_without_some_parts(residual: Any) -> None:
+    model = translator(residual)
+    page = LivePage(model)
+    parts: list[tuple[list[str], dict[str, Any]]] = [
+        ([], {}),
+        (["positions"], {"positions": True}),
+        (
+            ["decoder.layers.1.cross_attention.heads.1"],
+            {"heads": {"decoder.layers.1.cross_attention": [1]}},
+        ),
+        (
+            ["encoder.layers.0.self_attention.heads.0"],
+            {"heads": {"encoder.layers.0.self_attention": [0]}},
+        ),
+        (
+            ["decoder.layers.0.feed_forward_residual"],
+            {"residuals": ["decoder.layers.0.feed_forward_residual"]},
+        ),
+    ]
+    plain = page.logits(SOURCE, TARGET)
+    for off, ablated in parts:
+        with ablate(model, **ablated):
+            expected = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0, -1]
+        found = page.logits(SOURCE, TARGET, off)
+        assert close(found, expected)
+        assert close(found, plain) is (off == [])
+
+
+def test_rotary_positions_can_be_switched_off() -> None:
+    rotary = rotary_model()
+    found = LivePage(rotary).logits([*SOURCE, TARGET[0]], TARGET, ["positions"])
+    for part in rotary.modules():
+        if isinstance(part, MultiHeadAttention):
+            part.transforms = nn.ModuleList()
+    assert close(found, rotary(torch.tensor([SOURCE + TARGET]))[0, -1])
+
+
+def test_a_masked_source_token_has_no_effect() -> None:
+    page = LivePage(translator())
+    changed = [SOURCE[0], 12, *SOURCE[2:]]
+    mask = ", [0, 1, 0, 0]"
+    assert close(page.logits(SOURCE, TARGET, mask=mask), page.logits(changed, TARGET, mask=mask))
+    assert not close(page.logits(SOURCE, TARGET), page.logits(changed, TARGET))
+
+
+@pytest.mark.parametrize("source", [[0, 5, 9, 0, 3], [0, 0]])
+def test_padding_within_a_source_is_masked_as_by_torch_also_where_nothing_else_is_left(
+    source: list[int],
+) -> None:
+    model = translator()
+    assert model.padding_id == 0
+    found = LivePage(model).logits(source, TARGET)
+    assert close(found, model(torch.tensor([source]), torch.tensor([TARGET]))[0, -1])
+
+
+def test_a_tensor_that_is_no_parameter_is_a_bias_as_in_torch() -> None:
+    model = translator()
+    layer: Any = model.get_submodule("encoder.layers.0.feed_forward.up_projection")
+    bias = layer.bias.detach() + 1.0
+    del layer.bias
+    layer.bias = bias.bfloat16().float()  # as the page rounds it
+    found = LivePage(model).logits(SOURCE, TARGET)
+    assert close(found, model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0, -1])
+
+
+def changed(path: str, change: Any) -> Any:
+    """Return a function that changes a part of a translator."""
+    return lambda model: change(model.get_submodule(path))
+
+
+def without_weight(norm: Any) -> None:
+    norm.weight = norm.bias = None
+
+
+def with_nan(layer: Any) -> None:
+    layer.weight.data[1, 2] = torch.nan
+
+
+def with_other_heads(attention: Any) -> None:
+    attention.num_heads, attention.d_k = 4, 4
+
+
+LAYER = "decoder.layers.0"
+REFUSED: dict[str, tuple[Any, str]] = {
+    "activation": (
+        changed(f"{LAYER}.feed_forward", lambda part: setattr(part, "activation", torch.tanh)),
+        r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "block": (
+        changed(LAYER, lambda part: setattr(part, "feed_forward", nn.Sequential())),
+        r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "hook": (
+        changed(LAYER, lambda part: part.register_forward_hook(lambda *_: None)),
+        f"{LAYER} must have neither hooks nor replaced methods",
+    ),
+    "method": (
+        changed(f"{LAYER}.self_attention", lambda part: setattr(part, "attend", part.attend)),
+        "got a replaced attend",
+    ),
+    "hook of dropout": (
+        changed("dropout", lambda part: part.register_forward_pre_hook(lambda *_: None)),
+        "dropout must have neither hooks",
+    ),
+    "table": (
+        changed("positions", lambda part: part.table.mul_(2.0)),
+        "positions must have the paper's encodings",
+    ),
+    "norm": (
+        changed(f"{LAYER}.feed_forward_residual.norm", without_weight),
+        "norm must have a weight for each feature",
+    ),
+    "NaN": (
+        changed(f"{LAYER}.self_attention.key_projection", with_nan),
+        r"self_attention.key_projection.weight must be finite",
+    ),
+    "large": (
+        changed("output", lambda part: part.bias.data.fill_(3.4e38)),  # infinite in bfloat16
+        r"output.bias must be finite",
+    ),
+    "heads": (
+        changed(f"{LAYER}.self_attention", with_other_heads),
+        r"layers must have the same heads, got .*'self_attention', 2, 8.*4, 4",
+    ),
+    "size of a head": (
+        changed(f"{LAYER}.self_attention", lambda part: setattr(part, "d_k", 4)),
+        "must project to 8 features",
+    ),
+    "begin token": (lambda model: setattr(model, "begin_id", 30), "begin_id must stay below"),
+    "output": (
+        lambda model: setattr(model, "output", nn.Linear(16, 31)),
+        "output must stay below the 30 tokens of its embedding, got id 30",
+    ),
+}
+
+
+def live_of(model: Any, tokenizers: Any = (), **options: Any) -> LiveModel:
+    return LiveModel(model, tokenizers, **({"end_id": END, "max_length": 8} | options))
+
+
+@pytest.mark.parametrize("part", REFUSED)
+def test_a_model_that_the_page_would_compute_otherwise_is_refused(part: str) -> None:
+    model, (change, message) = translator(), REFUSED[part]
+    live_of(model)
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        live_of(model)
+
+
+@pytest.mark.parametrize("name", ["forward", "hidden", "encode", "embed", "embed_source", "begin"])
+def test_a_model_with_another_method_is_refused(name: str) -> None:
+    model = translator()
+    kind = type("Other", (Seq2Seq,), {name: lambda self, *inputs: None, "loss": lambda self: 0.0})
+    model.__class__ = kind
+    with pytest.raises(ValueError, match=f"what a Seq2Seq does, got another {name} of Other"):
+        live_of(model)
+
+
+def test_ids_and_lengths_that_the_model_does_not_have_are_refused() -> None:
+    model = translator()
+    live_of(model, end_id=19, max_length=5000)
+    with pytest.raises(ValueError, match="end_id must stay below the 20 tokens of its embedding"):
+        live_of(model, end_id=20)
+    with pytest.raises(
+        ValueError, match="must not exceed the 5000 positions of the model, got 5001"
+    ):
+        live_of(model, max_length=5001)
+
+
+def test_tokenizers_of_another_kind_or_vocabulary_are_refused() -> None:
+    model, content = translator_of_texts()
+    live_of(model, [content, content])
+    for tokenizers, message in (
+        ([content], "tokenizers must be 2, one for each embedding, got 1"),
+        ([content, b"a file"], "must be files of SentencePiece models"),
+        ([content, content[:-9]], "must be files of SentencePiece models"),
+        ([content, train("bpe", user_defined_symbols=["<sep>"])], "got another kind"),
+        ([content, train("bpe", byte_fallback=True, vocab_size=400)], "got another kind"),
+        ([content, train("char")], "got another kind"),
+        ([content, train("bpe", treat_whitespace_as_suffix=True)], "got another kind"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            live_of(model, tokenizers)
+    with pytest.raises(ValueError, match="got 95 and 95 tokens for 20 and 30"):
+        live_of(translator(), [content, content])
+    with pytest.raises(ValueError, match="got 95 and 95 tokens for 95 and 96"):
+        live_of(build_seq2seq(95, 96, **SIZES), [content, content])
+
+
+# --- Searches -------------------------------------------------------------------------------------
+
+
+def test_searches_find_the_tokens_that_torch_finds() -> None:
+    model = translator()
+    page = LivePage(model)
+    drawn = random.Random(0)
+    sources = [[drawn.randrange(4, 20) for _ in range(drawn.randrange(1, 9))] for _ in range(12)]
+    options: list[dict[str, Any]] = [{"beam_size": size} for size in (1, 4)]
+    options += [{"beam_size": 3, "length_penalty": 2.0}]
+    lengths = set()
+    for number, source in enumerate(sources):
+        endless = model.generate([source], greedy_search, end_id=None, max_length=9)[0].tokens
+        end = endless[number % 9]
+        limits = f"{{endId: {end}, maxLength: 9}}"
+        scripts = [f"generate(steps, 1, mostProbable, {limits})"]
+        found = [[model.generate([source], greedy_search, end_id=end, max_length=9)[0]]]
+        for given in options:
+            size, penalty = given["beam_size"], given.get("length_penalty", 0.6)
+            given = {**given, "n_best": size, "end_id": end, "max_length": 9}
+            found += model.generate([source], beam_search, **given)
+            scripts += [
+                f"beamSearch(steps, 1, {{size: {size}, lengthPenalty: {penalty}, ...{limits}}})"
+            ]
+        for script, expected in zip(scripts, found, strict=True):
+            shown = page(f"(steps => finish({script}))(finish(seq2seq(model, {source}, newRun())))")
+            assert [each["tokens"] for each in shown] == [each.tokens for each in expected]
+            assert [each["isFinished"] for each in shown] == [each.finished for each in expected]
+            assert shown[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
+            lengths |= {len(each.tokens) for each in expected}
+    assert len(lengths) > 3, lengths
+
+
+def test_samples_have_the_frequencies_of_the_temperature() -> None:
+    page = LivePage(translator())
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0])
+    counts = torch.zeros(4)
+    script = f"sampleAt(2, randomFrom(5)), logits = Float32Array.from({logits.tolist()})"
+    for token in page(
+        f"(() => {{ const draw = {script};"
+        " return Array.from({length: 4000}, () => draw(logits)); })()"
+    ):
+        counts[token] += 1
+    assert torch.allclose(counts / 4000, (logits / 2).softmax(-1), atol=0.03)
+
+
+def test_of_equal_numbers_the_first_ones_are_the_largest() -> None:
+    page, drawn = LivePage(translator()), random.Random(0)
+    rows = [[drawn.randrange(4) for _ in range(12)] for _ in range(20)]
+    for count in (1, 3, 12):
+        expected = top_k(torch.tensor(rows).float(), count)[1].tolist()
+        assert page(f"{rows}.map(row => topK(Float32Array.from(row), {count}))") == expected
+
+
+# --- Tokenizers -----------------------------------------------------------------------------------
+
+HOSTILE = [
+    *("", " ", "   a   b ", "\n\t", "▁", "▁▁a▁ ▁", "\x00\x01", "\ud800x", "x\udc00", "\ufeffa"),
+    *("a\u200bb", "\u202eabc", "\xa0a\x85\x1cb\u2028", "😀👨‍👩‍👧‍👦🇯🇵1️⃣", "</s><unk> <s>", "a ´ b ¨"),
+    *("ﷺ", "𠮷\U0010ffff", "!" * 3000, "猫" * 2000, "あ い !", "“q” ‘s’", "<script>"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bpe", {"normalization_rule_name": "identity", "add_dummy_prefix": False}),
+        ("bpe", {"normalization_rule_name": "nmt_nfkc"}),
+        ("unigram", {"normalization_rule_name": "nmt_nfkc_cf"}),
+        ("unigram", {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}),
+    ],
+)
+def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any) -> None:
+    drawn = random.Random(0)
+    letters = "".join(TEXTS) + "▁ \u0301ｶﾞが"
+    texts = ["".join(drawn.choices(letters, k=drawn.randrange(30))) for _ in range(200)]
+    texts += TEXTS + HOSTILE
+    model = train(kind, **options)
+    processor = SentencePieceProcessor(model_proto=model)
+    clean = [
+        text.translate({0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
+        for text in texts
+    ]
+    page = LivePage(translator())
+    encoded = as_text(model)
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{encoded}')), 0)")
+    found = page(f"{json.dumps(texts)}.map(text => encodeText(tokenizer, text))")
+    expected = processor.encode(clean)
+    assert found == expected
+    decoded = page(f"{json.dumps(found)}.map(ids => decodeText(tokenizer, ids))")
+    assert decoded == processor.decode(expected)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_pieces_of_equal_scores_are_chosen_as_by_sentencepiece(kind: str) -> None:
+    model = train("bpe", normalization_rule_name="identity")
+    if kind == "unigram":  # with the same pieces, which overlap: field 3 of the trainer, before 4
+        model = model.replace(b"\x18\x02\x20", b"\x18\x01\x20")
+    processor = SentencePieceProcessor(model_proto=model)
+    for token in range(4, processor.vocab_size()):  # field 2 of a piece is its score
+        name, score = processor.id_to_piece(token).encode(), processor.get_score(token)
+        scores = (struct.pack("<f", each) for each in (score, -1 - token % 3))
+        before, after = (name + b"\x15" + each for each in scores)
+        assert before in model
+        model = model.replace(before, after)
+    processor = SentencePieceProcessor(model_proto=model)
+    drawn = random.Random(0)
+    texts = ["".join(drawn.choices("the catsdogrun", k=drawn.randrange(30))) for _ in range(200)]
+    page, encoded = LivePage(translator()), as_text(model)
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{encoded}')), 0)")
+    found = page(f"{json.dumps(texts)}.map(text => encodeText(tokenizer, text))")
+    assert found == processor.encode(texts)
+
+
+def test_pieces_of_unknown_types_are_refused() -> None:
+    page = LivePage(translator())
+    encoded = as_text(train("bpe", user_defined_symbols=["<sep>"]))
+    script = f"(() => {{ try {{ readTokenizer(bytesOf('{encoded}')); }} catch (error) {{"
+    assert "<sep>" in page(f"{script} return error.message; }} }})()")
+
+
+def test_heads_have_the_names_that_python_gives_them() -> None:
+    torch.manual_seed(0)
+    page = LivePage(build_language_model(9, num_layers=1, d_model=8, num_heads=2, d_ff=8))
+    tokens = ["a", "b", "a", "b", "a", "b", "a", "。", "!?", "</s>"]
+    names = set()
+    for length in (2, 5, 10):
+        keys, eye = tokens[-length:], torch.eye(length)
+        follows = [
+            [0 < j < i and keys[j - 1] == keys[i] for j in range(length)] for i in range(length)
+        ]
+        induction = torch.tensor(follows).float()
+        end = torch.zeros(length, length)
+        end[:, -3:] = 1
+        shapes = [eye, eye.roll(-1, 1), eye.roll(1, 1), induction, end, torch.ones_like(eye)]
+        first = torch.zeros_like(eye)
+        first[:, 0] = 1
+        weights = torch.stack(
+            [each + 0.1 * torch.rand(length, length) for each in (*shapes, first)]
+        )
+        for is_self, mask in itertools.product((True, False), (None, causal_mask(length), eye > 0)):
+            numbers = weights if mask is None else weights.masked_fill(mask, 0.0)
+            numbers = numbers / numbers.sum(-1, keepdim=True).clamp_min(1e-9)
+            expected = head_patterns(numbers, keys=keys, mask=mask, self_attention=is_self)
+            flat = "null" if mask is None else json.dumps(mask.flatten().int().tolist())
+            found = page(
+                f"(all => all.map((_, head) => findPatterns({{heads: {len(numbers)}, isSelf: "
+                f"{json.dumps(is_self)}, rows: {length}, columns: {length}, mask: {flat}, "
+                f"keys: {json.dumps(keys)}, map: (layer, head) => Float32Array.from(all[head])}})"
+                "(0, head)))"
+                f"({json.dumps(numbers.flatten(1).tolist())})"
+            )
+            assert found == [each.name for each in expected]
+            names.update(found)
+    assert names == {None, *(each.name for each in PATTERNS)}
+    assert set(page("END_TOKENS")) == END_TOKENS
+
+
+# --- The box --------------------------------------------------------------------------------------
+
+
+class Box(LivePage):
+    """The box for a sentence, in which a part is switched off by a click."""
+
+    def __init__(self) -> None:
+        self.model, content = translator_of_texts()
+        super().__init__(with_other_weights(self.model), [content, content])
+        self.run("$('live-text').value = 'the cat', runText(), 0")
+
+    def run(self, expression: str) -> None:
+        """Evaluate an expression, and wait until the model has found a text."""
+        self(expression)
+        for _ in range(500):
+            self("pass(20), 0")
+
+    def click(self, part: str) -> None:
+        buttons = "$('live').querySelectorAll('button')"
+        self.run(f"{buttons}.find(each => each.dataset.part === '{part}').click(), 0")
+
+
+def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> None:
+    box = Box()
+    box("select({view: 'story', attention: 2, layer: 1}), 0")
+    box.click("decoder.layers.1.cross_attention.heads.1")
+    assert box.text("story-name") == "Cross-attention, layer 1, mean of 1 head; head 1 switched off"
+    assert box("[...weightsOf(2, 1, 2)]") == box("[...weightsOf(2, 1, 0)]")
+    assert max(box("[...weightsOf(2, 1, 1)]")) == 0 < max(box("[...weightsOf(2, 0, 1)]"))
+    box("select({head: 1, isLocked: true}), 0")
+    assert box.text("story-name") == "Cross-attention, layer 1, head 1; head 1 switched off"
+    assert box.text("story-sentence").startswith("Head 1 is switched off")
+    assert "switched off" in box.text("why")
+    box("select({head: 0}), 0")
+    assert "softmax" in box.text("why")
+    box.click("decoder.layers.1.cross_attention.heads.0")
+    box("select({head: 2, isLocked: false}), 0")
+    assert box.text("story-sentence").startswith("These heads are switched off")
+    for head in (0, 1):
+        box.click(f"decoder.layers.1.cross_attention.heads.{head}")
+    assert box.text("story-name") == "Cross-attention, layer 1, mean of 2 heads"
+    box("select({attention: 0, row: 1, column: 2, isLocked: true}), 0")
+    selected = "[state.isLocked, state.row, state.column]"
+    box.click("positions")  # the same tokens are there
+    assert box(selected) == [True, 1, 2]
+    box.run("$('live-text').value = 'a cat', runText(), 0")
+    assert box(selected) == [False, 0, 0]
+
+
+def test_each_token_of_the_text_has_its_probability_with_and_without_a_part() -> None:
+    box, head = Box(), "decoder.layers.0.cross_attention"
+    residual = "encoder.layers.0.feed_forward_residual"
+    assert box("$('live-change').hidden") is True
+    box.run("(search(new Set(), 1).then(found => { globalThis.found = found; }), 0)")
+    tokens = box("[...found.tokens, ...(found.isFinished ? [endId] : [])]")
+    for part in (f"{head}.heads.1", "positions", residual):
+        box.click(part)
+    found = box("live.results.probabilities")
+    source = torch.tensor([box("live.ids")])
+
+    def expected() -> Any:
+        logits = box.model(source, torch.tensor([[1, *tokens[:-1]]]))[0]
+        return logits.softmax(-1)[range(len(tokens)), tokens].tolist()
+
+    assert found[0] == pytest.approx(expected(), rel=1e-3)
+    with ablate(box.model, heads={head: [1]}, positions=True, residuals=[residual]):
+        assert found[1] == pytest.approx(expected(), rel=1e-3)
+    shown = box("$('live-change').querySelectorAll('li').map(each => each.textContent)")
+    assert len(shown) == len(tokens)
+    fell = box("$('live-change').querySelectorAll('li').map(each => each.className === 'fell')")
+    assert fell == [after < before / 2 for before, after in zip(*found, strict=True)]
+    assert True in fell
+
+
+def test_a_click_while_a_text_is_new_is_of_the_part_that_was_clicked() -> None:
+    box = Box()
+    box("$('live-text').value = 'a cat', $('live-text').fire('input'), 0")
+    box.click("positions")
+    assert box("[live.text, ...live.off]") == ["a cat", "positions"]
+    assert "Without positional encoding" in box.text("live-without")
+    box("$('live-text').value = 'a dog', $('live-text').fire('input'), 0")
+    box.click("source 0")
+    assert box("[live.text, ...live.off]") == ["a dog", "positions", "source 0"]
+    box("$('live-text').value = 'the cat', $('live-text').fire('input'), 0")
+    box.click("source 0")  # it is another token now
+    assert box("[live.text, ...live.off]") == ["the cat", "positions"]
+
+
+def test_a_page_with_a_model_computes_the_maps_of_its_other_texts() -> None:
+    model, content = translator_of_texts()
+    page = Explorer([AttentionMaps("Self", torch.eye(2)[None, None], ["a", "b"])], text="a cat")
+    live = LiveModel(model, [content, content], end_id=END, max_length=9)
+    for each, has_maps in ((None, True), (live, False)):
+        html = replace(page, live=each, others=[replace(page, text="a dog")]).html
+        [other] = data_of(html)["others"]
+        assert (other["maps"] is not None) is has_maps

@@ -1,0 +1,132 @@
+"""The box for sentences in a browser: it shows what the model computes, also without some parts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor
+from tests.browser import in_browser
+from tests.explorer.live import round_weights, translator_of_texts
+from tests.explorer.page import HOSTILE, Opened, weights
+
+from transformer_blocks import beam_search
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer, LiveModel
+from transformer_blocks.inspection import ablate, record_attention
+
+BEGIN, END = 1, 2
+HEAD = "decoder.layers.0.cross_attention"
+
+
+class Live(Opened):
+    """An opened page with a model, and the same model in torch."""
+
+    def __init__(self, browser: Any, file: Any, **options: Any) -> None:
+        self.model, content = translator_of_texts()
+        self.processor = SentencePieceProcessor(model_proto=content)
+        sizes: dict[str, Any] = {"end_id": END, "max_length": 40, "language": "en"}
+        live = LiveModel(self.model, [content] * 2, **sizes)
+        cross = AttentionMaps("Cross", weights(2, 2, 2, 2), ["▁a", "b"], ["▁x", "y"], None, True)
+        steps = DecodingSteps(["▁a", "b"], [[("▁a", 0.9)], [("b", 0.8)]])
+        page = Explorer([cross], "x → a", steps, text="the cat", live=live)
+        super().__init__(browser, file, page, **options)
+        round_weights(self.model)
+
+    def translate(self, text: str) -> tuple[list[int], list[int], str]:
+        """Return the tokens of a source and of its translation, and the translation's text."""
+        source = [*self.processor.encode(text), END]
+        limit = min(2 * len(source) + 10, 40)
+        options: dict[str, Any] = {"beam_size": 4, "end_id": END, "max_length": limit}
+        best = self.model.generate([source], beam_search, **options)[0][0]
+        target = [*best.tokens, END] if best.finished else best.tokens
+        return source, target, str(self.processor.decode(best.tokens))
+
+    def type(self, text: str) -> None:
+        with self.another_run():
+            self.page.fill("#live-text", text)
+            self.page.press("#live-text", "Enter")
+
+    def click(self, part: str) -> None:
+        with self.another_run():
+            self.page.click(f"#live {part}")
+
+    @contextmanager
+    def another_run(self) -> Iterator[None]:
+        before = self.page.get_attribute("#live", "data-shown")
+        yield
+        self.page.wait_for_selector(f'#live[data-shown]:not([data-shown="{before}"])')
+
+
+@pytest.fixture(scope="module")
+def live(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    file = tmp_path_factory.mktemp("live") / "page.html"
+    page = Live(browser, file, viewport={"width": 1000, "height": 900})
+    yield page
+    page.close()
+
+
+@in_browser
+def test_a_typed_sentence_is_translated_and_its_weights_are_shown(live: Live) -> None:
+    assert live.text("#live label") == "Your own sentence in English"
+    live.type("the dog runs")
+    source, target, text = live.translate("the dog runs")
+    assert live.text("#live-whole span").split() == text.split()
+    live.page.click("#views [role=radio] >> nth=1")
+    inputs = torch.tensor([source]), torch.tensor([[BEGIN, *target[:-1]]])
+    with record_attention(live.model) as recorded, torch.no_grad():
+        live.model(*inputs)
+    expected = recorded["decoder.layers.1.cross_attention"][0][0].mean(0)
+    live.page.click("#attentions [role=radio] >> nth=2")
+    live.open_table()
+    shown = live.page.eval_on_selector_all("#table td", "all => all.map(td => td.innerText)")
+    found = torch.tensor([float(text.split()[0]) / 100 for text in shown]).view_as(expected)
+    assert torch.allclose(found, expected, atol=1e-3)
+    live.page.click("#views [role=radio] >> nth=0")
+
+
+@in_browser
+def test_both_translations_stand_side_by_side(live: Live) -> None:
+    live.type("the cat sleeps")
+    live.page.click("#live-parts summary")
+    live.click(f'[data-part="{HEAD}.heads.1"]')
+    live.click('[data-part="encoder.layers.0.self_attention_residual"]')
+    whole = live.translate("the cat sleeps")[2]
+    residuals = ["encoder.layers.0.self_attention_residual"]
+    with ablate(live.model, heads={HEAD: [1]}, residuals=residuals):
+        without = live.translate("the cat sleeps")[2]
+    assert whole != without
+    assert live.text("#live-whole span").split() == whole.split()
+    assert live.text("#live-without span").split() == without.split()
+    live.click("#live-reset")
+    assert not live.page.is_visible("#live-without")
+
+
+@in_browser
+def test_hostile_texts_stay_text(live: Live) -> None:
+    for text in (*HOSTILE, "\x00\u202e😀" * 50, "a" * 3000):
+        live.type(text)
+    live.type("the 😀")
+    assert "no token for a part of this text: it reads <unk>" in live.text("#live-status b")
+    live.type("the cat")
+    assert "<unk>" not in live.text("#live-status")
+    assert live.page.evaluate("window.hacked") is None
+    live.page.fill("#live-text", "  ")
+    live.page.wait_for_selector("#live-status >> text=There is no text")
+    assert live.text("#live-whole") == ""
+
+
+@in_browser
+@pytest.mark.slow
+def test_the_box_fits_a_phone_and_excludes_nobody(browser: Any, tmp_path: Any) -> None:
+    page = Live(browser, tmp_path / "page.html", viewport={"width": 390, "height": 800})
+    page.type("the cat sleeps")
+    page.page.click("#live-parts summary")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.problems("'#live'") == []
+    page.close()
+
+
+def test_a_page_without_a_model_has_no_box() -> None:
+    page = Explorer([AttentionMaps("Self", weights(1, 1, 2, 2), ["a", "b"])])
+    assert "tokenEmbedding" not in page.html

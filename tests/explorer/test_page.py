@@ -1,0 +1,269 @@
+"""The explorer's page in a browser: what all views share, the overview and the map."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.browser import in_browser
+from tests.explorer.page import HOSTILE, Opened, colour, make_explorer, weights
+
+from transformer_blocks import causal_mask
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+
+
+@in_browser
+def test_the_page_opens_without_requests_or_messages(opened: Opened) -> None:
+    assert opened.text("#attentions [aria-checked=true]") == "Cross-attention"
+    policy = opened.page.get_attribute("meta[http-equiv]", "content")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    fonts = "[...document.fonts].map(font => [font.family.replaceAll('\"', ''), font.status])"
+    assert ["explorer", "loaded"] in opened.page.evaluate(fonts)  # before anything was drawn
+    assert opened.messages == []
+    blocked = opened.page.evaluate(
+        """async () => {
+            try { await fetch("data:,x"); return "fetched"; } catch { return "blocked"; }
+        }"""
+    )
+    assert blocked == "blocked"
+    opened.messages.clear()  # of the blocked request
+
+
+@in_browser
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+def test_a_pixel_has_the_colour_of_its_weight(open_page: Any, theme: Any) -> None:
+    page = open_page(make_explorer(), color_scheme=theme)
+    for number in (0, 2):
+        page.go(f"#v=map&a={number}&l=1&h=2&q=0&k=0")
+        table = page.explorer.maps[number].weights[1, 2]
+        for row, column in ((1, 1), (2, 3), (3, 2)):
+            expected = colour(theme, float(table[row, column] / table.max()))
+            found = page.cell(row, column)
+            np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=2)
+    page.go("#v=map&a=1&l=0&h=0&q=0&k=0")
+    assert page.cell(2, 3).std(axis=(0, 1)).max() > 5  # hatched
+    assert page.cell(3, 2).std(axis=(0, 1)).max() < 1
+
+
+@in_browser
+def test_everything_can_be_reached_and_controlled_by_keyboard(opened: Opened) -> None:
+    opened.go("#v=map&a=0&l=0&h=0")
+    page, order = opened.page, []
+    for _ in range(18):
+        page.keyboard.press("Tab")
+        order.append(page.evaluate("document.activeElement.id || document.activeElement.role"))
+    assert {"theme", "save", "pin", "map", "grid", "layer", "column"} <= set(order)
+    page.focus("#grid")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert opened.text("#name") == "Encoder self-attention, layer 1, head 1"
+    assert "selected: layer 1, head 1" in (page.get_attribute("#grid", "aria-label") or "")
+    page.focus("#map")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_url("**q=1&k=0*")
+    page.keyboard.press("]")
+    assert opened.text("#name").startswith("Decoder self-attention")
+
+
+@in_browser
+def test_hostile_tokens_are_shown_as_text_and_never_executed(open_page: Any) -> None:
+    candidates = [[(word, 0.5), ("<b>x</b>", 0.1)] for word in HOSTILE]
+    explorer = Explorer(
+        [AttentionMaps(HOSTILE[1], weights(2, 2, 4, 4), HOSTILE, HOSTILE, is_decoding=True)],
+        HOSTILE[0],
+        DecodingSteps(HOSTILE, candidates),
+    )
+    page = open_page(explorer)
+    page.go("#v=map")
+    page.open_table()
+    page.page.wait_for_timeout(50)
+    assert page.page.evaluate("window.hacked") is None
+    assert page.page.query_selector("img") is None
+    assert page.page.query_selector("b") is not None  # the hint has some ...
+    assert page.page.query_selector("main b:not(.hint b), h1 *") is None  # ... but not these
+    assert page.text("h1") == HOSTILE[0]
+
+
+@in_browser
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        ("light", 360),
+        pytest.param("dark", 1300, marks=pytest.mark.slow),
+    ],
+)
+def test_the_page_is_accessible_and_nothing_overflows(
+    open_page: Any, theme: Any, width: int
+) -> None:
+    page = open_page(
+        make_explorer(),
+        color_scheme=theme,
+        viewport={"width": width, "height": 900},
+    )
+    for place in ("#v=map&l=1&h=1&q=1&k=2&lock=1&pin=2.0.0", "#v=story"):
+        page.show(place)
+        if "map" in place:
+            page.open_table()
+        assert page.problems() == []
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@in_browser
+def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!DOCTYPE html><body>{make_explorer()._repr_html_()}", encoding="utf-8")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.goto(file.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator("html[data-ready]").wait_for(state="attached")
+    frame.locator("#views button", has_text="Map").click()
+    assert frame.locator("#name").inner_text() == "Cross-attention, layer 1, mean"
+    assert page.get_attribute("iframe", "sandbox") == "allow-scripts allow-downloads"
+    frame.locator("#column").select_option(index=2)
+    assert frame.locator("#name").inner_text() == "Cross-attention, layer 1, head 2"
+    assert messages == []
+    context.close()
+
+
+class Phone:
+    """Fingers on the map of a page, which is told of them as a phone's screen does."""
+
+    def __init__(self, page: Opened) -> None:
+        self.page = page.page
+        self.session = page.context.new_cdp_session(page.page)
+
+    def layout(self) -> Any:
+        return self.page.evaluate("window.explorerLayout()")
+
+    def place(self, row: float, column: float) -> tuple[float, float]:
+        """Compute where the middle of a cell is on the screen."""
+        return tuple(
+            self.page.evaluate(
+                """([row, column]) => {
+                    const {left, top, cell, x, y} = explorerLayout();
+                    const box = document.getElementById("map").getBoundingClientRect();
+                    return [box.left + left + (column + .5) * cell - x,
+                            box.top + top + (row + .5) * cell - y];
+                }""",
+                [row, column],
+            )
+        )
+
+    def drag(self, *fingers: tuple[tuple[float, float], tuple[float, float]]) -> None:
+        """Move fingers from one place to another in eight steps."""
+        for kind, step in [("touchStart", 0), *(("touchMove", i) for i in range(1, 9))]:
+            points = [
+                {"x": a + (c - a) * step / 8, "y": b + (d - b) * step / 8, "id": number}
+                for number, ((a, b), (c, d)) in enumerate(fingers)
+            ]
+            self.session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        self.session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def make_long_explorer() -> Explorer:
+    """Make a page with maps of 128 and of 512 tokens."""
+    torch.manual_seed(0)
+    maps = []
+    for count in (128, 512):
+        tokens = [("token", "公園", "characteristically", "a")[i % 4] for i in range(count)]
+        mask = causal_mask(count)
+        table = weights(1, 1, count, count, mask=mask)
+        maps.append(AttentionMaps(f"{count} tokens", table, tokens, mask=mask))
+    return Explorer(maps)
+
+
+@pytest.mark.slow
+@in_browser
+def test_fingers_pinch_and_pan_the_map_or_scroll_the_page(open_page: Any) -> None:
+    size = {"width": 390, "height": 844}
+    opened = open_page(make_long_explorer(), viewport=size, has_touch=True, is_mobile=True)
+    opened.go("#v=map&a=0")
+    page, phone = opened.page, Phone(opened)
+    page.locator("#map").scroll_into_view_if_needed()
+    (x, y), before = phone.place(64, 64), page.evaluate("scrollY")
+    phone.drag(((x, y), (x, y + 80)))  # the map shows all: the page scrolls
+    page.wait_for_function("before => scrollY < before - 20", arg=before)
+    page.wait_for_timeout(200)  # until it has come to rest
+    assert phone.layout()["cell"] == phone.layout()["fit"]
+    x, y = phone.place(64, 64)
+    phone.drag(((x - 20, y), (x - 80, y)), ((x + 20, y), (x + 80, y)))
+    pinched = phone.layout()
+    assert pinched["cell"] == pytest.approx(4 * pinched["fit"], rel=0.1)
+    assert phone.place(64, 64) == pytest.approx((x, y), abs=8)  # what is between the fingers stays
+    before = page.evaluate("scrollY")
+    phone.drag(((x, y), (x - 50, y - 60)))
+    panned = phone.layout()
+    assert (panned["x"] - pinched["x"], panned["y"] - pinched["y"]) == pytest.approx(
+        (50, 60), abs=1
+    )
+    assert page.evaluate("scrollY") == before
+    page.wait_for_timeout(500)  # Chromium takes a tap soon after a fast drag as its end
+    page.tap("#zoom-fit")
+    assert phone.layout()["cell"] == pinched["fit"]
+    assert "lock=1" not in page.url  # neither pinch nor drag selects
+    x, y = phone.place(40, 20)
+    page.touchscreen.tap(x, y)
+    row, column = opened.selected()
+    reach = 12 / pinched["fit"] + 1
+    table = opened.explorer.maps[0].weights[0, 0]
+    near = table[int(40 - reach) : int(41 + reach), int(20 - reach) : int(21 + reach)]
+    assert abs(row - 40) <= reach
+    assert abs(column - 20) <= reach
+    assert table[row, column] >= near.flatten().quantile(0.9)  # a fingertip finds what is large
+
+
+@in_browser
+def test_the_theme_is_kept_and_set_before_the_first_paint(open_page: Any) -> None:
+    opened = open_page(make_explorer(), color_scheme="light")
+    assert opened.page.get_attribute("#theme", "aria-pressed") == "false"
+    opened.page.click("#theme")
+    opened.page.add_init_script(
+        "requestAnimationFrame(() => window.first = document.documentElement.dataset.theme)"
+    )
+    opened.go()
+    assert opened.page.evaluate("window.first") == "dark"
+    assert opened.page.get_attribute("#theme", "aria-pressed") == "true"
+
+
+@pytest.mark.slow
+@in_browser
+def test_an_overview_of_24_layers_and_16_heads_fits(open_page: Any) -> None:
+    torch.manual_seed(0)
+    explorer = Explorer([AttentionMaps("Self-attention", weights(24, 16, 3, 3), ["a", "b", "c"])])
+    opened = open_page(explorer, has_touch=True)
+    opened.go("#v=map&l=22&h=17&q=0&k=0&pin=0.1.2&lock=1")
+    page = opened.page
+    assert opened.text("#column option:checked") == "rollout"
+    assert "layer 1, head 2" in opened.text("#pinned-name")
+    for width in (390, 820, 1180, 1440):
+        page.set_viewport_size({"width": width, "height": 640})
+        page.wait_for_selector("#grid[data-drawn]")
+        page.evaluate("new Promise(requestAnimationFrame)")  # after the event of the new size
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        overview, grid, chosen, pinned = page.evaluate(
+            """["overview", "grid", "chosen", "pinned"].map(
+                id => document.getElementById(id).getBoundingClientRect().toJSON())"""
+        )
+        assert overview["left"] <= grid["left"]
+        assert grid["right"] <= overview["right"]
+        for frame in (chosen, pinned):
+            assert grid["left"] < frame["left"]
+            assert frame["right"] <= grid["right"] + 1
+            assert frame["bottom"] <= grid["bottom"] + 1
+            assert min(frame["width"], frame["height"]) >= 11
+        small = page.eval_on_selector_all(
+            "button, select, summary",
+            """elements => elements.filter(each => each.checkVisibility()).filter(each => {
+                const {width, height} = each.getBoundingClientRect();
+                return width < 44 || height < 44;
+            }).map(each => each.outerHTML)""",
+        )
+        assert small == []
+        assert page.evaluate("document.querySelector('header').offsetHeight") < 640 / 3

@@ -1,0 +1,517 @@
+"""The explorer's page without a browser: its numbers, its selection, the overview and the map."""
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from py_mini_racer import JSEvalException
+from tests.explorer.page import SOURCE, TARGET, colour
+from tests.explorer.page_script import (
+    LIGHT,
+    QUANTUM,
+    SCRIPTS,
+    Script,
+    labels,
+    plain,
+    table,
+    uneven,
+    with_arithmetic,
+)
+
+from transformer_blocks.explorer import AttentionMaps, Explorer
+from transformer_blocks.explorer.style import PALETTES
+
+WALK = [  # attention, layer and head, of which one changes at a time
+    *((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 2), (2, 1, 2), (2, 0, 2)),
+    *((2, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 1), (2, 1, 1), (2, 1, 0)),
+]
+
+
+# --- Numbers --------------------------------------------------------------------------------------
+
+
+def test_heads_means_and_rollout_are_those_of_the_weights() -> None:
+    page = plain()
+    for attention, layer in itertools.product(range(3), range(2)):
+        for column in range(5 if page.explorer.maps[attention].keys is None else 4):
+            found = page(f"weightsOf({attention}, {layer}, {column})")
+            expected = table(page.explorer, attention, layer, column).ravel()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=2 * QUANTUM)
+
+
+def test_the_arithmetic_is_that_of_the_library_for_one_cell_after_another() -> None:
+    page = with_arithmetic("#v=map&a=0&h=0&lock=1")
+    page("[1, 2].map(decodeArithmetic).length")
+    for attention, layer, head in WALK:
+        maps = page.explorer.maps[attention]
+        assert maps.arithmetic is not None
+        query, key, value = (
+            getattr(maps.arithmetic, name)[layer, head].double().numpy()
+            for name in ("query", "key", "value")
+        )
+        row, column = (layer + 2 * head) % len(query), (attention + head) % len(key)
+        place = {"attention": attention, "layer": layer, "head": head, "row": row, "column": column}
+        found = page(f"computeArithmetic({place})")
+        expected = maps.weights[layer, head, row].double().numpy()
+        dots = key @ query[row]
+        masked = np.zeros(len(key), bool) if maps.mask is None else maps.mask[row].numpy()
+        assert found["masked"] == masked.tolist()
+        assert found["isFullyMasked"] == bool(masked.all())
+        unscaled = np.where(masked, 0, np.exp(dots - dots.max()))
+        lengths = expected * np.linalg.norm(value, axis=-1)
+        pairs = {
+            "weights": expected,
+            "weight": expected[column],
+            "stored": expected[column],
+            "dots": dots,
+            "scores": dots * maps.arithmetic.factor,
+            "products": query[row] * key[column],
+            "output": expected @ value,
+            "contribution": expected[column] * value[column],
+            "unscaled": unscaled / (unscaled.sum() or 1),
+            "lengths": lengths,
+            "share": lengths[column] / (lengths.sum() or 1),
+        }
+        for name, values in pairs.items():
+            np.testing.assert_allclose(found[name], values, rtol=0, atol=4e-3, err_msg=name)
+        if not masked.all():
+            assert found["sum"] == pytest.approx(1 / found["weights"][np.argmax(found["weights"])])
+
+
+def test_causal_attention_without_a_mask_is_computed_with_the_causal_mask() -> None:
+    decoder = with_arithmetic().explorer.maps[0]
+    assert decoder.arithmetic is not None
+    scores = decoder.arithmetic.query @ decoder.arithmetic.key.mT * 0.2
+    future = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    causal = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+    maps = AttentionMaps("Causal", causal, decoder.queries, arithmetic=decoder.arithmetic)
+    page = Script(Explorer([maps]).html, "#v=map&h=0&lock=1")
+    found = page("computeArithmetic({attention: 0, layer: 1, head: 2, row: 1, column: 0})")
+    assert found["masked"] == [False, False, True, True]
+    np.testing.assert_allclose(found["weights"], causal[1, 2, 1], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("decimal(-0.001)", "0.00"),
+        ("decimal(-1.234)", "\u22121.23"),
+        ("decimal(1234.5678)", "1235"),
+        ("decimal(-Infinity)", "\u2212\u221e"),
+        ("small(0) + small(.5) + small(.00012)", "00.5001e\u22124"),
+        ("exactPercent(.12345)", "12.35\u00a0%"),
+        ("percent(.125)", "12.5 %"),
+        ("percent(.125, true)", "+12.5 %"),
+        ("percent(-.00001, true)", "0.0 %"),
+        ("percent(-.2, true)", "-20.0 %"),
+        ("wholePercent(.004)", "<1\u00a0%"),
+        ("wholePercent(.126)", "13\u00a0%"),
+        ("inSentence('x'.repeat(99))", "x" * 59 + "…"),
+        ("inSentence('x'.repeat(60))", "x" * 60),
+        ("inSentence('שלום')", "\u2068שלום\u2069"),
+        ("nameToken('')", "the empty token"),
+        ("nameOf({attention: 2, layer: 0, head: 1})", "Cross-attention, layer 0, head 1"),
+    ],
+)
+def test_numbers_and_names_as_text(expression: str, text: str) -> None:
+    assert plain()(expression) == text
+
+
+def test_the_largest_value_of_each_part_of_a_map_is_kept_with_its_sign() -> None:
+    page = plain()
+    values = torch.randn(7, 11)
+    for row, column, height, width, rows, columns in ((0, 0, 7, 11, 3, 4), (2, 3, 4, 6, 2, 3)):
+        part = f"{{row: {row}, column: {column}, height: {height}, width: {width}}}"
+        found = page(f"reduceByMaximum({values.flatten().tolist()}, 11, {part}, {rows}, {columns})")
+        expected = torch.zeros(rows, columns)
+        for y, x in itertools.product(range(height), range(width)):
+            value, place = values[row + y, column + x], (y * rows // height, x * columns // width)
+            if abs(value) > abs(expected[place]):
+                expected[place] = value
+        np.testing.assert_allclose(found, expected.flatten(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_are_those_of_the_figures(theme: Any) -> None:
+    page = plain("#v=map")
+    page(f"setTheme('{theme}')")
+    assert page.drawn("map")[1][1] == page.drawn("lines")[0][1] == PALETTES[theme].muted
+    strokes = [each[1] for each in page.drawn("map") if each[0] == "stroke"]
+    assert strokes[-4:-2] == [PALETTES[theme].text, PALETTES[theme].background]  # of the cell
+    page("$('ramp').width = 3, drawRamp()")
+    ends = [
+        page(f"`rgb(${{colour(palette().weights, {part}).join(' ')}})`") for part in (0, 0.5, 1)
+    ]
+    assert [each[1] for each in page.drawn("ramp")] == ends
+    assert page("$('theme').attributes['aria-pressed']") == str(theme == "dark").lower()
+    for part in (0, 0.1, 0.5, 0.77, 1):
+        found = page(f"colour(palette().weights, {part})")
+        np.testing.assert_allclose(found, colour(theme, part), atol=0.51)
+        packed = page(f"coloursOf([{part}], palette().weights, x => x)")[0]
+        channels = [packed >> shift & 255 for shift in (0, 8, 16, 24)]
+        np.testing.assert_allclose(channels, [*colour(theme, part), 255], atol=1)
+
+
+# --- What is selected -----------------------------------------------------------------------------
+
+
+def test_the_page_begins_with_the_last_mean_of_the_cross_attention() -> None:
+    assert plain("#")("[state.view, state.attention, state.layer, state.head]") == [
+        *("story", 2, 1, 3)
+    ]
+    assert uneven()("[state.view, state.attention, state.layer]") == ["map", 0, 2]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#v=map&a=1&l=0&h=2&hs=2&q=3&k=1",
+        "#v=map&a=0&l=1&h=4&hs=4&q=0&k=4&z=2.50&lock=1&pin=0.1.2",
+        "#v=story&a=2&l=0&h=1&hs=0.1&q=2&k=3&lock=1&side=keys",
+    ],
+)
+def test_an_address_restores_the_whole_selection(address: str) -> None:
+    page = plain(address)
+    assert page("addressOf(state)") == address
+    other = plain("#v=map&a=1&l=0&h=0&q=1&k=0&z=4&lock=1&side=keys&pin=1.0.1")
+    other.go(address)
+    assert other("addressOf(state)") == address
+    assert other("$('head').hidden") == (other("state.view") == "story")
+
+
+def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
+    page = uneven("#v=no&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
+    expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"  # the pin is of another attention
+    assert page("addressOf(state)") == expected
+    page.go("#v=story&a=0&h=4&hs=4.1")
+    assert page("state.heads") == [4]
+
+
+def test_another_attention_keeps_nothing_that_it_does_not_have() -> None:
+    page = uneven("#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1&pin=0.1.1")
+    page("select({attention: 1})")
+    assert page("addressOf(state)") == "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2&lock=1"
+    assert page("shown().differs") is False
+    page("select({attention: 0, head: 1})")
+    assert page("[state.head, state.heads, state.layer]") == [1, [1], 0]
+
+
+def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -> None:
+    page = plain("#v=map&a=0")
+    page("select({row: 1}, {record: false}), pass(300)")
+    assert (page("history.pushed"), "q=1" in page("location.hash")) == ([], True)
+    page("select({row: 2}), select({column: 3}), select({row: 0}, {record: false})")
+    assert page("pass(100), history.pushed") == []
+    assert (
+        page("pass(200), history.pushed") == [page("location.hash")] == [page("addressOf(state)")]
+    )
+    page("select({row: 1}, {record: false}), pass(300)")
+    assert page("history.pushed.length") == 1
+    page("select({row: 3})")
+    page.go("#v=map&a=0&q=1")  # before the change was recorded
+    assert page("pass(300), [history.pushed.length, state.row]") == [1, 1]
+    assert page("location.hash") == "#v=map&a=0&q=1"
+
+
+def test_keys_change_the_attention_and_pin_but_not_as_shortcuts_of_the_browser() -> None:
+    page = plain("#v=map&a=2")
+    press = "document.fire('keydown', {{key: '{}', ctrlKey: {}, altKey: {}, metaKey: false}})"
+    for key, ctrl, alt, attention in (
+        *(("]", "false", "false", 0), ("[", "false", "false", 2), ("]", "true", "true", 0)),
+        *(("]", "true", "false", 0), ("]", "false", "true", 0)),
+    ):
+        page(press.format(key, ctrl, alt) + ".type")
+        assert page("state.attention") == attention
+    page("select({layer: 1, head: 2})")
+    page(press.format("p", "false", "false") + ".type")
+    assert page("state.pin") == {"attention": 0, "layer": 1, "head": 2}
+    page("$('shortcuts').checked = false")
+    page(press.format("p", "false", "false") + ".type")
+    assert page("state.pin") is not None
+
+
+def test_the_shown_view_and_attention_are_marked() -> None:
+    page = plain("#v=map&a=1")
+    checked = "[...$('{}').children].map(each => each.attributes['aria-checked'])"
+    assert page(checked.format("attentions")) == ["false", "true", "false"]
+    page("$('views').children[0].click()")
+    assert page("[state.view, $('story').hidden, $('overview').hidden]") == ["story", False, True]
+    assert page(checked.format("views")) == ["true", "false"]
+    page("$('attentions').children[1].fire('keydown', {key: 'ArrowRight'}).type")
+    assert page("state.attention") == 2
+
+
+def test_the_overview_is_moved_through_by_arrows_buttons_and_lists() -> None:
+    page = uneven("#v=map&a=0&l=0&h=0")
+    for action, place in (
+        ("$('grid').fire('keydown', {key: 'ArrowUp'}).type", [2, 0]),
+        ("$('grid').fire('keydown', {key: 'ArrowLeft'}).type", [2, 5]),
+        ("$('layer-down').click()", [1, 5]),
+        ("$('column-up').click()", [1, 0]),
+        ("$('layer').value = 2, $('layer').fire('change').type", [2, 0]),
+        ("$('column').value = 3, $('column').fire('change').type", [2, 3]),
+    ):
+        page(action)
+        assert page("[state.layer, state.head]") == place
+    assert page("[...$('layer').children].map(each => each.textContent)") == ["0", "1", "2"]
+    page("select({attention: 1})")
+    assert page("[...$('column').children].map(each => each.textContent)") == ["0", "1", "mean"]
+
+
+# --- The overview and the map ---------------------------------------------------------------------
+
+
+def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
+    page = uneven("#v=map&a=0&l=1&h=2")
+    page("select({pin: {attention: 0, layer: 2, head: 4}}), pass(1000)")
+    maps = [(box, image) for kind, image, box, *_ in page.drawn("grid") if kind == "cells"]
+    assert len(maps) == 3 * 6
+    left, width, gap = page("[thumbnailX(0), overview.cellWidth, overview.gap]")
+    lefts = [left + head * width + (gap if head > 3 else 0) for head in range(6)]
+    assert page("[0, 1, 2, 3, 4, 5].map(thumbnailX)") == lefts
+    for layer, head in itertools.product(range(3), range(6)):
+        x, y = page(f"[thumbnailX({head}), thumbnailY({layer})]")
+        (image,) = (each for box, each in maps if 0 < box[0] - x < 9 and 0 < box[1] - y < 9)
+        expected = colour("light", float(np.sqrt(table(page.explorer, 0, layer, head)[1, 3])))
+        found = np.array(image["data"]).reshape(5, 5, 4)[1, 3, :3]
+        np.testing.assert_allclose(found, expected, atol=2)
+        for event in ({"clientX": x + 1, "clientY": y + 1}, {"clientX": x + 60, "clientY": y + 60}):
+            assert page(f"thumbnailAt({event})") == {"layer": layer, "head": head}
+    for name, layer, head in (("chosen", 1, 2), ("pinned", 2, 4)):
+        left, top = page(f"[thumbnailX({head}), thumbnailY({layer})]")
+        style = page(f"$('{name}').style")
+        assert (style["left"], style["top"]) == (f"{left:g}px", f"{top:g}px")
+    assert page.text("pinned-name").endswith("layer 2, mean")
+    assert page("(select({pin: null}), $('pinned').hidden)") is True
+
+
+def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() -> None:
+    page = uneven("#v=map&a=0")
+    page("select({view: 'story'}), pass(1000), select({view: 'map'}), pass(1000)")
+    assert page("$('grid').dataset.drawn") == "true"
+    assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 18
+    page("select({attention: 1}), pass(1000)")
+    assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 3
+
+
+@pytest.mark.parametrize("pin", [None, {"attention": 0, "layer": 0, "head": 1}])
+def test_the_map_shows_the_selected_head_or_its_difference_to_the_pinned_one(pin: Any) -> None:
+    page = plain("#v=map&a=0&l=0&h=0")
+    for layer, column in ((0, 0), (1, 0), (1, 3), (0, 4)):
+        page(f"state.pin = {str(pin).replace('None', 'null')}")
+        page(f"select({{layer: {layer}, head: {column}}})")
+        values = table(page.explorer, 0, layer, column)
+        if pin:
+            values = values - table(page.explorer, 0, 0, 1)
+        most = np.abs(values).max()
+        found = page("shown()")
+        np.testing.assert_allclose(found["values"], values.ravel(), rtol=0, atol=4 * QUANTUM)
+        assert (found["differs"], found["most"]) == (pin is not None, pytest.approx(most, abs=1e-3))
+        image = next(image for kind, image, *_ in page.drawn("map") if kind == "cells")
+        pixels = np.array(image["data"]).reshape(5, 5, 4)[..., :3]
+        ramp = LIGHT.differences if pin else LIGHT.weights
+        for (row, cell), value in np.ndenumerate(values):
+            place = (value / most + 1) / 2 if pin else value / most
+            expected = page(f"colour({list(ramp)}, {place})")
+            np.testing.assert_allclose(pixels[row, cell], expected, atol=2)
+        ends = (-most, 0, most) if pin else (0, most / 2, most)
+        marks = [float(page.text(name).strip(" %")) for name in ("low", "middle", "high")]
+        np.testing.assert_allclose(marks, 100 * np.array(ends), atol=0.11)
+        assert page.text("name") == page("nameOf(state)")
+
+
+def test_a_cell_is_found_where_it_is_drawn_at_any_zoom() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0&q=30&k=7")
+    values = page("shown().values.map(x => shown().toUnit(x))")
+    for zoom in ("", "zoomBy(1.6)", "zoomBy(1.6)", "moveTo(layout.x + 10, layout.y - 7)"):
+        page(f"{zoom or 0}, paintMap()")
+        window = page("layout")
+        cells = next(each for each in page.drawn("map") if each[0] == "cells")
+        first = [round((cells[2][i] - window[side] + window["xy"[i]]) / window["cell"])
+                 for i, side in enumerate(("left", "top"))]  # fmt: skip
+        for x, y in ((0, 0), (3, 1)):
+            expected = page(
+                f"colour(palette().weights, {values[40 * (first[1] + y) + first[0] + x]})"
+            )
+            start = 4 * (y * cells[1]["width"] + x)
+            np.testing.assert_allclose(cells[1]["data"][start : start + 3], expected, atol=1)
+        for row, column in ((30, 7), (0, 0), (39, 39), (28, 9)):
+            x = window["left"] + (column + 0.4) * window["cell"] - window["x"]
+            y = window["top"] + (row + 0.6) * window["cell"] - window["y"]
+            found = page(f"placeAt({{clientX: {x}, clientY: {y}}})")
+            if window["left"] <= x < window["left"] + window["plotWidth"] and (
+                window["top"] <= y < window["top"] + window["plotHeight"]
+            ):
+                assert found == {"area": "cell", "row": row, "column": column}
+    x, y = window["left"] + 3, window["top"] + 3
+    assert page(f"placeAt({{clientX: 3, clientY: {y}}})")["area"] == "row"
+    assert page(f"placeAt({{clientX: 3, clientY: {y}}})")["column"] == page("state.column")
+    assert page(f"placeAt({{clientX: {x}, clientY: 3}})")["row"] == page("state.row")
+    assert page("placeAt({clientX: 3, clientY: 3})") is None
+
+
+def test_a_zoom_keeps_its_centre_and_the_window_stays_on_the_map() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0")
+    cell = "[(layout.x + 200) / layout.cell, (layout.y + 100) / layout.cell]"
+    before = page(cell)
+    page("zoomTo(2 * layout.cell, 200, 100)")
+    np.testing.assert_allclose(page(cell), before)
+    assert page("state.zoom") == pytest.approx(2)
+    for x, y in ((-9, 1e6), (1e6, -9)):
+        page(f"moveTo({x}, {y})")
+        window = page("layout")
+        for axis, asked, size in (("x", x, "plotWidth"), ("y", y, "plotHeight")):
+            expected = max(0, min(asked, 40 * window["cell"] - window[size]))
+            assert window[axis] == pytest.approx(expected)
+    page("zoomBy(0)")
+    assert page("[layout.cell - layout.fit, layout.x, layout.y, state.zoom]") == [0, 0, 0, 1]
+
+
+def test_the_selected_cell_is_brought_into_the_window() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0&z=3")
+    for row, column in ((39, 39), (0, 20), (20, 0), (21, 1)):
+        page(f"select({{row: {row}, column: {column}}})")
+        window = page("layout")
+        for index, at, size in ((column, "x", "plotWidth"), (row, "y", "plotHeight")):
+            assert window[at] <= index * window["cell"] + 1e-6
+            assert (index + 1) * window["cell"] <= window[at] + window[size] + 1e-6
+
+
+def test_labels_stand_beside_their_row_or_column_and_apart_from_each_other() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0&q=17&k=25&z=2")
+    window, names = page("layout"), labels(page.explorer.maps[2].queries)
+    found = page("explorerLayout().labels")
+    for axis, start, offset, chosen in (("row", "top", "y", 17), ("column", "left", "x", 25)):
+        own = [label for label in found if label["axis"] == axis]
+        assert [label["index"] for label in own if label["isSelected"]] == [chosen]
+        assert len({label["index"] for label in own}) == len(own) > 5
+        for label in own:
+            middle = window[start] + (label["index"] + 0.5) * window["cell"] - window[offset]
+            assert label["middle"] == pytest.approx(middle)
+            assert names[label["index"]].startswith(label["text"].rstrip("…"))
+        middles = sorted(label["middle"] for label in own)
+        assert np.diff(middles).min() >= 11
+
+
+def test_a_finger_selects_the_largest_weight_below_it() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0")
+    page("layout.cell = 4")
+    reach = 3
+    values = table(page.explorer, 2, 0, 0)
+    for row, column in ((20, 20), (0, 39)):
+        found = page(f"underFinger({{area: 'cell', row: {row}, column: {column}}})")
+        top, left = max(0, row - reach), max(0, column - reach)
+        part = values[top : row + reach + 1, left : column + reach + 1]
+        y, x = np.unravel_index(part.argmax(), part.shape)
+        assert (found["row"], found["column"]) == (top + y, left + x)
+
+
+def test_a_pointer_selects_cells_until_a_click_locks_one() -> None:
+    page = plain("#v=map&a=2&l=0&h=1")
+
+    def point(kind: str, column: float, row: float) -> list[Any]:
+        x, y = (
+            f"layout.{side} + {at} * layout.cell" for side, at in (("left", column), ("top", row))
+        )
+        page(f"$('map').fire('{kind}', {{clientX: {x}, clientY: {y}, pointerType: 'mouse'}}).type")
+        found: list[Any] = page("[state.row, state.column, state.isLocked]")
+        return found
+
+    assert point("pointermove", 3.5, 1.5) == [1, 3, False]
+    weight = 100 * float(page.explorer.maps[2].weights[0, 1, 1, 3])
+    name, _, percent = page.text("tip").rpartition(": ")
+    assert name == "cat → 。"
+    assert float(percent.rstrip(" %")) == pytest.approx(weight, abs=0.07)
+    assert page("$('tip').hidden") is False
+    assert point("click", 2.5, 2.5) == [2, 2, True]
+    assert point("pointermove", 0.5, 0.5) == [2, 2, True]
+    page("$('unlock').click()")
+    assert point("pointermove", 0.5, 0.5) == [0, 0, False]
+    assert point("pointermove", -0.5, 1.5) == [1, 0, False]
+    assert page.text("tip") == "cat (query 1)"
+    assert point("pointermove", 2.5, -0.5) == [1, 2, False]
+    assert page.text("tip") == "眠る (key 2)"
+    page("$('map').fire('pointerleave').type")
+    assert page("$('tip').hidden") is True
+    page("select({row: 0, column: 0}), $('map').fire('keydown', {key: 'ArrowUp'}).type")
+    assert page("[state.row, state.column]") == [3, 0]
+    page("$('map').fire('keydown', {key: 'ArrowLeft'}).type")
+    assert page("[state.row, state.column]") == [3, 4]
+
+
+def test_sentences_lines_and_the_table_of_the_map_follow_the_selection() -> None:
+    page = plain("#v=map&a=2&l=0&h=0")
+    keys, queries = labels(SOURCE), labels(TARGET)
+    for layer, head, row in ((0, 0, 0), (1, 0, 0), (1, 2, 3)):
+        page(f"select({{layer: {layer}, head: {head}, row: {row}, column: 1}})")
+        values = 100 * table(page.explorer, 2, layer, head)
+        order = values[row].argsort()[::-1]
+        named = ", ".join(f"“{keys[i]}” {values[row, i]:.1f} %" for i in order[:3])
+        sentence = f"{page.text('name')}: “{queries[row]}” attends to {named}."
+        assert close(page.text("summary").partition(" Selected")[0], sentence)
+        cells = page("$('table').querySelectorAll('td').map(each => parseFloat(each.textContent))")
+        np.testing.assert_allclose(cells, values.ravel(), atol=0.08)
+        texts = [each for each in page.drawn("lines") if each[0] == "text"]
+        shown = [(each[3], each[1]) for each in texts if each[3] in keys][-len(keys) :]
+        chosen, plain_text = LIGHT.accent, LIGHT.text
+        assert shown == [(key, chosen if i == 1 else plain_text) for i, key in enumerate(keys)]
+        shares = [float(each[3][:-2]) for each in texts if each[3].endswith(" %")]
+        np.testing.assert_allclose(shares, values[row], atol=0.08)
+        widths = [each[3] for each in page.drawn("lines") if each[0] == "stroke"]
+        seen = values[row] >= 0.002 * values[row].max()
+        expected = 0.75 + 7 * values[row][seen] / values[row].max()
+        np.testing.assert_allclose(widths, expected, atol=0.05)
+
+
+def test_the_keys_without_a_line_are_added_up() -> None:
+    page = uneven("#v=map&a=2&l=0&h=0&q=3")
+    texts = [each[3] for each in page.drawn("lines") if each[0] == "text"]
+    rest = 100 * np.sort(table(page.explorer, 2, 0, 0)[3])[:-16].sum()
+    assert texts[-2] == "24 others"
+    assert float(texts[-1][:-2]) == pytest.approx(rest, abs=0.3)
+
+
+def test_a_pinned_head_is_compared_in_words() -> None:
+    page = plain("#v=map&a=2&l=1&h=0&q=2&k=1&pin=2.0.1")
+    difference = table(page.explorer, 2, 1, 0)[2] - table(page.explorer, 2, 0, 1)[2]
+    keys = labels(SOURCE)
+    found = re.search(
+        r"Than in the pinned layer 0, head 1, it attends (.*?)\. Selected", page.text("summary")
+    )
+    assert found is not None
+    for part in found[1].split("; "):
+        sign = 1 if part.startswith("more") else -1
+        first = keys.index(re.findall("“(.*?)”", part)[0])
+        assert first == (sign * difference).argmax()
+    assert page.text("compare") == "minus layer 0, head 1"
+    lines = [each[1] for each in page.drawn("lines") if each[0] == "stroke"][:-2]  # without the key
+    seen = difference[np.abs(difference) >= 0.002 * np.abs(difference).max()]
+    assert lines == [LIGHT.differences[0 if x < 0 else -1] for x in seen]
+    page(f"select({{column: {difference.argmax()}}})")
+    assert (
+        f": {100 * difference.max():+.1f} %" in page.text("summary").partition("Selected cell")[2]
+    )
+    page("select({layer: 0, head: 1})")
+    assert "The pinned layer 0, head 1 has the same weights." in page.text("summary")
+    page("togglePin()")
+    assert (page.text("compare"), page("state.pin")) == ("", None)
+
+
+def close(found: str, expected: str) -> bool:
+    """Return whether two texts have the same words, and numbers within a rounding of the page."""
+    number = re.compile(r"\d+\.\d")
+    pairs = zip(number.findall(found), number.findall(expected), strict=True)
+    return number.sub("#", found) == number.sub("#", expected) and all(
+        abs(float(a) - float(b)) < 0.11 for a, b in pairs
+    )
+
+
+def test_an_error_of_the_page_names_the_file_and_the_line_of_ours() -> None:
+    with pytest.raises(JSEvalException) as raised:
+        plain()("isOff(undefined, 0, 0)")
+    name, number = re.findall(r"isOff \((\w+\.js):(\d+)\)", str(raised.value))[0]
+    lines = (SCRIPTS / name).read_text(encoding="utf-8").splitlines()
+    assert "attention.off" in lines[int(number) - 1]

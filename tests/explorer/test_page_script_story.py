@@ -1,0 +1,573 @@
+"""The explorer's page without a browser: the story and the decoding steps."""
+
+import itertools
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.explorer.page import FULLY_MASKED, SOURCE, TARGET, make_explorer_with_arithmetic, weights
+from tests.explorer.page_script import (
+    QUANTUM,
+    Script,
+    labels,
+    numbers,
+    plain,
+    table,
+    uneven,
+    with_arithmetic,
+)
+
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks.explorer.style import LINES
+
+
+def test_the_weights_of_a_token_are_those_of_the_shown_heads_and_written_steps() -> None:
+    page = plain("#v=story&a=2")
+    for layer, heads in ((1, [3]), (1, [0, 2]), (0, [0, 2]), (0, [1])):
+        page(f"select({{layer: {layer}, heads: {heads}, head: {heads[0]}}})")
+        expected = np.mean([table(page.explorer, 2, layer, head) for head in heads], axis=0)
+        np.testing.assert_allclose(page("storyWeights()"), expected.ravel(), atol=2 * QUANTUM)
+        for row in range(4):
+            found = page(f"weightsAt({{side: 'queries', index: {row}}})")
+            np.testing.assert_allclose(found, expected[row], atol=2 * QUANTUM)
+        for column, step in itertools.product(range(5), (None, 1)):
+            page(f"story.step = {'null' if step is None else step}")
+            found = page(f"weightsAt({{side: 'keys', index: {column}}})")
+            written = np.arange(4) <= (3 if step is None else step)
+            np.testing.assert_allclose(found, expected[:, column] * written, atol=2 * QUANTUM)
+        page("story.step = null")
+
+
+def test_the_sentence_names_the_largest_weights() -> None:
+    page = plain("#v=story&a=2&l=0&h=1")
+    keys, queries = labels(SOURCE), labels(TARGET)
+    values = table(page.explorer, 2, 0, 1)
+    row, column = np.unravel_index(values.argmax(), values.shape)
+    assert page.text("story-sentence") == (
+        f"The largest weight: “{queries[row]}” attends to “{keys[column]}” "
+        f"({100 * values.max():.0f} %)."
+    )
+    page(f"pointAt({{side: 'queries', index: {3 - row}}})")
+    best = values[3 - row].argmax()
+    start = (
+        f"“{queries[3 - row]}” attends most to “{keys[best]}” ({100 * values[3 - row].max():.0f} %)"
+    )
+    assert page.text("story-sentence").startswith(start)
+    page("pointAt({side: 'keys', index: 2})")
+    start = f"“{keys[2]}” receives most attention from “{queries[values[:, 2].argmax()]}” ("
+    assert page.text("story-sentence").startswith(start)
+    page("pointAt(null), select({isLocked: true, side: 'queries', row: 1, column: 0})")
+    if values[1].argmax() != 0:
+        end = f"The weight of “{queries[1]}” to “{keys[0]}” is {100 * values[1, 0]:.0f} %."
+        assert page.text("story-sentence").endswith(end)
+    page("select({side: 'keys', row: 3, column: 1})")
+    end = f"The weight of “{queries[3]}” to “{keys[1]}” is {100 * values[3, 1]:.0f} %."
+    assert page.text("story-sentence").endswith(end) == (values[:, 1].argmax() != 3)
+    page("select({isLocked: false, heads: [0, 2], head: 0}), pointAt({side: 'queries', index: 1})")
+    best = [table(page.explorer, 2, 0, head)[1].argmax() for head in (0, 2)]
+    names = re.findall("“(.*?)”", page.text("story-sentence"))
+    assert names == [queries[1], keys[best[0]], keys[best[1]]]
+    assert page.text("story-sentence").endswith("in head 2.")
+
+
+def test_a_fully_masked_query_attends_to_no_token() -> None:
+    page = with_arithmetic("#v=story&a=1&l=0&h=0")
+    page(f"pointAt({{side: 'queries', index: {FULLY_MASKED}}})")
+    assert page.text("story-sentence").endswith("is fully masked: it attends to no token.")
+    page("pointAt({side: 'queries', index: 2})")
+    masked = "[...$('story-keys').children].map(each => each.classList.contains('masked'))"
+    assert page(masked) == [False, False, False, True]
+    page("pointAt({side: 'keys', index: 2})")
+    masked = masked.replace("keys", "queries")
+    assert page(masked) == [True, True, False, False]
+
+
+def test_heads_are_switched_on_and_off_and_summaries_stand_alone() -> None:
+    page = plain("#v=story&a=0&h=3")
+    pressed = """[...$('story-heads').children]
+        .filter(each => each.attributes['aria-pressed'] === 'true').map(each => each.textContent)"""
+    for choice, heads, head, names in (
+        *(("1", [1], 1, ["1"]), ("2", [1, 2], 2, ["1", "2"]), ("1", [2], 2, ["2"])),
+        *(("2", [3], 3, ["mean"]), ("4", [4], 4, ["rollout"]), ("0", [0], 0, ["0"])),
+        *(("all", [0, 1, 2], 0, ["all", "0", "1", "2"]), ("1", [0, 2], 2, ["0", "2"])),
+        *(("all", [0, 1, 2], 2, ["all", "0", "1", "2"]), ("all", [3], 3, ["mean"])),
+    ):
+        page(f"$('story-heads').querySelector('[data-column=\"{choice}\"]').click()")
+        assert page("[state.heads, state.head]") == [heads, head]
+        assert page(pressed) == names
+    for heads, name in (
+        *(([4], "rollout"), ([3], "mean of 3 heads"), ([2], "head 2")),
+        *(([0, 1, 2], "all 3 heads"), ([2, 0], "heads 0, 2")),
+    ):
+        page(f"select({{heads: {heads}, head: {heads[0]}, layer: 0}})")
+        assert page.text("story-name") == f"Encoder self-attention, layer 0, {name}"
+        entries = page("views.story.legend().entries")
+        drawn = [] if heads[0] > 2 else sorted(heads)
+        assert entries == [{"colour": LINES[i], "name": f"head {i}"} for i in drawn]
+
+
+def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() -> None:
+    page = plain("#v=story&a=2&l=1&h=0")
+    values = table(page.explorer, 2, 1, 0)
+
+    def click(side: str, index: int) -> list[Any]:
+        page(f"$('story-{side}').children[{index}].click()")
+        found: list[Any] = page("[state.isLocked, state.side, state.row, state.column]")
+        return found
+
+    assert click("queries", 2) == [True, "queries", 2, values[2].argmax()]
+    assert click("keys", 1) == [True, "queries", 2, 1]
+    assert click("queries", 3) == [True, "queries", 3, values[3].argmax()]
+    assert click("queries", 3)[0] is False
+    assert click("keys", 4) == [True, "keys", values[:, 4].argmax(), 4]
+    assert page("shownToken()") == {"side": "keys", "index": 4}
+    chosen = "[...$('story-{}').children].findIndex(each => each.classList.contains('chosen'))"
+    assert page(chosen.format("keys")) == 4
+    assert page(chosen.format("queries")) == values[:, 4].argmax()
+    assert click("queries", 0) == [True, "keys", 0, 4]
+    page("$('story-figure').click()")
+    assert page("[state.isLocked, state.side, shownToken()]") == [False, "queries", None]
+
+
+def test_arrow_keys_move_between_neighbouring_tokens() -> None:
+    page = plain("#v=story&a=2")
+    layout = page("story.layout")
+
+    def press(side: str, index: int, key: str) -> Any:
+        page(f"$('story-{side}').children[{index}].fire('keydown', {{key: '{key}'}}).type")
+        return page("tokenAt(document.activeElement)")
+
+    assert press("keys", 1, "ArrowRight") == {"side": "keys", "index": 2}
+    assert press("keys", 1, "ArrowLeft") == {"side": "keys", "index": 0}
+    assert press("queries", 1, "End") == {"side": "queries", "index": 3}
+    assert press("queries", 3, "Home") == {"side": "queries", "index": 0}
+    down = press("keys", 3, "ArrowDown")
+    assert down["side"] == "queries"
+    middle = layout["keys"][3]["x"] + layout["keys"][3]["width"] / 2
+    distances = [abs(each["x"] + each["width"] / 2 - middle) for each in layout["queries"]]
+    assert distances[down["index"]] == min(distances)
+    assert press("queries", 0, "ArrowUp")["side"] == "keys"
+
+
+def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the_other() -> None:
+    page = uneven("#v=story&a=2&l=0&h=0")
+    page("$('story-figure').clientWidth = 360")
+    layout = page("measureStory(), story.layout")
+    assert layout["isColumns"]
+    for side in ("keys", "queries"):
+        items = layout[side]
+        assert [item["index"] for item in items] == list(range(40))
+        for before, item in itertools.pairwise(items):
+            assert item["y"] >= before["y"] + before["height"]
+        for item in items:
+            assert 0 <= item["x"] <= item["x"] + item["width"] <= layout["width"]
+            assert item["y"] + item["height"] <= layout["height"]
+    assert {item["x"] + item["width"] for item in layout["keys"]} == {layout["keyEnd"]}
+    assert {item["x"] for item in layout["queries"]} == {layout["queryStart"]}
+    for ribbon in page("ribbonsOf(story.layout, null)"):
+        for side, place in (("keys", "column"), ("queries", "row")):
+            item = layout[side][ribbon[place]]
+            assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
+    page("story.layout = null, render(true)")  # as after a typed sentence
+    assert "the token on the right attends to the token on the left" in page.text("lead")
+    for side, index, key, expected in (
+        *(("keys", 4, "ArrowDown", ("keys", 5)), ("keys", 4, "ArrowUp", ("keys", 3))),
+        *(("keys", 4, "ArrowRight", ("queries", 4)), ("queries", 7, "ArrowLeft", ("keys", 7))),
+    ):
+        page(f"$('story-{side}').children[{index}].fire('keydown', {{key: '{key}'}}).type")
+        found = page("tokenAt(document.activeElement)")
+        assert (found["side"], found["index"]) == expected
+    page("globalThis.painted = new Scene(1, 1)")
+    page("drawRibbons(painted, story.layout, ribbonsOf(story.layout, null), palette())")
+    for shape in page("painted.shapes"):
+        numbers = [float(number) for number in re.findall(r"[\d.]+", shape["d"])]
+        assert abs(numbers[0] - layout["keyEnd"]) <= 2
+        assert abs(numbers[-2] - layout["queryStart"]) <= 5
+    page("select({attention: 0}), 0")  # of the same tokens: there is no room for their name
+    assert [page.text(f"story-{side}-axis") for side in ("keys", "queries")] == ["Keys", "Queries"]
+
+
+@pytest.mark.parametrize("width", [560, 700, 1200])
+def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(width: int) -> None:
+    page = uneven("#v=story&a=2")
+    words = page("attentions[2].keyWords")
+    layout = page(f"layOutStory({width})")
+    for side in ("keys", "queries"):
+        items = layout[side]
+        assert [item["index"] for item in items] == list(range(40))
+        for before, item in itertools.pairwise(items):
+            assert 0 <= item["x"] <= item["x"] + item["width"] <= width + 0.5
+            if item["line"] == before["line"]:
+                assert item["y"] == before["y"]
+                assert item["x"] >= before["x"] + before["width"]
+            else:
+                assert item["line"] == before["line"] + 1
+                assert item["y"] >= before["y"] + before["height"]
+                assert words[item["index"]] == "1"
+        assert items[-1]["line"] > 0
+        above = items[-1]["y"] + items[-1]["height"]
+        assert above <= layout["keyEnd" if side == "keys" else "height"]
+    assert layout["queries"][0]["y"] == layout["queryStart"] > layout["keyEnd"] + 100
+
+
+def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
+    short, long = ["a", "is"], ["internationalisation", "x"]
+    for keys, queries, are_whole in ((short, long, True), (long, short, True), (long, long, False)):
+        maps = AttentionMaps("Cross", weights(1, 1, 2, 2), queries, keys)
+        layout = Script(Explorer([maps]).html, "#v=story")("layOutStory(390)")
+        words = [item["text"] for side in ("keys", "queries") for item in layout[side]]
+        assert (words == [*keys, *queries]) is are_whole
+        assert layout["queryStart"] - layout["keyEnd"] >= 0.2 * 390 - 1e-6
+        assert all(item["x"] >= 40 for item in layout["keys"])  # space for the percentages
+        assert all(item["x"] + item["width"] <= 350 for item in layout["queries"])
+
+
+def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
+    page = plain("#v=story&a=2&l=0&h=0")
+    for heads, token, last in (
+        *(([3], "null", 9), ([0, 2], "null", 9), ([1], "null", 1)),
+        *(([0, 1], "{side: 'queries', index: 2}", 9), ([2], "{side: 'keys', index: 4}", 2)),
+    ):
+        page(f"select({{heads: {heads}, head: {heads[0]}}})")
+        ribbons = page(f"ribbonsOf(story.layout, {token}, {last})")
+        least, layout = 0.01 if token == "null" else 0.002, page("story.layout")
+        expected = {}
+        for head in heads:
+            for (row, column), weight in np.ndenumerate(table(page.explorer, 2, 0, head)):
+                own = ("queries" in token and row != 2) or ("keys" in token and column != 4)
+                if weight >= least and row <= last and not own:
+                    expected[row, column, head] = weight
+        assert {(each["row"], each["column"], each["head"]) for each in ribbons} == set(expected)
+        sizes = [each["weight"] for each in ribbons]
+        assert sizes == sorted(sizes)
+        for each in ribbons:
+            place = each["row"], each["column"], each["head"]
+            assert each["weight"] == pytest.approx(expected[place], abs=2 * QUANTUM)
+            assert each["colour"] == LINES[place[0] if heads == [3] else place[2]]
+            assert each["width"] == pytest.approx(max(0.6, 24 / len(heads) * each["weight"]))
+        check_ends(ribbons, layout)
+
+
+def check_ends(ribbons: list[Any], layout: Any) -> None:
+    """Check that ribbons end side by side within their tokens, in the order of their other ends."""
+    for side, own, other, others in (
+        ("queries", "row", "column", "keys"),
+        ("keys", "column", "row", "queries"),
+    ):
+        for index, item in enumerate(layout[side]):
+            group = [each for each in ribbons if each[own] == index]
+            group.sort(key=lambda each: each[side])
+            ends = [layout[others][each[other]]["x"] for each in group]
+            assert ends == sorted(ends)
+            for each in group:
+                assert item["x"] <= each[side] <= item["x"] + item["width"]
+            if group:
+                scale = min(1, (item["width"] - 4) / sum(each["width"] for each in group))
+                for left, right in itertools.pairwise(group):
+                    gap = (left["width"] + right["width"]) / 2 * scale
+                    assert right[side] - left[side] == pytest.approx(gap)
+
+
+def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
+    page = plain("#v=story&a=2&l=0&h=1")
+    ribbons, layout = page("ribbonsOf(story.layout, null)"), page("story.layout")
+    drawn = [each for each in page.drawn("story-all") if each[0] == "stroke"]
+    assert len(drawn) == len(ribbons) > 5
+    for (_, ink, path, line), ribbon in zip(drawn, ribbons, strict=True):
+        x, y, *_, to_x, to_y = numbers(path)
+        key, query = layout["keys"][ribbon["column"]], layout["queries"][ribbon["row"]]
+        assert (x, to_x) == pytest.approx((ribbon["keys"], ribbon["queries"]), abs=0.06)
+        assert key["y"] + key["height"] <= y < to_y <= query["y"]
+        assert (ink, line) == (LINES[1], ribbon["width"])
+    page("pointAt({side: 'keys', index: 0})")
+    assert page("story.drawn.one") == page("ribbonsOf(story.layout, story.pointed).length")
+    texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
+    values = page("weightsAt(story.pointed)")
+    assert sorted(texts) == sorted(page(f"wholePercent({x})") for x in values if x >= 0.03)
+
+
+def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
+    page = plain("#v=story&a=2&l=0&h=3")
+    values = table(page.explorer, 2, 0, 3)
+    for side, index, other, row in (
+        *(("queries", index, "keys", values[index]) for index in range(4)),
+        *(("keys", index, "queries", values[:, index]) for index in range(5)),
+    ):
+        page(f"pointAt({{side: '{side}', index: {index}}})")
+        fills = page(f"[...$('story-{other}').children].map(each => each.style.backgroundColor)")
+        inks = [LINES[index if side == "queries" else i] for i in range(len(row))]
+        for fill, ink, weight in zip(fills, inks, row, strict=True):
+            if weight >= 0.01 + QUANTUM:
+                found = re.fullmatch(r"color-mix\(in srgb, (#\w+) (\d+)%, var\(--panel\)\)", fill)
+                assert found is not None
+                assert found[1] == ink
+                assert float(found[2]) == pytest.approx(10 + 40 * weight, abs=0.6)
+        texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
+        assert len(texts) == int((row >= 0.03).sum())
+
+
+def test_a_picture_of_the_story_has_all_steps_and_leaves_the_shown_one() -> None:
+    page = plain("#v=story&a=2&l=0&h=1")
+    for selection in ("{isLocked: false}", "{isLocked: true, side: 'keys', column: 2}"):
+        shapes = f"(select({selection}), views.story.scene(palette()).shapes)"
+        whole = page(f"(showStep(null), {shapes})")
+        assert page(f"(showStep(1), {shapes})") == whole
+        assert page("story.step") == 1
+
+
+def test_the_sides_are_named_with_their_roles() -> None:
+    maps = AttentionMaps("a", weights(1, 1, 1, 1), ["x"], query_axis="target", key_axis="source")
+    page = Script(Explorer([maps]).html)
+    sides = "['keys', 'queries'].map(side => axisLabel(attentions[{}], side))"
+    assert page(sides.format(0)) == ["Source (keys)", "Target (queries)"]
+    page = plain()
+    assert page(sides.format(0)) == ["Keys", "Queries"]
+    assert page(sides.format(1)) == [
+        f"Input of the decoder ({side})" for side in ("keys", "queries")
+    ]
+    assert page(sides.format(2)) == ["Keys", "Output (queries)"]
+
+
+def test_only_the_strongest_of_too_many_weights_are_drawn() -> None:
+    page = uneven("#v=story&a=2")
+    layout = "{...story.layout, least: 0}"
+    for layer in (1, 0):
+        page(f"select({{layer: {layer}}})")
+        values = np.sort(page("storyWeights()"))
+        assert page(f"leastDrawn({layout})") == values[-1500]
+    assert page(f"ribbonsOf({layout}, null).length") >= 1500
+    assert page("leastDrawn(story.layout)") == 0.05
+    weak = torch.tensor([[[[0.005, 0.995], [0.001, 0.999]]]])
+    other = Script(Explorer([AttentionMaps("Weak", weak, ["x", "y"])]).html, "#v=story")
+    for token, count in (
+        ("null", 2),
+        ("{side: 'queries', index: 0}", 2),
+        ("{side: 'keys', index: 0}", 1),
+    ):
+        assert other(f"ribbonsOf(story.layout, {token}).length") == count
+
+
+def test_of_many_tokens_the_largest_weights_of_each_query_are_drawn() -> None:
+    count = 41
+    stack = weights(1, 2, count, count)
+    page = Script(Explorer([AttentionMaps("Long", stack, ["x"] * count)]).html, "#v=story&h=1")
+    found = page("ribbonsOf(story.layout, null).map(each => [each.row, each.column])")
+    expected = [
+        [row, column]
+        for row, columns in enumerate(stack[0, 1].topk(3).indices.tolist())
+        for column in columns
+    ]
+    assert sorted(found) == sorted(expected)
+    assert "the 3 largest weights of each query" in page.text("story-note")
+    token = "{side: 'queries', index: 7}"
+    assert page(f"ribbonsOf(story.layout, {token}).length") == int((stack[0, 1, 7] >= 0.002).sum())
+
+
+def test_the_headline_is_no_row_with_one_key_that_is_not_masked() -> None:
+    mask = torch.tensor([[False, True], [False, False]])
+    table = torch.tensor([[[[1.0, 0.0], [0.3, 0.7]]]])
+    for shown, row in ((mask, "y"), (None, "x")):
+        maps = AttentionMaps("Self", table, ["x", "y"], mask=shown)
+        page = Script(Explorer([maps]).html, "#v=story&h=0")
+        assert page.text("story-sentence").startswith(f"The largest weight: “{row}” attends")
+
+
+def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
+    tokens = ["▁un", "able", "▁to"]
+    page = Script(Explorer([AttentionMaps("Self", weights(1, 1, 3, 3), tokens)]).html, "#v=story")
+    pieces = "[...$('story-keys').children].map(each => each.className.includes('piece'))"
+    assert page(pieces) == [True, True, False]
+    assert page("layOutStory(390).keys.map(each => each.isPiece)") == [True, True, False]
+
+
+def test_the_logit_lens_follows_the_pointer() -> None:
+    page = with_arithmetic("#v=story&a=2")
+    for pointed, step in (("{side: 'queries', index: 2}", 2), ("{side: 'keys', index: 3}", 0)):
+        page(f"pointAt({pointed})")
+        assert page("$('lens').children[0].textContent").endswith(f"step {step}")
+
+
+def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them() -> None:
+    page, times = make_explorer_with_arithmetic(), ["0 updates", "10 updates", "20 updates"]
+    earlier = [
+        replace(page, maps=[shifted(each, number) for each in page.maps], model=name, title=name)
+        for number, name in enumerate(times[:2])
+    ]
+    script = Script(replace(page, model=times[2], earlier=earlier).html, "#v=story&a=2&h=1&hs=1")
+    script("select({isLocked: true, row: 1, column: 2}), 0")
+    shown = "[$('times-name').textContent, $('title').textContent, Number($('time').value)]"
+    whole = script("[...weightsOf(2, 1, 1)]")
+
+    def weights_of(number: int) -> Any:
+        return earlier[number].maps[2].weights[1, 1].flatten()
+
+    script("$('time').value = '1', $('time').fire('input'), 0")
+    assert script(shown) == ["10 updates", "10 updates", 1]
+    assert script("[...weightsOf(2, 1, 1)]") == pytest.approx(weights_of(1), abs=QUANTUM)
+    assert script("[state.isLocked, state.row, state.column, state.head]") == [True, 1, 2, 1]
+    assert "queries, keys and values of the last time only" in script.text("why")
+    script("$('times-play').click()")
+    for number in (1, 2):
+        assert script("Number($('time').value)") == number
+        script("pass(1500), 0")
+    assert script(shown) == ["20 updates", page.title, 2]
+    assert script("[...weightsOf(2, 1, 1)]") == whole
+    assert script.text("times-play") == "Watch it learn"
+    assert "softmax" in script.text("why")
+    script("$('times-play').click()")  # from the beginning
+    assert script(shown)[0] == "0 updates"
+    script("$('times-play').click(), pass(300)")
+    assert script("location.hash").endswith("&t=0")
+    script.go("#v=story&a=2&t=1")
+    assert script(shown) == ["10 updates", "10 updates", 1]
+    for time in ("", "&t=", "&t=2", "&t=x"):  # there are times 0 and 1, and the last one
+        script.go("#v=story&a=2&t=1")
+        script.go(f"#v=story&a=2{time}")
+        assert script(shown) == ["20 updates", page.title, 2]
+
+
+def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
+    page = make_explorer_with_arithmetic()
+    maps = [shifted(each, 0) for each in page.maps]
+    before = replace(page, maps=maps, title="before", model="10 updates")
+    other = replace(page, text="b", title="other", maps=maps, model="20 updates", earlier=[before])
+    html = replace(page, text="a", model="20 updates", others=[other]).html
+    script, shown = Script(html), "[data.title, $('times').hidden, $('time').hidden]"
+    assert script(shown) == [page.title, False, True]
+    pressed = (
+        "sequenceRow.querySelectorAll('button').map(each => each.getAttribute('aria-pressed'))"
+    )
+    assert script(pressed) == ["true", "false"]
+    script("sequenceRow.querySelectorAll('button')[1].click(), pass(300)")
+    assert script(shown) == ["other", False, False]
+    assert script(pressed) == ["false", "true"]
+    found = script("[...weightsOf(2, 1, 1)]")
+    assert found == pytest.approx(other.maps[2].weights[1, 1].flatten(), abs=QUANTUM)
+    assert script("location.hash").endswith("&n=1")
+    opened = Script(html, "#v=story&a=2&n=1&t=0")
+    assert opened("[data.title, $('times-name').textContent]") == ["before", "10 updates"]
+    opened.go("#v=story&a=2")
+    assert opened.text("title") == page.title
+    assert opened("$('to-why').hidden") is True
+    opened("lockToken({side: 'queries', index: 1})")
+    assert opened("$('to-why').hidden") is False
+
+
+def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
+    """Give a token's attention weights to the next key, and take away their arithmetic."""
+    return replace(maps, weights=maps.weights.roll(1 + number, dims=-1), mask=None, arithmetic=None)
+
+
+def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
+    page = with_arithmetic("#v=story&a=2")
+    page("$('tour-start').click()")
+    expected = [
+        ["story", False, 1, None],
+        ["story", False, 1, 0],
+        ["story", False, 3, None],
+        ["story", True, 1, None],
+        ["map", False, 1, None],
+    ]
+    shown, back, forth = "[state.view, state.isLocked, state.heads.length, story.step]", 0, 1
+    for step, button in (*((step, forth) for step in range(4)), (4, back), (3, back), (2, back)):
+        assert page(shown) == expected[step]
+        assert page(f"$('tour').querySelectorAll('button')[{back}].hidden") is (step == 0)
+        page(f"$('tour').querySelectorAll('button')[{button}].click()")
+    assert page("$('tour').hidden") is False
+    for step in (1, 2, 3, 4):
+        assert page(shown) == expected[step]
+        page(f"$('tour').querySelectorAll('button')[{forth}].click()")
+    assert page("[$('tour').hidden, state.view]") == [True, "story"]
+
+
+def test_the_tour_leaves_out_what_a_page_lacks() -> None:
+    page = Script(Explorer([AttentionMaps("Self", weights(1, 2, 3, 3), ["a", "b", "c"])]).html)
+    page("$('tour-start').click()")
+    assert page.text("tour").startswith("1 of 3. ")
+    page("document.fire('keydown', {key: 'Escape'})")
+    assert page("$('tour').hidden") is True
+
+
+def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
+    page = plain("#v=story&a=2")
+    shown = "[story.step, $('step-name').textContent, Number($('step').value)]"
+    whole: list[Any] = [None, "whole output", 3]
+    steps: list[list[Any]] = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
+    for button, order in (("next", [*steps, whole]), ("previous", steps[::-1])):
+        for expected in order:
+            page(f"$('{button}').click()")
+            assert page(shown) == expected
+            assert page("$('story-all').style.opacity") == ("1" if expected == whole else ".28")
+            assert page("state.row") == (expected[0] if expected != whole else 3)
+    page("$('previous').click(), $('step').value = 2, $('step').fire('input').type")
+    assert page(shown) == steps[2]
+    page("pointAt({side: 'keys', index: 1}), $('next').click()")
+    assert page("shownToken()") == {"side": "queries", "index": 3}
+    page("$('previous').click(), $('previous').click(), $('next').click(), pass(1000)")
+    assert [
+        each for each in page.drawn("story-one") if each[0] == "text"
+    ]  # once it has been animated
+    drawn = page("ribbonsOf(story.layout, {side: 'queries', index: 2}, 2).length")
+    assert page("story.drawn.one") == drawn
+    assert page("story.drawn.all") == page("ribbonsOf(story.layout, null, 1).length")
+    future = "[...$('story-queries').children].map(each => each.classList.contains('future'))"
+    assert page(future) == [False, False, False, True]
+    page("pointAt({side: 'queries', index: 3}), select({attention: 1})")
+    assert page("[story.step, story.pointed]") == [None, None]
+
+
+def test_the_step_of_a_token_that_is_kept_is_shown_and_play_goes_on_from_it() -> None:
+    page = plain("#v=story&a=2")
+    page("lockToken({side: 'queries', index: 1})")
+    assert page.text("step-name") == "step 1 (of 0 to 3)"
+    assert page("Number($('step').value)") == 1
+    page("$('next').click()")
+    assert page("[story.step, state.isLocked]") == [2, False]
+    page("lockToken({side: 'keys', index: 1})")
+    assert page.text("step-name") == "step 2 (of 0 to 3)"
+
+
+def test_play_shows_every_step_once_and_can_be_paused() -> None:
+    page = plain("#v=story&a=2")
+    page("$('play').click()")
+    seen = []
+    for _ in range(6):
+        seen.append(page("[story.step, $('play').textContent]"))
+        page("pass(1700)")
+    assert seen == [*([step, "Pause"] for step in range(4)), [None, "Play"], [None, "Play"]]
+    page("$('play').click(), pass(1700), $('play').click(), pass(9000)")
+    assert page("[story.step, $('play').textContent]") == [1, "Play"]
+    page("$('play').click(), pass(1700)")
+    assert page("story.step") == 3
+    page("$('play').click(), $('play').click(), select({view: 'map'})")
+    assert page("[story.isPlaying, story.frame]") == [False, 0]
+    assert page("(pass(9000), story.step)") == 0
+    page("select({view: 'story'}), $('play').click()")
+    page.go("#v=story&a=2&q=1")
+    assert page("story.isPlaying") is False
+
+
+def test_the_candidates_are_those_of_the_shown_step() -> None:
+    tokens, steps = TARGET[:3], [[("a", 0.5), ("▁the", 0.25)], [("▁cat", 0.75)], [("", 0.125)]]
+    maps = AttentionMaps("Cross", weights(1, 1, 3, 5), tokens, SOURCE, is_decoding=True)
+    page = Script(Explorer([maps], decoding=DecodingSteps(tokens, steps)).html)
+    assert page("[$('candidates').hidden, $('step-hint').hidden]") == [True, False]
+    assert page.text("generated") == "the cat sleeps"
+    found = """[...$('candidates').children].map(each =>
+        [each.textContent, each.className, each.children[1].firstChild.style.width])"""
+    for step, expected in enumerate(
+        (
+            [["a50.0 %", "", "50%"], ["the25.0 %", "picked", "25%"]],
+            [["cat75.0 %", "picked", "75%"]],
+            [["␣12.5 %", "", "12.5%"]],
+        )
+    ):
+        page("$('next').click()")
+        assert page(found) == expected
+        assert page.text("generated") == " ".join(labels(tokens)[: step + 1])
+        assert page("$('generated').querySelector('b').textContent") == labels(tokens)[step]
+    page("$('next').click(), pointAt({side: 'queries', index: 1})")
+    assert page(found) == [["cat75.0 %", "picked", "75%"]]

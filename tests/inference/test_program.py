@@ -1,0 +1,463 @@
+"""Programs: what ``beam_search`` finds, from traced functions, or from a compiled file."""
+
+import copy
+import errno
+import io
+import math
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.generation.prefix_model import assert_same
+from tests.inference.programs import trace
+from torch import nn
+
+from transformer_blocks import (
+    LanguageModel,
+    MultiHeadAttention,
+    RotaryPositionalEncoding,
+    Seq2Seq,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
+    build_decoder,
+    build_encoder,
+    fused_attention,
+    greedy_search,
+)
+from transformer_blocks.generation import NonFiniteLogitsError
+from transformer_blocks.inference import Program, load_program, prepare, program, save_program
+from transformer_blocks.inference.fingerprint import fingerprint
+
+VOCABULARY, MOST = 24, 20
+FACTOR = 1.0
+SIZES: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 4, "d_ff": 24}
+
+
+class TiedPairs(nn.Linear):
+    """An output layer with which two tokens at a time are equally probable."""
+
+    def __init__(self) -> None:
+        super().__init__(16, VOCABULARY)
+        with torch.no_grad():
+            self.weight.mul_(4.0)  # so that the probabilities differ
+            self.weight[1::2] = self.weight[::2]
+            self.bias[1::2] = self.bias[::2]
+
+
+@cache
+def model_of(kind: str, dtype: torch.dtype = torch.float64, seed: int = 3) -> Any:
+    """Return a model; in float64, rounding does not change what a search finds."""
+    torch.manual_seed(seed)
+    embedding, output = TokenEmbedding(VOCABULARY, 16), TiedPairs()
+    positions = SinusoidalPositionalEncoding(16, max_length=MOST)
+    model: nn.Module
+    if kind == "translator":
+        stacks = build_encoder(**SIZES), build_decoder(**SIZES)
+        parts = embedding, TokenEmbedding(VOCABULARY, 16), *stacks
+        model = Seq2Seq(*parts, positions=positions, output=output)
+    elif kind == "absolute":
+        model = LanguageModel(embedding, build_encoder(**SIZES), positions=positions, output=output)
+    else:
+        attention = partial(MultiHeadAttention, 16, 4, transforms=[RotaryPositionalEncoding(4)])
+        model = LanguageModel(embedding, build_encoder(**SIZES, attention=attention), output=output)
+    return model.to(dtype).eval()
+
+
+@cache
+def prepared(kind: str) -> Any:
+    return prepare(model_of(kind))
+
+
+@cache
+def traced(kind: str, beam_size: int, end_id: Any) -> Program:
+    """Return a program whose functions are executed in Python."""
+    positions = None if kind == "rotary" else MOST
+    return trace(model_of(kind), beam_size=beam_size, end_id=end_id, positions=positions)
+
+
+sources = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=6), max_size=6)
+
+
+@pytest.mark.parametrize("kind", ["translator", "absolute", "rotary"])
+@given(
+    sources=sources,
+    beam_size=st.integers(1, 5),
+    ends=st.sampled_from([None, 9, (9, 4), tuple(range(2, VOCABULARY, 3))]),
+    limits=st.lists(st.integers(1, 12), min_size=6, max_size=6),
+    penalty=st.sampled_from([0.0, 0.6, 3.0, lambda length: 1.0 + length % 3]),
+    lookahead=st.sampled_from([None, 0, 1, 30]),
+    data=st.data(),
+)
+def test_a_program_finds_what_beam_search_finds(
+    kind: str,
+    sources: list[list[int]],
+    beam_size: int,
+    ends: Any,
+    limits: list[int],
+    penalty: Any,
+    lookahead: int | None,
+    data: st.DataObject,
+) -> None:
+    options: dict[str, Any] = {
+        "max_length": limits[: len(sources)],
+        "length_penalty": penalty,
+        "lookahead": lookahead,
+        "n_best": data.draw(st.integers(1, beam_size)),
+    }
+    search: Any = partial(beam_search, beam_size=beam_size, end_id=ends)
+    expected = prepared(kind).generate(sources, search, **options)
+    found = traced(kind, beam_size, ends).generate(sources, **options)
+    for row, expected_row in zip(found, expected, strict=True):
+        assert_same(row, expected_row)
+
+
+def test_padding_within_a_source_and_an_empty_source_in_a_batch_are_as_in_the_model() -> None:
+    model = model_of("translator")
+    sources: Any
+    for sources in ([[5, 0, 7]], [[0, 0]], [[5, 6], []]):
+        greedy = model.generate(sources, greedy_search, end_id=None, max_length=5)
+        found = traced("translator", 1, None).generate(sources, max_length=5)
+        assert [row[0].tokens for row in found] == [each.tokens for each in greedy]
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6], [5, 6, 7]])
+def test_a_text_may_have_as_many_tokens_as_there_are_positions(prompt: list[int]) -> None:
+    decode = traced("absolute", 2, None).generate
+    most = MOST - len(prompt) + 1  # the last token is not embedded
+    ((found,),) = decode([prompt], max_length=most)
+    assert len(found.tokens) == most
+    with pytest.raises(ValueError, match="positions for 20 tokens only"):
+        decode([prompt], max_length=most + 1)
+
+
+@pytest.fixture(scope="module")
+def untuned() -> Iterator[None]:
+    """Compile without trying several products, which takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(program.OPTIONS, "max_autotune_gemm", False)
+        yield
+
+
+BATCHES = [[[5, 6, 7]], [[5]], [[5, 6, 7], [8, 9], [3], [11, 12, 13, 14]], [[4, 5], [6, 7]]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "beam_size", "dtype"),
+    [
+        ("translator", 3, torch.float64),
+        ("translator", 1, torch.float32),
+        ("absolute", 3, torch.float32),
+        ("rotary", 1, torch.float32),
+        ("rotary", 2, torch.float64),
+    ],
+)
+def test_a_compiled_program_finds_what_beam_search_finds_in_batches_of_any_size(
+    kind: str, beam_size: int, dtype: torch.dtype, untuned: None, tmp_path: Path
+) -> None:
+    model, file = model_of(kind, dtype), tmp_path / "p.pt2"
+    save_program(model, file, beam_size=beam_size, end_id=9)
+    loaded = load_program(file, model=model)
+    options: dict[str, Any] = {"max_length": 10, "n_best": beam_size}
+    for prompts in BATCHES:
+        search: Any = partial(beam_search, beam_size=beam_size, end_id=9)
+        expected = prepare(model).generate(prompts, search, **options)
+        assert [[each.tokens for each in row] for row in loaded.generate(prompts, **options)] == [
+            [each.tokens for each in row] for row in expected
+        ]
+    with pytest.raises(ValueError, match="for another model, or for other weights"):
+        load_program(file, model=model_of(kind, dtype, seed=4))
+    if kind != "rotary":
+        with pytest.raises(ValueError, match="positions for 20 tokens only"):
+            loaded.generate([[5] * (MOST + 2)], max_length=1)
+
+
+@pytest.mark.slow
+def test_a_compiled_int8_program_finds_what_the_int8_model_finds(
+    untuned: None, tmp_path: Path
+) -> None:
+    model = model_of("translator", torch.float32)
+    save_program(model, tmp_path / "p.pt2", end_id=9, int8=True)
+    loaded = load_program(tmp_path / "p.pt2", model=model)
+    int8: Any = prepare(model, int8=True)
+    for prompts in BATCHES:
+        expected = int8.generate(prompts, greedy_search, end_id=9, max_length=10)
+        found = loaded.generate(prompts, max_length=10)
+        assert [row[0].tokens for row in found] == [each.tokens for each in expected]
+
+
+def write_program(file: Path, facts: dict[str, Any]) -> None:
+    """Write a program whose functions hold no code."""
+    with TemporaryDirectory() as folder:
+        for name in program.FILES - {"facts.json"}:
+            zipfile.ZipFile(Path(folder, name), "w").close()
+        program.write_program(file, facts, Path(folder))
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load functions that hold no code."""
+    loaded = SimpleNamespace(loader=SimpleNamespace(run=None))
+    monkeypatch.setattr("torch._inductor.aoti_load_package", lambda _: loaded)
+
+
+def test_a_file_is_refused_for_another_torch_processor_or_model(
+    monkeypatch: pytest.MonkeyPatch, loader: None, tmp_path: Path
+) -> None:
+    model, file = model_of("translator"), tmp_path / "program.pt2"
+    facts = program.describe(model, 2, 9)
+    write_program(file, facts)
+    assert load_program(file, model=model).beam_size == 2
+    with pytest.raises(ValueError, match="for another model, or for other weights"):
+        load_program(file, model=model_of("translator", seed=4))
+    for name in ("torch", "processor"):
+        with monkeypatch.context() as patch:
+            patch.setattr(program, "_environment", lambda name=name: {name: "another"})
+            made_for = re.escape(f"program.pt2 was made for {name} {facts[name]}; this is another")
+            with pytest.raises(ValueError, match=made_for):
+                load_program(file)
+    with pytest.raises(FileNotFoundError, match=r"none.pt2"):
+        load_program(tmp_path / "none.pt2")
+
+
+def rewrite(file: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> None:
+    """Write the files of an archive again, some of them with other contents."""
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.comment = comment
+        for name, content in (parts | contents).items():
+            archive.writestr(name, content)
+
+
+def archive_of(size: int) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("code", b"0" * size)
+    return content.getvalue()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "text": (lambda file: file.write_text("no program"), "not a zip file"),
+    "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-9]), ""),
+    "another id": (lambda file: rewrite(file, {"facts.json": b'{"begin_id": 439}'}), "checksum"),
+    "no facts": (lambda file: rewrite(file, {"facts.json": b"[]"}), "checksum"),
+    "one file more": (lambda file: rewrite(file, {"other": b""}), "it must hold facts.json, "),
+    "a large file": (
+        lambda file: rewrite(file, {"step_batch.pt2": b"0" * 10**6}, zipfile.ZIP_DEFLATED),
+        "at most the bytes that it has",
+    ),
+    "a large file in a file": (
+        lambda file: rewrite(file, {"step_batch.pt2": archive_of(10**6)}),
+        "at most the bytes that it has",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_program_is_refused(damage: str, loader: None, tmp_path: Path) -> None:
+    file, (change, message) = tmp_path / "program.pt2", DAMAGES[damage]
+    write_program(file, program.describe(model_of("translator"), 2, 9))
+    load_program(file)
+    change(file)
+    match = f"program.pt2 is no program that save_program wrote: .*{message}"
+    with pytest.raises(ValueError, match=match):
+        load_program(file)
+
+
+def test_a_program_without_code_is_refused(tmp_path: Path) -> None:
+    write_program(tmp_path / "p.pt2", program.describe(model_of("translator"), 2, 9))
+    with pytest.raises(ValueError, match=r"p.pt2 holds no code that can be loaded"):
+        load_program(tmp_path / "p.pt2")
+
+
+def other_id(model: Seq2Seq) -> None:
+    model.begin_id = 2
+
+
+def other_table(model: Any) -> None:
+    model.positions.table = -model.positions.table
+
+
+def with_activation(factor: float, model: Any) -> None:
+    model.encoder.layers[0].feed_forward.activation = lambda x: factor * x
+
+
+def with_attention(function: Any, model: Any) -> None:
+    model.encoder.layers[0].self_attention.attention_function = function
+
+
+class Scaled:
+    """An attention function with a number of its own."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, *inputs: Any, **options: Any) -> torch.Tensor:
+        return self.factor * fused_attention(*inputs, **options)
+
+
+OTHERS: list[Callable[[Any], object]] = [
+    lambda model: None,
+    *(other_id, other_table, lambda model: setattr(model, "padding_id", 3)),
+    *(partial(with_activation, 2.0), partial(with_activation, 3.0)),
+    lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 2.0 * x),
+    lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 4.0 * x),
+    partial(with_attention, partial(fused_attention, causal=True)),
+    *(partial(with_attention, Scaled(2.0)), partial(with_attention, Scaled(3.0))),
+    partial(with_attention, lambda *inputs, **options: fused_attention(*inputs, **options)),
+    partial(with_attention, lambda *inputs, **options: -fused_attention(*inputs, **options)),
+]
+
+
+def test_a_model_that_computes_something_else_has_another_fingerprint() -> None:
+    found = []
+    for change in (*OTHERS, *OTHERS):
+        model = copy.deepcopy(model_of("translator"))
+        change(model)
+        found.append(fingerprint(model))
+    assert found[: len(OTHERS)] == found[len(OTHERS) :]
+    assert len(set(found)) == len(OTHERS)
+
+
+def test_what_a_function_reads_outside_of_it_is_a_part_of_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for factor in (2.0, 2.0, 3.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        model = copy.deepcopy(model_of("translator"))
+        model.encoder.layers[0].feed_forward.activation = scaled
+        found.append(fingerprint(model))
+    assert found[0] == found[1] != found[2]
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return FACTOR * x
+
+
+def test_a_layer_in_two_places_has_the_fingerprint_of_two_equal_ones() -> None:
+    once, twice = nn.ModuleList([layer := nn.Linear(2, 2), layer]), nn.ModuleList([layer])
+    twice.append(copy.deepcopy(layer))
+    assert fingerprint(once) == fingerprint(twice)
+
+
+def test_a_program_is_made_and_used_without_hooks_and_replaced_methods(
+    loader: None, tmp_path: Path
+) -> None:
+    model = copy.deepcopy(model_of("translator"))
+    write_program(tmp_path / "p.pt2", program.describe(model, 2, 9))
+    load_program(tmp_path / "p.pt2", model=model)
+    model.encoder.layers[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match=r"encoder.layers.0 must have neither hooks nor"):
+        load_program(tmp_path / "p.pt2", model=model)
+    with pytest.raises(ValueError, match=r"encoder.layers.0 must have neither hooks nor"):
+        program.describe(model, 2, 9)
+
+
+def test_each_token_of_a_program_has_an_embedding() -> None:
+    changes: dict[str, Callable[[Any], object]] = {
+        "begin_id": lambda model: setattr(model, "begin_id", VOCABULARY),
+        "padding_id": lambda model: setattr(model, "padding_id", VOCABULARY),
+        "output": lambda model: setattr(model, "output", nn.Linear(16, VOCABULARY + 1).double()),
+    }
+    for name, change in changes.items():
+        model = copy.deepcopy(model_of("translator"))
+        change(model)
+        message = f"{name} must stay below the {VOCABULARY} tokens of its embedding, got id 24"
+        with pytest.raises(ValueError, match=message):
+            program.describe(model, 2, 9)
+
+
+@pytest.mark.parametrize("place", ["none/p.pt2", "link", "."])
+def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, place: str, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(program, "prepare", None)
+    (tmp_path / "p.pt2").write_text("an earlier program")
+    (tmp_path / "link").symlink_to(tmp_path / "p.pt2")
+    with pytest.raises(OSError, match=r"does not exist|symbolic link|is a folder"):
+        save_program(model_of("translator"), tmp_path / place, end_id=9)
+
+
+def test_an_earlier_program_remains_where_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, loader: None, tmp_path: Path
+) -> None:
+    facts = program.describe(model_of("translator"), 2, 9)
+    write_program(tmp_path / "p.pt2", facts)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "write", fail)
+    with pytest.raises(OSError, match=r"No space left on device: .*p.pt2"):
+        write_program(tmp_path / "p.pt2", facts | {"beam_size": 3})
+    assert load_program(tmp_path / "p.pt2").beam_size == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["p.pt2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_best": 4}, "n_best must not exceed beam_size, got n_best=4 and beam_size=3"),
+        ({"prompts": [[VOCABULARY]]}, r"prompts must hold ids in 0\.\.23, got 24"),
+        ({"prompts": [[-1]]}, r"prompts must hold ids in 0\.\.23, got -1"),
+        ({"prompts": [[5], []]}, "prompts must have at least one token each, got an empty one"),
+        ({"max_length": [3, 4]}, "one number, or one for each of the 1 sequences"),
+        ({"max_length": MOST + 1}, "the model has positions for 20 tokens only"),
+        ({"prompts": [[5] * (MOST + 2)]}, "the model has positions for 20 tokens only"),
+    ],
+)
+def test_a_search_that_the_program_cannot_make_is_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    call: dict[str, Any] = {"prompts": [[5, 6]], "max_length": 4} | options
+    with pytest.raises(ValueError, match=message):
+        traced("absolute", 3, None).generate(**call)
+
+
+def test_a_model_that_no_program_can_be_made_of_is_refused(tmp_path: Path) -> None:
+    model, file = model_of("translator"), tmp_path / "p.pt2"
+    stack: Any = model.encoder
+    with pytest.raises(TypeError, match="model must be"):
+        save_program(stack, file, end_id=None)
+    with pytest.raises(ValueError, match="prepared already"):
+        save_program(prepare(model), file, end_id=None)
+    for options, message in (
+        ({"end_id": VOCABULARY}, "end_id must be below the vocabulary size 24, got end_id=24"),
+        ({"end_id": 0, "beam_size": 25}, "beam_size must not exceed the vocabulary size"),
+    ):
+        given: dict[str, Any] = options
+        with pytest.raises(ValueError, match=message):
+            save_program(model, file, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_logits_that_are_not_numbers_raise_an_error_of_their_own() -> None:
+    broken = trace(model_of("translator"), beam_size=2, end_id=None)
+    prefill = broken._functions["prefill_single"]
+    broken._functions["prefill_single"] = lambda inputs: [
+        torch.full_like(each, math.nan) for each in prefill(inputs)
+    ]
+    with pytest.raises(NonFiniteLogitsError, match="got NaN or infinity at step 1"):
+        broken.generate([[5, 6]], max_length=4)
+
+
+def test_without_a_compiler_a_program_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch, "_inductor", SimpleNamespace())
+    with pytest.raises(RuntimeError, match=r"^the model cannot be compiled: AttributeError: "):
+        save_program(model_of("translator"), tmp_path / "p.pt2", end_id=9)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,1249 @@
+"""Sound models are found sound, broken ones are not, and no model is changed by the checks."""
+
+import copy
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.inspection.soundness.sound_models import (
+    FULL,
+    HF,
+    LEFT,
+    LLAMA,
+    MODELS,
+    PADDED,
+    SIZES,
+    SOURCE,
+    TOKENS,
+    VOCABULARY,
+    D,
+    H,
+    OurEncoder,
+    Sound,
+    decoder_only,
+    hugging_face,
+    translator,
+)
+from torch import Tensor, nn
+
+from transformer_blocks import (
+    LanguageModel,
+    MultiHeadAttention,
+    Seq2Seq,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+    beam_search,
+    build_encoder,
+    causal_mask,
+    greedy_search,
+    packed_mask,
+)
+from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.inspection import (
+    Report,
+    Soundness,
+    assert_sound,
+    check_causal,
+    check_equivalence,
+    check_labels,
+    check_loss,
+    check_scorer,
+    check_search,
+    check_soundness,
+)
+from transformer_blocks.inspection.soundness.copies import is_noise
+from transformer_blocks.inspection.soundness.dependence import choose_positions
+from transformer_blocks.museum import exhibits
+
+TITLES = (
+    *("determinism", "causality", "order", "mask polarity"),
+    *("padding", "padding amount", "padding side"),
+    *("batch", "cache", "dtype", "device", "initialisation", "loading"),
+)
+# x-transformers 2.31 adds float32 numbers to half-precision ones, unless autocast converts them.
+KNOWN = {name: ("dtype",) for name in MODELS if name.startswith("x_transformers")}
+# RWKV of transformers 5.23 adds (B, D) to (B, 1, D) in steps: it mixes rows, unless B is 1.
+KNOWN["hf_RwkvForCausalLM"] = ("cache",)
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.nn.modules.transformer")
+
+
+def examine(sound: Sound, **options: Any) -> Soundness:
+    return check_soundness(sound.model, sound.example, **(dict(sound.options) | options))
+
+
+FAST = ("hf_bart", "hf_t5", "hf_BertModel", "hf_GPT2LMHeadModel")
+"""What the fast tests check of the models of Hugging Face: one of each kind."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.slow if name.startswith("hf_") and name not in FAST else ()
+        )
+        for name in MODELS
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_a_sound_model_has_no_violation(name: str) -> None:
+    sound = MODELS[name]()
+    soundness = examine(sound)
+    assert soundness.violated == KNOWN.get(name, ()), soundness
+    assert soundness.kind == sound.kind, soundness
+    assert tuple(report.title for report in soundness.reports) == TITLES
+    for report in soundness.reports:
+        assert report.problems == () or not report.not_tried
+        assert "the model raised" not in report.not_tried or report.title == "device", report
+    holds = set(TITLES) - set(soundness.violated) - set(soundness.not_tried)
+    assert holds >= {"determinism", "batch"}, soundness
+    if sound.kind == "causal":
+        assert "causality" in holds, soundness
+    takes_mask = isinstance(sound.example, dict) and any("mask" in key for key in sound.example)
+    if takes_mask and name not in ("torch_decoder_layer", "hf_RwkvForCausalLM"):
+        assert holds >= {"mask polarity", "padding", "padding amount"}, soundness
+    if name.endswith("with_lengths"):
+        assert holds >= {"padding", "padding amount"}, soundness
+    if name.startswith("hf_") and "input_ids" in sound.example:
+        assert holds >= {"loading", "initialisation", "dtype"}, soundness
+        if name != "hf_MixtralForCausalLM":  # whose kernel runs in bfloat16 only on meta
+            assert "device" in holds, soundness
+        if sound.kind in ("causal", "encoder-decoder") and name not in KNOWN:
+            assert "cache" in holds, soundness
+
+
+# Broken models that are not in the museum: the property that is violated, and a part of the
+# sentence that says so.
+
+BROKEN: dict[str, tuple[str, str, Callable[[], Sound]]] = {}
+
+
+def broken(title: str, message: str) -> Callable[[Callable[[], Sound]], Callable[[], Sound]]:
+    def add(function: Callable[[], Sound]) -> Callable[[], Sound]:
+        BROKEN[function.__name__] = (title, message, function)
+        return function
+
+    return add
+
+
+class Masked(nn.Module):
+    """A causal or bidirectional stack over ids, with a padding mask that a method makes."""
+
+    def __init__(self, *, causal: bool = False) -> None:
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, D)
+        self.positions = SinusoidalPositionalEncoding(D)
+        self.stack = build_encoder(**SIZES)
+        self.causal = causal
+
+    def hides(self, real: Tensor) -> Tensor | None:
+        return ~real[:, None, None]
+
+    def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+        x = self.positions(self.embedding(tokens))
+        return self.stack(x, mask=self.hides(real), causal=self.causal)
+
+
+MASKED = {"tokens": TOKENS, "real": ~PADDED}
+
+
+@broken("determinism", "as dropout does in training mode")
+def a_function_over_a_model_in_training_mode() -> Sound:
+    model = OurEncoder()
+    return Sound(lambda tokens: model(tokens), TOKENS, "unknown")
+
+
+@broken("determinism", "a call modifies its input x")
+def the_input_is_modified() -> Sound:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x += 1.0
+            return x.cumsum(1)
+
+    return Sound(Model(), torch.randn(2, 5, D), "unknown")
+
+
+def test_an_output_that_is_not_finite_is_reported_once() -> None:
+    x = torch.ones(2, 5, D)
+    x[1, 2] = 0.0
+    problems = check_soundness(lambda x: x / x, x)["determinism"].problems
+    assert problems == ("the output at token 2 of row 1 is not finite",)
+
+
+@broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
+def the_causal_mask_is_missing() -> Sound:
+    return Sound(OurEncoder(), TOKENS, "causal", {"causal": True, "padding_id": 0})
+
+
+class Wrapped(nn.Module):
+    """A module with fixed options."""
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.module, self.options = module, options
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x, **self.options)
+
+
+@broken("causality", "no output depends on an earlier position")
+def the_causal_mask_is_inverted() -> Sound:
+    model = Wrapped(build_encoder(**SIZES), mask=~causal_mask(6))
+    return Sound(model, torch.randn(2, 6, D), "causal", {"causal": True})
+
+
+@broken("causality", "position 3 of row 1 changes with no earlier position")
+def one_position_attends_to_itself_alone() -> Sound:
+    mask = causal_mask(6)
+    mask[3, :3] = True
+    model = Wrapped(build_encoder(**SIZES), mask=mask)
+    return Sound(model, torch.randn(2, 6, D), "causal")
+
+
+@broken("causality", "comes later")
+def the_target_has_no_causal_mask() -> Sound:
+    model = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
+    return Sound(model, (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
+
+
+ORDER = "outputs depend on the tokens of {}, and not on their order"
+
+
+@broken("order", ORDER.format("tokens"))
+def an_encoder_has_no_positions() -> Sound:
+    class Model(Masked):
+        def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+            return self.stack(self.embedding(tokens), mask=self.hides(real))
+
+    return Sound(Model(), MASKED, "encoder")
+
+
+@broken("order", ORDER.format("source"))
+def the_source_has_no_positions() -> Sound:
+    class Model(Seq2Seq):
+        def embed_source(self, source: Tensor) -> Tensor:
+            return self.source_embedding(source)
+
+    example = {"source": SOURCE, "target": TOKENS}
+    return Sound(translator(Model), example, "encoder-decoder", {"padding_id": 0})
+
+
+@broken("order", ORDER.format("tokens").replace("the", "the last", 1))
+def the_positions_of_an_encoder_have_a_largest_number() -> Sound:
+    class Positions(nn.Embedding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            numbers = torch.arange(x.shape[1], device=x.device) + offset
+            return x + super().forward(numbers.clamp(max=2))
+
+    model: Any = OurEncoder()
+    model.positions = Positions(3, D)
+    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
+@broken("order", ORDER.format("tokens").replace("tokens", "tokens 4 positions apart", 1))
+def the_positions_of_an_encoder_repeat() -> Sound:
+    class Positions(SinusoidalPositionalEncoding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            return x + self.table[torch.arange(x.shape[1], device=x.device) % 4]
+
+    model: Any = OurEncoder()
+    model.positions = Positions(D)
+    return Sound(model, FULL, "encoder", {"causal": False})
+
+
+class Packed(nn.Module):
+    """A language model of packed documents, whose mask it makes of their ids, or receives."""
+
+    def __init__(self, *, rule: str = "documents") -> None:
+        super().__init__()
+        self.embedding, self.positions = (
+            TokenEmbedding(VOCABULARY, D),
+            SinusoidalPositionalEncoding(D),
+        )
+        self.stack = build_encoder(**SIZES)
+        self.rule = rule
+
+    def forward(self, tokens: Tensor, documents: Tensor) -> Tensor:
+        mask = documents if documents.dim() == 4 else packed_mask(documents)
+        length = tokens.shape[1]
+        if self.rule == "blocks":
+            mask = block_causal_mask(length, tokens.device)
+        x = self.positions(self.embedding(tokens))
+        return self.stack(x, mask=mask, causal=self.rule == "documents")
+
+
+def block_causal_mask(length: int, device: Any = None) -> Tensor:
+    blocks = torch.arange(length, device=device) // 3
+    return blocks[:, None] < blocks
+
+
+DOCUMENTS = torch.tensor([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 4, 4], [5, 6, 6, 6, 6, 6]])
+
+
+def test_packed_documents_and_other_rules_of_dependence_are_no_violation() -> None:
+    hidden = packed_mask(DOCUMENTS) | causal_mask(6)
+    for example in (
+        {"tokens": FULL, "documents": DOCUMENTS},
+        {"tokens": FULL, "documents": hidden},
+    ):
+        for options in ({}, {"causal": True}, {"dependence_mask": hidden}):
+            soundness = check_soundness(Packed(), example, **options)
+            assert soundness, soundness
+            assert soundness.kind == "causal"
+            assert "causality" not in soundness.not_tried, soundness
+    example = {"tokens": FULL, "documents": DOCUMENTS}
+    soundness = check_soundness(Packed(rule="none"), example, dependence_mask=hidden)
+    assert "which dependence_mask hides" in soundness["causality"].problems[0]
+    mask = block_causal_mask(6)
+    assert "causality" in check_soundness(Packed(rule="blocks"), example, causal=True).violated
+    soundness = check_soundness(Packed(rule="blocks"), example, dependence_mask=mask)
+    assert not {"causality"} & {*soundness.violated, *soundness.not_tried}, soundness
+    assert soundness.kind == "encoder"
+    with pytest.raises(ValueError, match=r"^dependence_mask must have shape \(L, L\) or \(B\|1, "):
+        check_soundness(Packed(), example, dependence_mask=causal_mask(5))
+
+
+@pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
+def test_an_order_holds_or_is_not_tried_where_there_can_be_none(kind: str) -> None:
+    embedding = nn.Sequential(nn.Embedding(VOCABULARY, D), nn.Tanh())
+    models = {"tokens have positions": OurEncoder(), "no token attends": embedding}
+    model: nn.Module = models.get(kind, build_encoder(**SIZES))
+    report = check_soundness(model, torch.randn(2, 5, D) if kind == "vectors" else FULL)["order"]
+    assert not report.problems
+    assert ("no output depends on the ids of other" in report.not_tried) == (
+        model is not models["tokens have positions"]
+    )
+
+
+@broken("mask polarity", "the mask of tokens is inverted")
+def the_padding_mask_of_a_causal_model_is_inverted() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> Tensor:
+            return real[:, None, None]
+
+    return Sound(Model(causal=True), MASKED, "position-wise")
+
+
+@broken("padding", "with the content of its padding (tokens), by")
+def the_mask_is_ignored() -> Sound:
+    class Model(Masked):
+        def hides(self, real: Tensor) -> None:
+            return None
+
+    return Sound(Model(), MASKED, "encoder")
+
+
+class IgnoresPositions(Masked):
+    """Counts positions from the first column, whatever it is told."""
+
+    def forward(
+        self, input_ids: Tensor, mask: Tensor, position_ids: Tensor | None = None
+    ) -> Tensor:
+        return super().forward(input_ids, mask)
+
+
+@broken("padding side", "with padding at the left (input_ids), by")
+def position_ids_are_ignored() -> Sound:
+    return Sound(IgnoresPositions(), {"input_ids": TOKENS, "mask": ~PADDED}, "encoder")
+
+
+@broken("padding side", "with padding at the right (input_ids), by")
+def position_ids_are_ignored_in_a_batch_that_is_padded_at_the_left() -> Sound:
+    return Sound(IgnoresPositions(), {"input_ids": LEFT, "mask": LEFT != 0}, "encoder")
+
+
+def test_position_ids_of_the_source_do_not_tell_the_positions_of_the_target() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.positions = (
+                TokenEmbedding(VOCABULARY, D),
+                SinusoidalPositionalEncoding(D),
+            )
+
+        def forward(
+            self,
+            input_ids: Tensor,
+            attention_mask: Tensor,
+            decoder_input_ids: Tensor,
+            decoder_attention_mask: Tensor,
+            position_ids: Tensor | None = None,
+        ) -> Tensor:
+            source = (self.embed(input_ids) * attention_mask[..., None]).sum(1, keepdim=True)
+            target = self.positions(self.embed(decoder_input_ids))
+            return source + (target * decoder_attention_mask[..., None]).cumsum(1)
+
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    example = dict(zip(names, (SOURCE, SOURCE != 0, TOKENS, TOKENS != 0), strict=True))
+    soundness = check_soundness(Model(), example)
+    assert "by which it could be told" in soundness["padding side"].not_tried
+
+
+@broken("batch", "of row 1 changes if its row is processed alone")
+def all_rows_use_one_memory() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = MultiHeadAttention(D, H)
+
+        def forward(self, target: Tensor, memory: Tensor) -> Tensor:
+            memory = memory[:1].expand_as(memory)
+            return target + self.attention(target, memory, memory)
+
+    return Sound(Model(), (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
+
+
+@broken("batch", "row 0 alone: IndexError")
+def the_batch_dimension_is_squeezed() -> Sound:
+    return Sound(lambda x: x.squeeze().cumsum(1)[:, :, 0], torch.randn(2, 5, D), "causal")
+
+
+class Steps(IncrementalDecoder):
+    """Decoding steps with a fault."""
+
+    def __init__(self, model: LanguageModel, *, offset: int = 0) -> None:
+        def embed(tokens: Tensor, position: int) -> Tensor:
+            return model.embed(tokens, position + offset)
+
+        super().__init__(model.decoder, model.decoder.new_cache(), embed=embed, output=model.output)
+
+
+@broken("cache", "step 0 of row 0 differs")
+def cached_positions_are_shifted() -> Sound:
+    model = decoder_only(SinusoidalPositionalEncoding(D))
+    options = {"new_step_model": lambda: Steps(model, offset=1)}
+    return Sound(model, FULL, "causal", options)
+
+
+@broken("cache", "step 1 of row 0 differs")
+def the_cache_of_a_hugging_face_model_is_dropped() -> Sound:
+    import transformers
+
+    class Model(transformers.LlamaForCausalLM):
+        def forward(self, *args: Any, past_key_values: Any = None, **kwargs: Any) -> Any:
+            return transformers.LlamaForCausalLM.forward(self, *args, **kwargs)
+
+        forward.__signature__ = __import__("inspect").signature(  # type: ignore[attr-defined]
+            transformers.LlamaForCausalLM.forward
+        )
+
+    model = Model(transformers.LlamaConfig(**(HF | LLAMA)))
+    return Sound(model, {"input_ids": TOKENS, "attention_mask": (~PADDED).long()}, "causal")
+
+
+class CachedAttention(nn.Module):
+    """Attention whose cache is an argument: several tokens at once may have the wrong mask."""
+
+    def __init__(self, *, hides_past: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.hides_past = TokenEmbedding(VOCABULARY, D), hides_past
+        self.attention = MultiHeadAttention(D, H)
+
+    def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        x = self.embedding(tokens)
+        keys = x if state is None else torch.cat([state, x], dim=1)
+        count, length = x.shape[1], keys.shape[1]
+        mask = causal_mask(count, length, device=x.device)
+        if self.hides_past and count > 1:
+            mask = torch.ones_like(mask).triu(1)
+        return self.attention(x, keys, keys, mask=mask), keys
+
+
+@broken("cache", "one pass of tokens 3 to 4 of row 0 differs in generation 2, by")
+def a_chunk_after_a_prefix_is_masked_as_if_it_came_first() -> Sound:
+    return Sound(CachedAttention(hides_past=True), FULL, "causal")
+
+
+def test_several_tokens_after_others_are_sound_with_the_mask_of_their_positions() -> None:
+    assert check_soundness(CachedAttention(), FULL)["cache"]
+
+
+@broken("dtype", "in float64: RuntimeError")
+def a_constant_has_a_dtype_of_its_own() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x.cumsum(1).float())
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("device", "table must be a buffer or a parameter")
+def a_table_is_no_buffer() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(D, D)
+            self.table = torch.randn(9, D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x.cumsum(1) + self.table[: x.shape[1]])
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("device", "the tensors of embedding are not on the same device")
+def positions_are_counted_on_the_cpu() -> Sound:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.positions, self.gru = nn.Embedding(9, D), nn.GRU(D, D, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            output, _ = self.gru(x + self.positions(torch.arange(x.shape[1])))
+            return output
+
+    return Sound(Model(), torch.randn(2, 5, D), "causal")
+
+
+@broken("causality", "of row 0 changes if its last token is left out, by")
+def outputs_depend_on_the_number_of_tokens() -> Sound:
+    class Model(LanguageModel):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) / tokens.shape[1]
+
+    model = decoder_only(SinusoidalPositionalEncoding(D), kind=Model)
+    return Sound(model, FULL, "causal")
+
+
+# Caches and states
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_the_state_of_a_recurrent_network_is_its_cache(kind: type[nn.RNNBase]) -> None:
+    class Model(kind):  # type: ignore[misc, valid-type]
+        def forward(self, input: Tensor, hx: Any = None) -> Any:
+            return super().forward(input, None if self.forgets else hx)
+
+    for forgets in (False, True):
+        model = Model(D, D, 3, batch_first=True)
+        model.forgets = forgets
+        report = check_soundness(model, torch.randn(3, 6, D))["cache"]
+        assert not report.not_tried
+        assert bool(report) != forgets, report
+
+
+class Memory:
+    """A cache of a class that only its model knows."""
+
+    def __init__(self, state: Tensor) -> None:
+        self.parts = {"state": state}
+        self.steps = torch.tensor([0])  # one for all rows
+
+
+@pytest.mark.parametrize("layer", [nn.GRUCell, nn.GRU])
+def test_the_state_of_a_module_with_recurrent_layers_is_its_cache(layer: type[nn.Module]) -> None:
+    class Model(nn.Module):
+        forgets = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.layer = nn.Embedding(VOCABULARY, D), layer(D, D)
+
+        def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Memory]:
+            state, outputs = (None if state is None else state.parts["state"]), []
+            for x in self.embedding(tokens).unbind(1):
+                is_cell = layer is nn.GRUCell
+                state = self.layer(x, state) if is_cell else self.layer(x[None], state)[1]
+                outputs.append(state.view(-1, len(tokens), D)[-1])
+            returned = state * 0.5 if self.forgets else state
+            return torch.stack(outputs, dim=1), Memory(returned)
+
+    for forgets in (False, True):
+        model = Model()
+        model.forgets = forgets
+        report = check_soundness(model, FULL, causal=True)["cache"]
+        assert not report.not_tried
+        assert bool(report) != forgets, report
+
+
+def test_the_caches_of_x_transformers_and_of_a_language_model_with_a_state_are_driven() -> None:
+    class Model(Tied):
+        def forward(self, tokens: Tensor, hidden: Any = None) -> Any:
+            output, hidden = self.lstm(self.embedding(tokens), hidden)
+            return self.output(output), hidden
+
+    for sound in (Sound(Model(), FULL, "causal"), MODELS["x_transformers_decoder"]()):
+        report = examine(sound)["cache"]
+        assert report, report
+        assert not report.not_tried
+
+
+def test_a_cached_step_receives_the_newest_positions_and_the_last_row_of_a_mask() -> None:
+    mask = torch.zeros(3, 1, 6, 6).masked_fill(causal_mask(6), torch.finfo(torch.float32).min)
+    positions = torch.arange(6).expand(3, -1)
+    example = {"input_ids": TOKENS, "attention_mask": mask, "position_ids": positions}
+    model = MODELS["hf_GPT2LMHeadModel"]().model
+    report = check_soundness(model, example, padding_id=0)["cache"]
+    assert report, report
+    assert not report.not_tried
+
+
+@pytest.mark.slow
+def test_the_state_of_a_state_space_model_is_driven() -> None:
+    report = examine(hugging_face("MambaForCausalLM", "MambaConfig", "causal", state_size=4))
+    assert report["cache"], report
+    assert not report["cache"].not_tried
+
+
+# Masks of queries and keys, one for each row
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("additive", [False, True])
+def test_masks_of_queries_and_keys_are_padded(is_causal: bool, additive: bool) -> None:
+    visible = (~PADDED)[:, None, None] & torch.ones(6, 6).bool().tril(0 if is_causal else 6)
+    mask = torch.zeros(visible.shape).masked_fill(~visible, -torch.inf) if additive else visible
+
+    class Model(Masked):
+        ignores = False
+
+        def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+            return super().forward(tokens, mask)
+
+        def hides(self, real: Tensor) -> Tensor:
+            hidden = real == -torch.inf if additive else ~real
+            future = torch.ones_like(hidden, dtype=torch.bool).triu(1)
+            return (future if is_causal else torch.zeros_like(hidden)) if self.ignores else hidden
+
+    example = {"tokens": TOKENS, "mask": mask}
+    soundness = check_soundness(Model(), example)
+    assert soundness, soundness
+    assert soundness.kind == ("causal" if is_causal else "encoder")
+    assert not {"padding", "padding amount", "batch"} & set(soundness.not_tried)
+    model = Model()
+    model.ignores = True
+    found = set(check_soundness(model, example).violated)
+    assert ("padding" in found) == (not is_causal), found  # padding at the right comes later
+
+
+@pytest.mark.parametrize("shape", [(3 * H, 6, 6), (3, 6, 6), (1, 6, 6), (1, 1, 6, 6), (5, 2, 2)])
+def test_masks_of_three_dimensions_are_judged_or_not_tried(shape: tuple[int, ...]) -> None:
+    """Those of nn.MultiheadAttention have one entry for each row and head."""
+    real = torch.ones(3, 6).bool() if shape[0] == 1 else ~PADDED
+    hidden = (~real[:, None] | causal_mask(6)).repeat_interleave(H, 0)
+
+    class Model(nn.Module):
+        ignores = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            if mask.shape[-1] == x.shape[1]:
+                rows = mask.reshape(-1, *mask.shape[-2:])
+                mask = rows.repeat_interleave(len(x) * H // len(rows), 0)
+            else:
+                mask = torch.ones(x.shape[1], x.shape[1]).bool().triu(1)
+            return self.attention(x, x, x, attn_mask=mask & (not self.ignores))[0]
+
+    mask = hidden[:: 3 * H // shape[0]].reshape(shape) if shape[0] != 5 else torch.ones(shape) > 0
+    example = {"x": torch.randn(3, 6, D), "mask": mask}
+    soundness = check_soundness(Model(), example)
+    assert soundness, soundness
+    if shape[0] == 5:
+        assert (
+            soundness["batch"].not_tried == "the mask mask has shape (5, 2, 2), which is not read"
+        )
+        return
+    assert soundness.kind == "causal"
+    assert not {"batch", "causality"} & set(soundness.not_tried), soundness
+    assert ("padding amount" in soundness.not_tried) == (shape[0] == 1)
+    model = Model()
+    model.ignores = True
+    assert "causality" in check_soundness(model, example, causal=True).violated
+
+
+# Copies
+
+
+def test_one_layer_that_is_used_several_times_is_found() -> None:
+    layer = nn.Linear(D, D)
+    broken = nn.Sequential(layer, nn.Tanh(), layer)
+    problems = check_soundness(broken, torch.randn(2, 5, D))["initialisation"].problems
+    assert problems == (
+        "layers 0 and 2 of it are one module; pass recursive=True if that is meant",
+    )
+    assert check_soundness(broken, torch.randn(2, 5, D), recursive=True)["initialisation"]
+    tanh = nn.Tanh()
+    sound = nn.Sequential(nn.Linear(D, D), tanh, nn.Linear(D, D), tanh)
+    assert check_soundness(sound, torch.randn(2, 5, D))["initialisation"]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("shape", [(8, 8), (3, 64)])
+def test_random_numbers_in_a_buffer_that_is_not_saved_are_found(
+    shape: tuple[int, int], persistent: bool
+) -> None:
+    model = nn.Linear(D, D)
+    model.register_buffer("noise", torch.randn(shape), persistent=persistent)
+    report = check_soundness(model, torch.randn(2, 5, D))["loading"]
+    assert bool(report) == persistent, report
+    if not persistent:
+        assert report.problems[0].startswith("noise is a buffer that is not saved, and holds rand")
+
+
+def test_a_table_that_is_computed_is_no_noise() -> None:
+    steps = torch.arange(64.0)
+    angles = steps[:, None] / 10000 ** (torch.arange(16) / 16)
+    interleaved = torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
+    cosines = (torch.pi / 64 * (steps + 0.5) * steps[:, None]).cos()  # the discrete transform
+    hadamard = torch.tensor([[(-1.0) ** (i & j).bit_count() for i in range(64)] for j in range(64)])
+    for table in (angles, angles.sin(), angles.cos(), interleaved, cosines, hadamard):
+        assert not is_noise(table)
+        assert not is_noise(table.T)
+    assert not is_noise(SinusoidalPositionalEncoding(D).table)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_model_that_takes_the_sequence_first_is_told_so(batch_first: bool) -> None:
+    report = check_soundness(nn.GRU(D, D, batch_first=batch_first), torch.randn(3, 6, D))["batch"]
+    assert ("set batch_first=True" in [*report.problems, ""][0]) == (not batch_first)
+    mixed = check_soundness(lambda x: (x + x.mean(0)).cumsum(1), torch.randn(3, 6, D))["batch"]
+    assert mixed.problems
+    assert not any("batch_first" in each for each in mixed.problems)
+
+
+# Leaks in long sequences
+
+
+Leak = Callable[[Tensor], Tensor]
+
+
+class Leaky(nn.Module):
+    """A causal model of ids, to whose outputs a function adds what it should not."""
+
+    def __init__(self, leak: Leak) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.leak = leak
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return x.cumsum(1) + self.leak(x)
+
+
+def nothing(x: Tensor) -> Tensor:
+    return torch.zeros_like(x)
+
+
+def mean_of_block(x: Tensor, size: int = 64) -> Tensor:
+    """The mean of each whole block, at all its positions."""
+    means = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    return F.pad(means.repeat_interleave(size, 1), (0, 0, 0, x.shape[1] % size))
+
+
+def first_of_next_block(x: Tensor, size: int = 64) -> Tensor:
+    """The first token of each block, at the last position of the block before it."""
+    is_last = torch.arange(x.shape[1]) % size == size - 1
+    return F.pad(x[:, 1:], (0, 0, 0, 1)) * is_last[:, None]
+
+
+def last_of_window(x: Tensor) -> Tensor:
+    """The last token of long sequences, at their second position."""
+    return F.pad(x[:, -1:], (0, 0, 1, x.shape[1] - 2)) * (x.shape[1] > 16)
+
+
+@pytest.mark.parametrize("length", [6, 63, 64, 200])
+@pytest.mark.parametrize("leak", [mean_of_block, first_of_next_block, last_of_window])
+def test_a_leak_at_the_borders_of_blocks_or_beyond_the_example_is_found(
+    leak: Leak, length: int
+) -> None:
+    tokens = torch.arange(length)[None] * 7 % VOCABULARY
+    causality = check_soundness(Leaky(leak), tokens, causal=True)["causality"]
+    assert "later" in causality.problems[0] or "to 1" in causality.problems[0], causality
+    assert check_soundness(Leaky(nothing), tokens, causal=True)["causality"]
+
+
+def test_a_leak_is_sought_in_the_real_tokens_alone() -> None:
+    soundness = check_soundness(Leaky(mean_of_all), TOKENS, causal=True, padding_id=0)
+    assert soundness["causality"].problems
+    for problem in soundness["causality"].problems:
+        output, row, changed = map(int, re.findall(r"\d+", problem)[:3])
+        assert not PADDED[row, [output, changed]].any(), problem
+
+
+@pytest.mark.parametrize("most", [6, 18, 40])
+def test_a_leak_is_sought_as_far_as_the_model_allows(most: int) -> None:
+    class Model(Leaky):
+        def forward(self, tokens: Tensor) -> Tensor:
+            if tokens.shape[1] > most:
+                raise IndexError("index out of range")
+            return super().forward(tokens)
+
+    causality = check_soundness(Model(last_of_window), FULL)["causality"]
+    assert bool(causality) == (most == 6)
+    assert not causality.not_tried
+    if most > 6:
+        assert f"repeated to {18 if most == 18 else 34} tokens" in causality.problems[0]
+
+
+def test_the_number_of_positions_that_are_changed_is_bounded() -> None:
+    for length in (1, 16, 17, 64, 65, 1000, 2**17):
+        positions = choose_positions(length)
+        assert {0, length - 1} <= set(positions) <= set(range(length))
+        assert len(positions) <= min(length, 16 + 2 * max(0, length.bit_length() - 6))
+        assert {63, 64} & set(range(length)) <= set(positions)
+
+
+# The leaks of a language model that were published as nanochat, issue 844 and pull request 845 (a
+# block's mean, and mixing over all positions, cyclic or not), and as nsa-release, issue 3.
+
+
+def mean_of_blocks_before(x: Tensor, size: int = 64) -> Tensor:
+    return F.pad(mean_of_block(x, size), (0, 0, size, 0))[:, : x.shape[1]]
+
+
+def mean_of_all(x: Tensor) -> Tensor:
+    return x.mean(1, keepdim=True).expand_as(x)
+
+
+def mean_so_far(x: Tensor) -> Tensor:
+    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+
+
+def rolled(x: Tensor) -> Tensor:
+    """The token before each position, and at the first position the last token."""
+    return x.roll(1, dims=1)
+
+
+def shifted(x: Tensor) -> Tensor:
+    return F.pad(x, (0, 0, 1, 0))[:, :-1]
+
+
+def compressed(x: Tensor, *, inverted: bool, size: int = 4) -> Tensor:
+    """Attention to the means of blocks, of which a query may attend to those that have ended."""
+    blocks = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    ends = torch.arange(blocks.shape[1], device=x.device) * size + size - 1
+    has_ended = torch.arange(x.shape[1], device=x.device)[:, None] >= ends
+    hidden = has_ended if inverted else ~has_ended
+    scores = (x @ blocks.mT).masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1).nan_to_num() @ blocks
+
+
+PUBLISHED: dict[str, tuple[Leak, Leak]] = {
+    "mean of each block": (mean_of_block, mean_of_blocks_before),
+    "mean of blocks of 8": (partial(mean_of_block, size=8), partial(mean_of_blocks_before, size=8)),
+    "mixed over all positions": (mean_of_all, mean_so_far),
+    "cyclic": (rolled, shifted),
+    "attention to compressed blocks": (
+        partial(compressed, inverted=True),
+        partial(compressed, inverted=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("length", [10, 150])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_leak_is_found_and_its_mended_twin_is_sound(name: str, length: int) -> None:
+    broken, mended = PUBLISHED[name]
+    tokens = torch.arange(2 * length).reshape(2, -1) * 7 % VOCABULARY
+    assert "causality" in check_soundness(Leaky(broken), tokens, causal=True).violated
+    soundness = check_soundness(Leaky(mended), tokens, causal=True)
+    assert set(soundness.violated) <= {"order"}, soundness  # the model has no positions
+
+    def score(model: Leaky, tokens: Tensor) -> Tensor:
+        return F.linear(model(tokens[None, :-1])[0], model.embedding.weight).log_softmax(1)
+
+    for leak, is_sound in ((broken, False), (mended, True)):
+        model = Leaky(leak)
+        report = check_scorer(partial(score, model), tokens[0], vocabulary_size=VOCABULARY)
+        assert bool(report) == is_sound or (length == 10 and leak is mean_of_block), report
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.lstm = nn.LSTM(D, D, batch_first=True)
+        self.output = nn.Linear(D, VOCABULARY, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.lstm(self.embedding(tokens))[0])
+
+
+@broken("loading", "of row 0 changes after loading")
+def a_parameter_is_missing_in_the_state_dict() -> Sound:
+    class Model(Tied):
+        def load_state_dict(self, state_dict: Any, **options: Any) -> Any:  # type: ignore[override]
+            part = {name: each for name, each in state_dict.items() if "lstm" not in name}
+            return super().load_state_dict(part, strict=False)
+
+    return Sound(Model(), TOKENS, "causal")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+def test_a_broken_model_is_found(name: str) -> None:
+    title, message, make = BROKEN[name]
+    sound = make()
+    soundness = examine(sound)
+    assert title in soundness.violated, soundness
+    assert any(message in problem for problem in soundness[title].problems), soundness
+    assert soundness.kind == sound.kind, soundness
+    assert tuple(report.title for report in soundness.reports) == TITLES
+
+
+def test_a_broken_model_raises_an_error_that_names_the_property() -> None:
+    sound = the_mask_is_ignored()
+    with pytest.raises(AssertionError, match=r"(?s)^violated: .*padding.*\nkind: "):
+        assert_sound(sound.model, sound.example, **sound.options)
+
+
+def test_every_property_has_a_broken_model_here_or_in_the_museum() -> None:
+    in_museum = {exhibit.found_by for exhibit in exhibits().values()}
+    assert {title for title, _, _ in BROKEN.values()} | in_museum >= set(TITLES)
+
+
+def test_a_model_is_as_before_also_after_an_exception() -> None:
+    class Model(OurEncoder):
+        calls, limit = 0, 0
+        seen: Tensor
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            self.calls += 1
+            self.seen = self.seen + 1  # another tensor
+            if self.calls > self.limit:
+                raise KeyboardInterrupt
+            with torch.no_grad():
+                self.embedding.weight.mul_(1.001)
+            torch.set_default_dtype(torch.float64)
+            return super().forward(tokens)
+
+    for limit in (1, 5, 10**4):
+        model = Model().train()
+        model.register_buffer("seen", torch.zeros(1))
+        model.limit = limit
+        model.encoder.layers[0].eval()
+        model.embedding.requires_grad_(False)
+        trained = [each.requires_grad for each in model.parameters()]
+        modes = [module.training for module in model.modules()]
+        before = copy.deepcopy(model.state_dict())
+        tokens, random = TOKENS.clone(), torch.random.get_rng_state()
+        try:
+            check_soundness(model, tokens, padding_id=0)
+        except KeyboardInterrupt:
+            assert limit < 10**4
+        assert modes == [module.training for module in model.modules()]
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+        assert all(each.grad is None for each in model.parameters())
+        assert trained == [each.requires_grad for each in model.parameters()]
+        assert torch.equal(tokens, TOKENS)
+        assert torch.equal(torch.random.get_rng_state(), random)
+        assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+def test_an_example_that_the_model_refuses_raises_its_own_error() -> None:
+    with pytest.raises(IndexError, match="index out of range"):
+        check_soundness(Tied(), torch.full((2, 4), VOCABULARY))
+
+
+def test_what_has_no_values_is_refused() -> None:
+    x, layer = torch.randn(2, 5, D), nn.TransformerEncoderLayer(D, H, 32, batch_first=True)
+    for model, example, name in (
+        (layer.to("meta"), x, "model"),
+        (lambda x: x, {"x": x.to("meta")}, "example"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} must have values to compare, got tensors"):
+            check_soundness(model, example)
+    with pytest.raises(
+        ValueError, match=r"^function must return numbers to compare, got tensors o"
+    ):
+        check_causal(lambda x: x, x.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: None, "the model returned no floating-point tensor"),
+        (lambda x: x.mT, "the outputs must have one entry for each of 2 rows"),
+        (lambda x: x[:, :0], "the outputs must hold numbers"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_are_refused(model: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_soundness(model, torch.randn(2, 5))
+
+
+def test_an_example_of_one_id_is_not_tried() -> None:
+    soundness = check_soundness(Tied(), torch.full((2, 4), 3))
+    assert "two different ids" in soundness["causality"].not_tried
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_model_with_computed_weights_is_copied() -> None:
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(D, D)), nn.Tanh())
+    frozen = model[0].bias.requires_grad_(False)
+    soundness = check_soundness(model, torch.randn(2, 5, D))
+    assert not frozen.requires_grad
+    assert not {"dtype", "device", "loading"} & {*soundness.not_tried, *soundness.violated}
+
+
+def test_a_module_that_holds_a_function_over_its_parameters_is_not_copied() -> None:
+    class Model(Tied):
+        def __init__(self) -> None:
+            super().__init__()
+            embedding = self.embedding.weight  # of the original in every copy
+            self.project: Callable[[Tensor], Tensor] = lambda x: x @ embedding.T
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.project(self.lstm(self.embedding(tokens))[0])
+
+    soundness = check_soundness(Model(), FULL)
+    assert {"dtype", "device", "loading"} <= set(soundness.not_tried)
+    assert soundness["dtype"].not_tried.startswith("a copy of the model still computes")
+
+
+def test_the_table_says_what_was_not_tried_and_why() -> None:
+    torch.manual_seed(0)
+    soundness = check_soundness(
+        nn.LSTM(D, D, batch_first=True, bidirectional=True),
+        TOKENS[:, :, None].float().repeat(1, 1, D),
+    )
+    lines = repr(soundness).splitlines()
+    assert lines[0] == (
+        "kind: encoder (outputs depend on later positions; pass causal=True if they must not)"
+    )
+    assert re.match(r"check +result +details$", lines[1])
+    target = nn.Transformer(D, H, 1, 1, 32, batch_first=True)
+    leaky_target = check_soundness(target, (torch.randn(2, 4, D), torch.randn(2, 5, D)))
+    assert "pass causal=False if it may" in repr(leaky_target).splitlines()[0]
+    assert re.match(r"determinism +holds$", lines[2])
+    assert re.match(r"causality +not tried +the model is an encoder$", lines[3])
+    assert soundness.not_tried[:3] == ("causality", "order", "mask polarity")
+    page = soundness._repr_html_()  # in a notebook
+    assert page.startswith(f"<pre>{lines[0]}</pre><table>")
+    cells = re.findall("<td[^>]*>(.*?)</td>", page)
+    assert cells[:6] == ["check", "result", "details", "determinism", "holds", ""]
+    assert len(cells) == 3 * page.count("<tr>") == 3 * (1 + len(soundness.reports))
+    leaky = Soundness("causal", (Report("order", ("<b>", "a & b")),))._repr_html_()
+    assert re.findall("<td[^>]*>(.*?)</td>", leaky)[3:] == [
+        *("order", "VIOLATED", "&lt;b&gt;", "", "", "a &amp; b")
+    ]
+    assert soundness
+    with pytest.raises(KeyError, match="speed"):
+        soundness["speed"]
+
+
+# Losses
+
+LOGITS = torch.randn(4, 5, VOCABULARY, generator=torch.Generator().manual_seed(0))
+TARGET = torch.tensor([[3, 4, 5, 6, 7], [4, 0, 0, 0, 0], [5, 6, 7, 0, 0], [8, 9, 0, 0, 0]])
+
+
+def losses(parts: Any, **options: Any) -> list[Tensor]:
+    return [F.cross_entropy(z.mT, y, **options) for z, y in parts]
+
+
+def counts(parts: Any) -> list[Tensor]:
+    return [(y != 0).sum() for _, y in parts]
+
+
+def sound_mean(parts: Any) -> Tensor:
+    return torch.stack(losses(parts, ignore_index=0, reduction="sum")).sum() / sum(counts(parts))
+
+
+def sound_sum(parts: Any) -> Tensor:
+    return torch.stack(losses(parts, ignore_index=0, reduction="sum")).sum()
+
+
+def sound_backward(parts: Any) -> None:
+    total = int(sum(counts(parts)))
+    for part in parts:
+        (losses([part], ignore_index=0, reduction="sum")[0] / total).backward()
+
+
+@pytest.mark.parametrize("function", [sound_mean, sound_sum, sound_backward])
+def test_a_sound_loss_has_no_violation(function: Any) -> None:
+    report = check_loss(function, LOGITS, TARGET, padding_id=0)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda parts: sum(losses(parts)) / len(parts), "the gradient of logits at padded"),
+        (
+            lambda parts: torch.cat(
+                [
+                    losses([(z[i : i + 1], y[i : i + 1])], ignore_index=0)[0][None]
+                    for z, y in parts
+                    for i in range(len(y))
+                    if y[i].any()
+                ]
+            ).mean(),
+            "weighted by their tokens",
+        ),
+        (
+            lambda parts: (
+                sum(
+                    n * loss
+                    for n, loss in zip(counts(parts), losses(parts, ignore_index=0), strict=True)
+                )
+                / sum(counts(parts))
+            ),
+            "if another part is all padding",
+        ),
+        (  # of which an empty part is 0
+            lambda parts: (
+                sum(
+                    loss / max(int(n), 1)
+                    for n, loss in zip(
+                        counts(parts),
+                        losses(parts, ignore_index=0, reduction="sum"),
+                        strict=True,
+                    )
+                )
+                / len(parts)
+            ),
+            "if each row is a part of its own",
+        ),
+        (  # 0, whose gradient is not a number
+            lambda parts: sound_mean(parts) + (0 * parts[0][0][0, 0, 0]).sqrt(),
+            "the loss or its gradient is not finite",
+        ),
+    ],
+    ids=["padding", "rows", "empty part", "parts", "one gradient"],
+)
+def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
+    report = check_loss(function, LOGITS, TARGET, padding_id=0)
+    assert any(message in problem for problem in report.problems), report
+
+
+# Decoding
+
+
+STEP_MODEL = decoder_only(SinusoidalPositionalEncoding(D)).eval()
+
+
+def of_all_but_the_last(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), tokens[:, 1:]
+
+
+def with_dropout(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return F.dropout(STEP_MODEL(tokens[:, :-1]), 0.5), tokens[:, 1:]
+
+
+def of_masked_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = torch.tensor([False, True, True, False, True, False])
+    x = STEP_MODEL.embed(tokens.masked_fill(chosen, 11))
+    return STEP_MODEL.output(STEP_MODEL.decoder(x)), tokens.masked_fill(~chosen, -100)
+
+
+def not_shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens), tokens
+
+
+def shifted_backwards(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, 1:]), tokens[:, :-1]
+
+
+def shifted_twice(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-2]), tokens[:, 2:]
+
+
+def without_a_causal_mask(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    x = STEP_MODEL.embed(tokens[:, :-1])
+    return STEP_MODEL.output(STEP_MODEL.decoder(x)), tokens[:, 1:]
+
+
+def exchanged(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), tokens.roll(1, 0)[:, 1:]
+
+
+def of_other_labels(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    return STEP_MODEL(tokens[:, :-1]), torch.ones_like(tokens[:, 1:])
+
+
+@pytest.mark.parametrize("step", [of_all_but_the_last, with_dropout, of_masked_tokens])
+def test_a_step_that_hides_what_it_predicts_has_no_violation(step: Any) -> None:
+    report = check_labels(step, TOKENS, padding_id=0)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (not_shifted, r"output 0 of row 0 depends on its label, the token at position 0: it chan"),
+        (shifted_backwards, r"output 1 of row 0 depends on its label, the token at position 1: it"),
+        (without_a_causal_mask, r"output 0 of row 0 depends on its label, the token at position 1"),
+        (shifted_twice, r"no output depends on the token before its label; the labels may be shi"),
+        (exchanged, r"the labels of row 1 are tokens of row 0, on which no output of it depends"),
+        (of_other_labels, r"no label changes with a token"),
+    ],
+)
+def test_a_step_that_shows_its_labels_or_has_others_is_found(step: Any, message: str) -> None:
+    report = check_labels(step, TOKENS, padding_id=0)
+    assert report.problems[0].startswith(message), report
+    changed = {int(each.split("row ")[1][0]) for each in report.problems if "row" in each}
+    assert changed in ({0, 1, 2}, set())
+    for row in (1, 2) if changed else ():  # no padding is a label
+        length = int((~PADDED[row]).sum())
+        assert sum(f"row {row} " in each for each in report.problems) <= length
+
+
+def test_a_step_of_another_form_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^step must be a function that returns logits and labels"):
+        check_labels(lambda tokens: STEP_MODEL(tokens).mean(), TOKENS)
+    with pytest.raises(ValueError, match=r"^step must return logits and labels of shapes"):
+        check_labels(lambda tokens: (STEP_MODEL(tokens), tokens[:, 1:]), TOKENS)
+    noise = torch.Generator().manual_seed(1)
+
+    def unstable(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.randn(*tokens.shape, 4, generator=noise), tokens
+
+    assert "two equal calls differ" in check_labels(unstable, TOKENS).problems[0]
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search])
+def test_a_sound_search_has_no_violation(search: Any) -> None:
+    report = check_search(search)
+    assert report, report
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found[1:], "2 results for 3 start tokens"),
+        (
+            lambda found: [[*each, *[0] * (7 - len(each))] for each in found],
+            "7 tokens, and max_length=6",
+        ),
+        (lambda found: [[*each, 0, 3] for each in found], "tokens follow the end token"),
+    ],
+)
+def test_a_search_with_results_of_another_form_is_found(change: Any, message: str) -> None:
+    def search(*model_and_start: Any, **options: Any) -> list[list[int]]:
+        found = beam_search(*model_and_start, **options)
+        return change([[*best.tokens] for best, *_ in found])
+
+    report = check_search(search)
+    assert any(message in problem for problem in report.problems), report
+
+
+def test_a_search_that_raises_is_reported() -> None:
+    report = check_search(lambda model, start, beam_size: [][0])
+    assert "IndexError" in report.problems[0]
+
+
+def test_equivalence_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    first, x = nn.Linear(D, D), torch.randn(2, D)
+    assert check_equivalence(first, copy.deepcopy(first), [x])
+    report = check_equivalence(first, nn.Linear(D, D), [x])
+    assert report.title == "equivalence"
+    assert "the output differs by" in report.problems[0]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_translator_without_steps_is_not_tried() -> None:
+    soundness = check_soundness(translator(), (SOURCE, TOKENS), padding_id=0)
+    assert soundness.not_tried == ("mask polarity", "padding side", "cache")

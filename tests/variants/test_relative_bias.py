@@ -1,0 +1,176 @@
+"""Relative position biases against a loop and T5, and one table that all layers share."""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.blocks.reference import Array, attention_loop, to_numpy, with_position
+from tests.pairs import every_pair
+from torch import nn
+
+from transformer_blocks import (
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PreNorm,
+    RelativeBias,
+)
+from transformer_blocks.interop import load_weights
+
+SIZES: dict[str, Any] = {"num_buckets": 8, "max_distance": 7}
+
+
+def with_large_biases(num_heads: int, **options: Any) -> RelativeBias:
+    made = RelativeBias(num_heads, **options)
+    nn.init.normal_(made.weight)
+    return made.double()
+
+
+def bucket_of(distance: int, count: int, max_distance: int) -> int:
+    """Compute the bucket of a distance in one direction, as the equation has it."""
+    exact = count // 2
+    if distance < exact:
+        return distance
+    position = math.log(distance / exact) / math.log(max_distance / exact) * (count - exact)
+    return min(count - 1, exact + math.floor(position + 1e-9))
+
+
+@pytest.mark.parametrize("length", [12, 3, 1])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_equals_the_loop(length: int, bidirectional: bool, causal: bool) -> None:
+    query = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    key, value = torch.randn(2, 2, 3, 12, 4, dtype=torch.float64).unbind()
+    mask = torch.rand(2, 1, length, 12) < 0.3
+    attention_function = with_large_biases(3, **SIZES, bidirectional=bidirectional)
+    output, weights = attention_function(query, key, value, mask=mask, causal=causal)
+    biases = to_numpy(attention_function.weight)
+
+    def score(query: Array, key: Array, head: int) -> float:
+        distance = round(key[-1] - query[-1])
+        if not bidirectional:
+            bucket = bucket_of(max(-distance, 0), 8, 7)
+        else:
+            bucket = bucket_of(abs(distance), 4, 7) + (4 if distance > 0 else 0)
+        return float(query[:-1] @ key[:-1]) / 2.0 + float(biases[bucket, head])
+
+    expected = attention_loop(
+        *(with_position(query, 12 - length), with_position(key, 0), value),
+        mask=mask,
+        causal=causal,
+        scale=1.0,
+        score=score,
+    )
+    for found, right in zip((output, weights), expected, strict=True):
+        np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)
+
+
+@every_pair(
+    {
+        "num_buckets, max_distance": [
+            *((32, 128), (4, 2), (4, 128), (6, 4), (16, 20), (20, 100)),
+            *((10, 160), (64, 256), (320, 800), (8, 2048)),
+        ],
+        "bidirectional": [False, True],
+        "dtype": [torch.int32, torch.int64],
+    }
+)
+def test_the_buckets_are_those_of_transformers(
+    num_buckets: int, max_distance: int, bidirectional: bool, dtype: torch.dtype
+) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    sizes = {"num_buckets": num_buckets, "max_distance": max_distance}
+    if not bidirectional and max_distance <= num_buckets // 2:
+        sizes["max_distance"] = num_buckets
+    distance = torch.arange(-2500, 2501, dtype=dtype).view(3, -1)
+    layer = RelativeBias(1, **sizes, bidirectional=bidirectional)
+    with torch.no_grad():
+        layer.weight.copy_(torch.arange(num_buckets)[:, None])  # the bias is the bucket
+        found = layer.biases(distance, torch.float32)[0].long()
+    bucket = t5.T5Attention._relative_position_bucket
+    expected = bucket(distance, bidirectional=bidirectional, **sizes)
+    assert torch.equal(found, expected.long())
+    assert {*found.unique().tolist()} <= {*range(num_buckets)}
+
+
+def test_a_call_s_scale_takes_the_place_of_the_constructor_s() -> None:
+    query, key = torch.randn(2, 1, 2, 5, 4, dtype=torch.float64)
+    layer = RelativeBias(2).double()  # the default is 1 / sqrt(4)
+    of_scale = {scale: layer.attention_weights(query, key, scale=scale) for scale in (0.5, 3.0)}
+    assert torch.equal(layer.attention_weights(query, key), of_scale[0.5])
+    layer.scale = 3.0
+    assert torch.equal(layer.attention_weights(query, key), of_scale[3.0])
+    assert torch.equal(layer.attention_weights(query, key, scale=0.5), of_scale[0.5])
+
+
+def stack_with_one_table(table: RelativeBias) -> Encoder:
+    layers = [
+        EncoderLayer(
+            MultiHeadAttention(16, 4, attention_function=table),
+            FeedForward(16, 24),
+            residual=lambda: PreNorm(16),
+        )
+        for _ in range(3)
+    ]
+    return Encoder(layers, norm=nn.LayerNorm(16)).double().eval()
+
+
+def test_all_layers_of_a_stack_can_share_one_table() -> None:
+    table = with_large_biases(4, **SIZES, bidirectional=False)
+    stack = stack_with_one_table(table)
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    separate: Any = copy.deepcopy(stack)
+    for layer in separate.layers:
+        layer.self_attention.attention_function = copy.deepcopy(table)
+    outputs = separate(x, causal=True), stack(x, causal=True)
+    assert torch.equal(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
+    tables = [layer.self_attention.attention_function for layer in separate.layers]
+    torch.testing.assert_close(table.weight.grad, sum(each.weight.grad for each in tables))
+
+
+@pytest.mark.parametrize(
+    "load", [load_weights, lambda model, state: model.load_state_dict(state, assign=True)]
+)
+@torch.no_grad()
+def test_a_shared_table_is_loaded_copied_and_stays_shared(load: Any) -> None:
+    stack = stack_with_one_table(with_large_biases(4, **SIZES))
+    other = stack_with_one_table(with_large_biases(4, **SIZES))
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    state = stack.state_dict()
+    assert sum(name.endswith("attention_function.weight") for name in state) == 3
+    load(other, state)
+    models: list[Any] = [other, copy.deepcopy(stack)]
+    for each in models:
+        assert len({id(layer.self_attention.attention_function) for layer in each.layers}) == 1
+        assert torch.equal(each(x), stack(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_buckets": 2}, "num_buckets must be an even number of at least 4, got num_buckets=2"),
+        ({"num_buckets": 7}, "num_buckets must be an even number of at least 4, got num_buckets=7"),
+        ({"num_buckets": 1, "bidirectional": False}, "num_buckets must be at least 2, got"),
+        ({"max_distance": 8}, "max_distance must exceed the 8 buckets of single distances, got"),
+        ({"max_distance": 16, "bidirectional": False}, "max_distance must exceed the 16 buckets"),
+    ],
+)
+def test_sizes_without_a_bucket_for_every_distance_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        RelativeBias(2, **options)
+
+
+def test_another_number_of_heads_or_too_many_queries_are_refused() -> None:
+    x = torch.randn(1, 3, 5, 4)
+    with pytest.raises(ValueError, match=r"query must have shape \(B, 2, L, d_k\), got \(1, 3"):
+        RelativeBias(2)(x, x, x)
+    with pytest.raises(ValueError, match="no more queries than keys, got L=5 and S=4"):
+        RelativeBias(3)(x, x[:, :, 1:], x[:, :, 1:])
