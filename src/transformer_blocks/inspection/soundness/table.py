@@ -168,7 +168,7 @@ def check_soundness(
             the masks and settings in the example, and from the positions on which outputs depend.
         dependence_mask: Boolean mask of outputs and inputs, of shape (L, L) or (B|1, 1, L, L); True
             where an output must not depend on an input. It replaces ``causal`` where the rule is
-            another one, for example block-causal, or causal in each document of a packed sequence:
+            another one, for example block-causal, or causal in each of several packed documents:
             ``packed_mask(documents) | causal_mask(L)``.
         recursive: Whether the model uses one layer several times on purpose.
         padding_id: Id of the padding token, if the model finds padding by its id.
