@@ -196,7 +196,7 @@ def _attend_together(attention: MultiHeadAttention, cache: DecoderCache, states:
     """Attend from states, of shape (N, 1, d_state); hypotheses of one source share its memory."""
     (memory,) = cache.memory
     together = states.reshape(memory.rows, -1, states.shape[-1])  # (B, N / B, d_state)
-    return attention(together, memory, memory, mask=cache.memory_mask).reshape(states.shape)
+    return attention(together, cache=memory, mask=cache.memory_mask).reshape(states.shape)
 
 
 def _join_directions(state: Tensor) -> Tensor:

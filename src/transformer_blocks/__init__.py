@@ -17,7 +17,7 @@ From ``transformer_blocks``:
   masks              padding_mask, length_mask, causal_mask, sliding_window_mask,
                      document_mask, packed_mask, format_mask
   pooling            mean_pool, first_pool, last_pool
-  training           linear_cross_entropy, noam_schedule, noam_rate
+  training           linear_cross_entropy, noam_rate
   fine-tuning        add_lora, merge_lora, LoraLinear
   decoding           greedy_search, beam_search, sample
   caches             SelfAttentionCache, DecoderCache, KeyValueCache
@@ -68,7 +68,7 @@ from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.builders import build_decoder, build_encoder
-from transformer_blocks.schedule import noam_rate, noam_schedule
+from transformer_blocks.schedule import noam_rate
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
 from transformer_blocks.variants.explicit import ExplicitAttention
 from transformer_blocks.variants.additive import AdditiveAttention
@@ -147,7 +147,6 @@ __all__ = [
     "mean_pool",
     "merge_lora",
     "noam_rate",
-    "noam_schedule",
     "packed_mask",
     "padding_mask",
     "record_attention",

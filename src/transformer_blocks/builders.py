@@ -12,7 +12,7 @@ Next: :mod:`transformer_blocks.loss`, which training minimises.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -113,7 +113,13 @@ def build_encoder(
         >>> modern(torch.randn(1, 5, 64), causal=True).shape
         torch.Size([1, 5, 64])
     """
-    return _compose(Encoder, EncoderLayer, locals())
+    new_attention = partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout)
+    parts = {
+        "attention": attention or new_attention,
+        "feed_forward": feed_forward or partial(FeedForward, d_model, d_ff, activation=activation),
+    }
+    new_residual = partial(residual, d_model, dropout=dropout)
+    return _compose(Encoder, EncoderLayer, num_layers, parts, new_residual)
 
 
 @checked
@@ -156,31 +162,35 @@ def build_decoder(
         >>> torch.equal(first, second)  # each layer has its own initial weights
         False
     """
-    return _compose(Decoder, DecoderLayer, locals())
+    new_attention = partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout)
+    parts = {
+        "attention": attention or new_attention,
+        "cross_attention": cross_attention or new_attention,
+        "feed_forward": feed_forward or partial(FeedForward, d_model, d_ff, activation=activation),
+    }
+    new_residual = partial(residual, d_model, dropout=dropout)
+    return _compose(Decoder, DecoderLayer, num_layers, parts, new_residual)
 
 
 def _compose(
-    stack: Callable[..., Stack], layer: Callable[..., nn.Module], given: Mapping[str, Any]
+    stack: Callable[..., Stack],
+    layer: Callable[..., nn.Module],
+    num_layers: int,
+    parts: Mapping[str, Callable[[], nn.Module]],
+    residual: Callable[[], Residual],
 ) -> Stack:
     """Compose a stack and its layers, with a final normalisation if it needs one.
 
     Args:
         stack: Class of the stack.
         layer: Class of the layers.
-        given: The arguments of :func:`build_encoder` or :func:`build_decoder`.
+        num_layers: Number of layers.
+        parts: Factories of the parts of a layer, in the order of its arguments.
+        residual: Factory of residual connections.
     """
-    d_model = given["d_model"]
-    attention: Any = partial(
-        MultiHeadAttention, d_model, given["num_heads"], dropout=given["attention_dropout"]
-    )
-    feed_forward = partial(FeedForward, d_model, given["d_ff"], activation=given["activation"])
-    parts = {"attention": attention, "cross_attention": attention, "feed_forward": feed_forward}
-    factories = {name: given[name] or part for name, part in parts.items() if name in given}
-    residual = partial(given["residual"], d_model, dropout=given["dropout"])
     layers = [
-        # The parts are arguments of a layer, in this order.
-        layer(*(make(nn.Module, *each) for each in factories.items()), residual=residual)
-        for _ in range(given["num_layers"])
+        layer(*(make(nn.Module, *part) for part in parts.items()), residual=residual)
+        for _ in range(num_layers)
     ]
     _check_nothing_is_shared(layers)
     last = residual()

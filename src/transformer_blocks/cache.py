@@ -15,10 +15,11 @@ which grows, and that of cross-attention, which is computed once and shared by a
 same source.
 
 The modules hold no state of the decoding. The caller creates a cache to decode one batch, passes it
-to the stack at each step, and discards it afterwards. The stack increases the length of its cache
-at the end of a step. A step that raised an exception or was interrupted can therefore be repeated:
-what it left in some layers lies beyond that length. Reordering, too, first selects the rows of all
-layers and then replaces them.
+to the stack at each step, and discards it afterwards. Every module that is called with a cache
+appends to copies of it, which share its buffers, and takes over what the copies hold once its
+output is computed. A step that raised an exception or was interrupted can therefore be repeated:
+what it left in a buffer lies beyond the length of the cache, and the next step overwrites it.
+Reordering, too, first selects the rows of all layers and then replaces them.
 
 In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
 beam search, there is one row for each hypothesis.
@@ -29,7 +30,7 @@ Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 from collections.abc import Sequence
 from copy import copy
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Self
 
 import torch
 from torch import Tensor
@@ -106,6 +107,16 @@ class KeyValueCache:
     def advance(self, count: int) -> None:
         """Increase the length by a number of positions that were written."""
         self.length += count
+
+    def update(self, step: "KeyValueCache") -> None:
+        """Take over the positions of a copy of this cache, to which a step appended its own."""
+        vars(self).update(vars(step))
+
+    def __copy__(self) -> Self:
+        """Return a cache of the same positions, in the same buffer."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
 
     @checked
     def append(self, keys: Keys, values: Keys) -> tuple[Tensor, Tensor]:
@@ -203,50 +214,57 @@ class StackCache:
         num_layers: The number of layers of the stack.
 
     Attributes:
-        layers: The cache of each layer's self-attention, from the first layer to the last.
-        length: The number of cached positions, which is also the position of the next token, from
-            0. It is increased at the end of a step, after those of the layers.
+        layers: The cache of each layer's self-attention, from the first layer to the last. These
+            are copies, in the same buffers; :meth:`update` takes them over.
     """
 
     def __init__(self, num_layers: int) -> None:
-        self.length = 0
-        self.layers = [KeyValueCache() for _ in range(num_layers)]
+        self._layers = [KeyValueCache() for _ in range(num_layers)]
+
+    @property
+    def layers(self) -> list[KeyValueCache]:  # noqa: D102
+        return [copy(cache) for cache in self._layers]
+
+    def update(self, layers: Sequence[KeyValueCache]) -> None:
+        """Take over the copies of all layers, to which a step of the stack appended its positions.
+
+        Raises:
+            ValueError: If they differ in length.
+        """
+        if any(cache.length != layers[0].length for cache in layers):
+            raise ValueError("the layers of a cache must have one length")
+        self._layers = [*layers]
+
+    @property
+    def length(self) -> int:
+        """The number of cached positions, which is also the position of the next token, from 0."""
+        return self._layers[0].length if self._layers else 0
 
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return self.layers[0].rows if self.length else 0
+        return self._layers[0].rows
 
     def layers_for(self, x: Tensor, num_layers: int) -> list[KeyValueCache]:
-        """Return the cache of each layer for a step of a stack.
-
-        Positions that an interrupted step left in some of the layers are removed.
+        """Return the copies of the layers' caches to which a step of a stack appends.
 
         Args:
             x: Input of the stack, of shape (N, L, d_model).
             num_layers: The number of layers of the stack.
 
         Raises:
-            ValueError: If the cache has another number of layers or another batch size, or a layer
-                was cropped without the others.
+            ValueError: If the cache has another number of layers or another batch size.
         """
-        if len(self.layers) != num_layers:
+        layers = self.layers
+        if len(layers) != num_layers:
             raise ValueError(
-                f"cache must be of this stack with {num_layers} layers, "
-                f"got one of {len(self.layers)}"
+                f"cache must be of this stack with {num_layers} layers, got one of {len(layers)}"
             )
         if self.rows not in (0, x.shape[0]):
             raise ValueError(
                 f"x must have the cache's batch size {self.rows}, got {tuple(x.shape)}"
             )
-        self.crop(self.length)  # of layers that an interrupted step left longer
-        if any(cache.length < self.length for cache in self.layers):
-            raise ValueError("the layers of a cache must have one length; call its own crop")
-        return self.layers
-
-    def advance(self, count: int) -> None:
-        """Increase the length by a number of positions, which all layers hold."""
-        self.length += count
+        return layers
 
     @checked
     def crop(self, length: Count) -> None:
@@ -259,9 +277,10 @@ class StackCache:
             TypeError: If ``length`` is not an ``int``.
             ValueError: If it is negative.
         """
-        self.length = min(length, self.length)
-        for cache in self.layers:
-            cache.length = min(length, cache.length)
+        layers = self.layers
+        for cache in layers:
+            cache.crop(length)
+        self.update(layers)
 
 
 class SelfAttentionCache(StackCache):
@@ -310,8 +329,7 @@ class SelfAttentionCache(StackCache):
             ValueError: If ``rows`` has another shape.
         """
         check_rows(rows, self.rows)
-        self.crop(self.length)  # of layers that an interrupted step left longer
-        self.layers = [cache._select(rows) for cache in self.layers]
+        self._layers = [cache._select(rows) for cache in self._layers]
 
 
 class DecoderCache(StackCache):
@@ -382,13 +400,13 @@ class DecoderCache(StackCache):
         """
         check_rows(rows, self.rows)
         sources, rows_per_memory = _group([row // self._rows_per_memory for row in rows.tolist()])
-        layers = [cache._select(rows) for cache in self.layers]
+        layers = [cache._select(rows) for cache in self._layers]
         memory = [cache._select(sources) for cache in self.memory]
         mask = self.memory_mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[sources.to(mask.device)]
         # At the end, so that an error above, such as a lack of memory, changes nothing.
-        self.layers, self.memory, self.memory_mask = layers, memory, mask
+        self._layers, self.memory, self.memory_mask = layers, memory, mask
         self._rows_per_memory = rows_per_memory
 
 

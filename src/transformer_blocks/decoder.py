@@ -17,6 +17,7 @@ Next: :mod:`transformer_blocks.encoder_decoder`, encoder and decoder together.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from torch import Tensor, nn
@@ -116,11 +117,15 @@ class DecoderLayer(nn.Module):
                 of the wrong type.
             ValueError: If shapes do not fit.
         """
+        step: Any = copy(cache)
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=step)
         )
         x = self.cross_attention_residual(x, lambda x: self._cross_attend(x, memory, memory_mask))
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.feed_forward_residual(x, self.feed_forward)
+        if cache is not None:
+            cache.update(step)  # at the end: an interrupted step can be repeated
+        return x
 
     def _cross_attend(
         self, x: Tensor, memory: Tensor | KeyValueCache, memory_mask: Tensor | None
@@ -132,7 +137,7 @@ class DecoderLayer(nn.Module):
         # affects another, so theirs are laid end to end: (N, L, d) to (B, N / B * L, d).
         rows = memory.read()[0].shape[0]
         queries = x if x.shape[0] == rows else x.reshape(rows, -1, x.shape[-1])
-        return self.cross_attention(queries, memory, memory, mask=memory_mask).view_as(x)
+        return self.cross_attention(queries, cache=memory, mask=memory_mask).view_as(x)
 
 
 class Decoder(nn.Module):
@@ -209,13 +214,13 @@ class Decoder(nn.Module):
             )
         count = len(self.layers)
         memories = [memory] * count if cache is None else cache.memory
-        caches = [None] * count if cache is None else cache.layers_for(x, count)
+        caches: Any = [None] * count if cache is None else cache.layers_for(x, count)
         masks = {"mask": mask, "memory_mask": memory_mask if cache is None else cache.memory_mask}
         for layer, layer_memory, layer_cache in zip(self.layers, memories, caches, strict=True):
             x = layer(x, layer_memory, **masks, causal=causal, cache=layer_cache)
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
+            cache.update(caches)  # at the end: an interrupted step can be repeated
         return x
 
     def new_cache(self, memory: Tensor, *, memory_mask: Tensor | None = None) -> DecoderCache:

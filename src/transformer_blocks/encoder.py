@@ -14,6 +14,8 @@ Next: :mod:`transformer_blocks.decoder`, which also attends to the encoder's out
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -89,10 +91,14 @@ class EncoderLayer(nn.Module):
                 type.
             ValueError: If shapes do not fit.
         """
+        step: Any = copy(cache)
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=cache)
+            x, lambda x: self.self_attention(x, x, x, mask=mask, causal=causal, cache=step)
         )
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.feed_forward_residual(x, self.feed_forward)
+        if cache is not None:
+            cache.update(step)  # at the end: an interrupted step can be repeated
+        return x
 
 
 class Encoder(nn.Module):
@@ -156,12 +162,12 @@ class Encoder(nn.Module):
                 layers.
         """
         count = len(self.layers)
-        caches = [None] * count if cache is None else cache.layers_for(x, count)
+        caches: Any = [None] * count if cache is None else cache.layers_for(x, count)
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, mask=mask, causal=causal, cache=layer_cache)
         x = x if self.norm is None else self.norm(x)
         if cache is not None:
-            cache.advance(x.shape[1])  # at the end: an interrupted step can be repeated
+            cache.update(caches)  # at the end: an interrupted step can be repeated
         return x
 
     def new_cache(self) -> SelfAttentionCache:

@@ -279,8 +279,8 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         query: Query,
-        key: Key | KeyValueCache,
-        value: Value | KeyValueCache,
+        key: Key | None = None,
+        value: Value | None = None,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -290,15 +290,16 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             query: Query sequence, of shape (B, L, d_model).
-            key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again.
-            value: Value sequence, of shape (B, S, value_width). For cross-attention in decoding,
-                ``key`` and ``value`` may be one cache of what :meth:`project` returned.
+            key: Key sequence, of shape (B, S, key_width); for self-attention, ``query`` again. Left
+                out with ``value`` if ``cache`` holds all keys and values.
+            value: Value sequence, of shape (B, S, value_width).
             mask: Boolean mask; True hides a key from a query. Shape (L, S) or
                 (B|1, H|1, L|1, S).
             causal: Also mask future positions, so that no position attends to a later one.
-            cache: Keys and values of earlier decoding steps (:mod:`transformer_blocks.cache`; skip
-                it at first reading). The new keys and values are appended, and the queries attend
-                to all of them; in the shape of ``mask``, S counts all of them.
+            cache: Projected keys and values (:mod:`transformer_blocks.cache`; skip it at first
+                reading): of earlier decoding steps, or for cross-attention of the memory, as
+                :meth:`project` returns them. Those of ``key`` and ``value`` are appended, and the
+                queries attend to all; in the shape of ``mask``, S counts all of them.
 
         Returns:
             One output vector per query, of shape (B, L, d_model). (``torch.nn.MultiheadAttention``
@@ -308,24 +309,24 @@ class MultiHeadAttention(nn.Module):
             RuntimeError: If keys or values that are to be cached require gradients.
             TypeError: If an input is not a floating-point tensor, ``mask`` is not boolean, or
                 ``causal`` is neither True nor False.
-            ValueError: If the shapes do not fit, or only one of ``key`` and ``value`` is a cache.
+            ValueError: If the shapes do not fit, or ``key`` or ``value`` is missing.
         """
-        if isinstance(key, Tensor) and isinstance(value, Tensor):
+        if key is not None and value is not None:
             queries, keys, values = self.project_heads(query, key, value)
             keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
             if cache is not None:
                 keys, values = cache.write(keys, values)
-        elif isinstance(key, KeyValueCache) and key is value and cache is None:
+        elif key is value and cache is not None:  # neither: the cache holds them
             queries = self.split_heads(self.query_projection(query))
-            keys, values = key.read()
+            keys, values = cache.read()
             if keys.shape[0] != query.shape[0]:
                 sizes = f"{query.shape[0]} and {keys.shape[0]}"
                 raise ValueError(f"query and key must agree in batch size B, got {sizes}")
         else:
-            raise ValueError("key and value must be tensors, or one cache, with cache left out")
+            raise ValueError("key and value must both be passed, or a cache that holds them")
         queries = self.transform_queries(queries, start=keys.shape[2] - queries.shape[2])
         heads = self.attend(queries, keys, values, mask=mask, causal=causal)  # (B, H, L, d_k)
-        output = self.output_projection(self.merge_heads(heads))  # (B, L, d_model)
+        output = self.project_output(heads, query)  # (B, L, d_model)
         if cache is not None:
             cache.advance(keys.shape[2] - cache.length)  # at the end: a failed step can be repeated
         return output
@@ -414,6 +415,21 @@ class MultiHeadAttention(nn.Module):
         queries, keys = self.query_projection(query), self.key_projection(key)
         values = self.value_projection(value)
         return self.split_heads(queries), self.split_heads(keys), self.split_heads(values)
+
+    def project_output(self, heads: Tensor, query: Tensor) -> Tensor:
+        """Concatenate the heads' outputs and project them.
+
+        A subclass may change them first, for example multiply them by a gate, the sigmoid of
+        another projection of ``query``.
+
+        Args:
+            heads: The output of each head, of shape (B, H, L, d_k).
+            query: The query sequence that :meth:`forward` received, of shape (B, L, d_model).
+
+        Returns:
+            One output vector per query, of shape (B, L, d_model).
+        """
+        return self.output_projection(self.merge_heads(heads))
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split each vector into heads: (B, L, H * d_k) to (B, H, L, d_k)."""

@@ -11,15 +11,15 @@ and then decreases it with the inverse square root of the step (section 5.3, equ
 Next: :mod:`transformer_blocks.cache`, keys and values cached for decoding.
 """
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
-
 from transformer_blocks._contracts import Size, checked
 
 
 @checked
 def noam_rate(step: Size, *, d_model: Size, warmup_steps: Size = 4000) -> float:
     """Compute the learning rate of the Noam schedule at a training step (equation 3).
+
+    A training loop assigns it to the optimizer before each update; the paper uses Adam with
+    ``betas=(0.9, 0.98)`` and ``eps=1e-9``.
 
     Args:
         step: Number of the parameter update, counted from 1.
@@ -37,40 +37,13 @@ def noam_rate(step: Size, *, d_model: Size, warmup_steps: Size = 4000) -> float:
         >>> from transformer_blocks import noam_rate
         >>> [f"{noam_rate(step, d_model=512):.6f}" for step in (2000, 4000, 16000)]
         ['0.000349', '0.000699', '0.000349']
-    """
-    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
-
-
-@checked
-def noam_schedule(optimizer: Optimizer, *, d_model: Size, warmup_steps: Size = 4000) -> LambdaLR:
-    """Attach the Noam schedule to an optimizer; call the schedule's ``step()`` after each update.
-
-    The rate multiplies the optimizer's own ``lr``, so ``lr=1.0`` gives the paper's rates. The paper
-    uses Adam with ``betas=(0.9, 0.98)`` and ``eps=1e-9``.
-
-    Args:
-        optimizer: The torch optimizer whose learning rate is set.
-        d_model: Size of the model's hidden vectors; the rate is proportional to d_model ** -0.5.
-        warmup_steps: Number of updates during which the rate increases; the paper uses 4000.
-
-    Returns:
-        The scheduler; the optimizer's learning rate is already that of step 1.
-
-    Raises:
-        TypeError: If ``optimizer`` is not a torch optimizer, or a size is not an integer.
-        ValueError: If a size is not positive.
-
-    Example:
         >>> import torch
-        >>> from torch import nn
-        >>> from transformer_blocks import noam_rate, noam_schedule
-        >>> weight = nn.Parameter(torch.zeros(1))
+        >>> weight = torch.zeros(1, requires_grad=True)
         >>> adam = torch.optim.Adam([weight], lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-        >>> schedule = noam_schedule(adam, d_model=512)
+        >>> schedule = torch.optim.lr_scheduler.LambdaLR(  # in a loop of torch's own schedules
+        ...     adam, lambda updates: noam_rate(updates + 1, d_model=512)
+        ... )
         >>> adam.param_groups[0]["lr"] == noam_rate(1, d_model=512)
         True
     """
-    return LambdaLR(
-        optimizer,
-        lambda updates: noam_rate(updates + 1, d_model=d_model, warmup_steps=warmup_steps),
-    )
+    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))

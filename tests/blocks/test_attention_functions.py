@@ -279,7 +279,7 @@ def test_keys_that_are_projected_once_serve_as_a_cache(
     cache = KeyValueCache()
     cache.append(*attention.project(x, x))
     expected = attention(x[:, -1:], x, x)
-    torch.testing.assert_close(attention(x[:, -1:], cache, cache), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(attention(x[:, -1:], cache=cache), expected, rtol=0, atol=1e-12)
 
 
 @every_layer

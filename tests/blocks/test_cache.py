@@ -13,6 +13,7 @@ from torch import Tensor
 from transformer_blocks import (
     Decoder,
     DecoderCache,
+    DecoderLayer,
     Encoder,
     KeyValueCache,
     MultiHeadAttention,
@@ -291,10 +292,12 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
     encoder = make_encoder()
     cache = encoder.new_cache()
     encoder(torch.randn(2, 3, 16), cache=cache)
-    cache.layers[0].crop(1)
+    layers = cache.layers
+    layers[0].crop(1)
     with pytest.raises(ValueError, match=r"^the layers of a cache must have one length"):
-        encoder(torch.randn(2, 1, 16), cache=cache)
+        cache.update(layers)
     assert (cache.length, cache.rows) == (3, 2)
+    assert [each.length for each in cache.layers] == [3, 3]
     assert DecoderCache([]).length == 0  # a decoder may have no attention, as a recurrent one
 
 
@@ -311,23 +314,19 @@ def test_rows_of_the_target_are_never_taken_for_positions_of_another_source() ->
 
 
 @torch.no_grad()
-def test_a_cache_as_keys_and_values_is_the_only_one() -> None:
+def test_keys_and_values_are_new_or_in_the_cache_or_both() -> None:
     attention, x = MultiHeadAttention(16, 4), torch.randn(2, 3, 16)
-    memory, other = KeyValueCache(), KeyValueCache()
+    memory = KeyValueCache()
     memory.append(*attention.project(x, x))
-    other.append(*attention.project(x, x))
-    wrong: list[tuple[Any, Any, Any]] = [
-        (memory, memory, other),
-        (memory, other, None),
-        (memory, x, None),
-        (x, memory, None),
-    ]
-    for key, value, cache in wrong:
-        with pytest.raises(ValueError, match=r"^key and value must be tensors, or one cache"):
+    torch.testing.assert_close(attention(x, cache=memory), attention(x, x, x))
+    for key, value, cache in ((x, None, memory), (None, x, memory), (None, None, None)):
+        with pytest.raises(ValueError, match=r"^key and value must both be passed, or a cache"):
             attention(x, key, value, cache=cache)
     with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 1 and 2"):
-        attention(x[:1], memory, memory)
-    assert (memory.length, other.length) == (3, 3)
+        attention(x[:1], cache=memory)
+    with pytest.raises(ValueError, match=r"^the cache is empty"):
+        attention(x, cache=KeyValueCache())
+    assert memory.length == 3
 
 
 def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> None:
@@ -345,14 +344,19 @@ def test_steps_in_inference_mode_may_be_followed_by_steps_outside_of_it() -> Non
 
 STEPPED: dict[str, Callable[[], Any]] = {
     "attention": lambda: MultiHeadAttention(16, 4),
+    "encoder layer": lambda: make_encoder().layers[0],
+    "decoder layer": lambda: make_decoder().layers[0],
     "encoder": lambda: make_encoder(residual=PreNorm),
     "decoder": lambda: make_decoder(residual=PreNorm),
     "prepared decoder": lambda: prepare(make_decoder()),
 }
 
 
+NUMBER_OF_INPUTS: dict[type, int] = {MultiHeadAttention: 3, DecoderLayer: 2}
+
+
 def new_cache(model: Any) -> Any:
-    if isinstance(model, MultiHeadAttention):
+    if not isinstance(model, Encoder | Decoder):
         return KeyValueCache()
     return model.new_cache(*[torch.ones(2, 5, 16)] * isinstance(model, Decoder))
 
@@ -365,7 +369,7 @@ def test_a_step_that_is_interrupted_and_repeated_gives_what_an_undisturbed_step_
     model = make()
     undisturbed, interrupted = new_cache(model), new_cache(model)
     for operation in range(1000):
-        inputs = [torch.randn(2, 1, 16)] * (3 if isinstance(model, MultiHeadAttention) else 1)
+        inputs = [torch.randn(2, 1, 16)] * NUMBER_OF_INPUTS.get(type(model), 1)
         expected = model(*inputs, cache=undisturbed)
         try:
             with InterruptedAt(operation):

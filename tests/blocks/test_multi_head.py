@@ -103,6 +103,26 @@ def test_multi_head_attention_with_one_head_equals_single_head_attention(
     )
 
 
+class Gated(MultiHeadAttention):
+    """Multiplies the heads' outputs by a gate of the layer's input."""
+
+    def project_output(self, heads: Tensor, query: Tensor) -> Tensor:
+        return super().project_output(heads * self.split_heads(query.sigmoid()), query)
+
+
+@torch.no_grad()
+def test_a_gate_of_the_input_multiplies_the_outputs_of_heads_also_in_cached_steps() -> None:
+    layer, x, cache = Gated(8, 2), torch.randn(2, 5, 8), KeyValueCache()
+    ungated = MultiHeadAttention(8, 2)
+    ungated.load_state_dict(layer.state_dict())
+    ungated.output_projection = torch.nn.Identity()  # type: ignore[assignment]
+    gated = ungated(x, x, x, causal=True) * x.sigmoid()
+    whole = layer.output_projection(gated)
+    torch.testing.assert_close(layer(x, x, x, causal=True), whole)
+    steps = [layer(token, token, token, cache=cache) for token in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole)
+
+
 @pytest.mark.parametrize("scale", [None, 1.0, 0.1])
 def test_single_head_attention_multiplies_the_scores_by_its_scale(scale: float | None) -> None:
     layer = SingleHeadAttention(8, scale=scale).double()
@@ -212,7 +232,7 @@ def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
     weights = layer.attention_weights(x, x)
     torch.testing.assert_close(weights, attention_weights(queries, keys))
     first.calls.clear()
-    layer(x[:, :2], cache, cache)
+    layer(x[:, :2], cache=cache)
     assert first.calls == [("queries", 3, 5)]
 
 

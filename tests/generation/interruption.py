@@ -1,5 +1,7 @@
 """Interrupt a computation at any of its operations."""
 
+import linecache
+import re
 import sys
 from types import FrameType
 from typing import Any
@@ -24,7 +26,10 @@ class InterruptedAt(TorchDispatchMode):
 
 
 class InterruptedAtLine:
-    """Raises an exception before one of the lines of some files of the package."""
+    """Raises an exception before one of the lines of some files of the package.
+
+    Python handles a signal at calls and jumps. A line ``return name`` has neither.
+    """
 
     def __init__(self, line: int, *files: str) -> None:
         self.left, self.files = line, files
@@ -39,7 +44,8 @@ class InterruptedAtLine:
     def trace(self, frame: FrameType, event: str, _: object) -> Any:
         if not frame.f_code.co_filename.endswith(self.files):
             return None
-        self.left -= event == "line"
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        self.left -= event == "line" and not re.fullmatch(r" *return \w+\n", line)
         if self.left < 0:
             sys.settrace(self.previous)
             raise KeyboardInterrupt

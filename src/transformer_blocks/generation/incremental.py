@@ -28,13 +28,17 @@ class IncrementalDecoder:
 
     Args:
         stack: The decoder, or the layers of a decoder-only model, in evaluation mode.
-        cache: What ``stack.new_cache`` returned. Each step appends to it.
+        cache: What ``stack.new_cache`` returned.
         embed: Function that receives token ids, of shape (N, L), and the position of the first of
             them. It returns their embeddings with positional encodings, of shape (N, L, d_model).
             If rows are padded, their positions differ, and it receives a tensor of shape (N,), as
             the argument ``offset`` of the positional encodings accepts it.
         output: Function from hidden states, of shape (N, d_model), to logits, of shape (N, V);
             usually the output layer.
+
+    Attributes:
+        cache: The cache of all positions so far. Each call that succeeds replaces it by a copy, in
+            the same buffers, to which it appended, or which it reordered.
 
     Raises:
         TypeError: If an argument is of the wrong type, or the cache is of the other stack's type.
@@ -156,38 +160,29 @@ class IncrementalDecoder:
                 known = tokens[int(padding.argmin()), 0]
                 is_padding = left_padding_mask(padding, tokens.shape[1]).to(tokens.device)
                 tokens = torch.where(is_padding, known, tokens)
-        length = self.cache.length
-        try:
-            if tokens.shape[1]:
-                self._hidden(tokens, padding)
-            self._padding = padding
-        except BaseException:
-            self.cache.crop(length)
-            raise
+        cache = copy(self.cache)
+        if tokens.shape[1]:
+            self._hidden(tokens, padding, cache)
+        self.cache, self._padding = cache, padding
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest tokens, of shape (N,); return the logits of the next, of shape (N, V).
 
         The decoding algorithms call it in inference mode; other callers need ``torch.no_grad()``.
         """
-        length = self.cache.length
-        try:
-            return self.output(self._hidden(tokens[:, None], self._padding)[:, 0])
-        except BaseException:  # also of the output layer, after that of the stack
-            self.cache.crop(length)
-            raise
+        cache = copy(self.cache)
+        logits = self.output(self._hidden(tokens[:, None], self._padding, cache)[:, 0])
+        self.cache = cache
+        return logits
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache along the batch dimension by indices ``rows``, of shape (M,)."""
-        before = copy(self.cache)
-        try:
-            self.cache.reorder(rows)
-            if self._padding is not None:
-                padding = self._padding[rows.to("cpu")]
-                self._padding = padding if padding.any() else None  # without any, no mask is needed
-        except BaseException:  # after the cache was reordered
-            vars(self.cache).update(vars(before))
-            raise
+        cache, padding = copy(self.cache), self._padding
+        cache.reorder(rows)
+        if padding is not None:
+            padding = padding[rows.to("cpu")]
+            padding = padding if padding.any() else None  # without any, no mask is needed
+        self.cache, self._padding = cache, padding
 
     @checked
     @torch.no_grad()
@@ -254,9 +249,10 @@ class IncrementalDecoder:
         padding = torch.full((len(rows),), start, device="cpu")
         part = copy(self)
         part.cache, part._padding = self.stack.new_cache(), padding
-        for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
+        layers = part.cache.layers
+        for new, old in zip(layers, self.cache.layers, strict=True):
             new.append(*(each[rows, :, :start] for each in old.read()))  # masked as padding
-        part.cache.advance(start)
+        part.cache.update(layers)
         part.prefill(tokens)
         for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
             for mine, others in zip(old.read(), new.read(), strict=True):
@@ -265,14 +261,14 @@ class IncrementalDecoder:
         before = none if self._padding is None else self._padding
         self._padding = before.index_copy(0, rows, padding)
 
-    def _hidden(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
+    def _hidden(self, tokens: Tensor, padding: Tensor | None, cache: Any) -> Tensor:
         """Append tokens, of shape (N, L), and return their hidden states, (N, L, d_model)."""
-        length = self.cache.length
+        length = cache.length
         if padding is None:
-            return self.stack(self.embed(tokens, length), causal=True, cache=self.cache)
+            return self.stack(self.embed(tokens, length), causal=True, cache=cache)
         x = self.embed(tokens, length - padding)  # (N, L, d_model)
         mask = left_padding_mask(padding, length + tokens.shape[1])[:, None, None]  # (N, 1, 1, S)
-        return self.stack(x, mask=mask.to(x.device), causal=True, cache=self.cache)
+        return self.stack(x, mask=mask.to(x.device), causal=True, cache=cache)
 
 
 def _drops(part: nn.Module) -> bool:

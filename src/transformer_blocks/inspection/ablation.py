@@ -155,7 +155,7 @@ def ablate(
 def _mask_heads(
     layer: MultiHeadAttention, heads: list[int], _: nn.Module, inputs: tuple[Tensor]
 ) -> Tensor:
-    return layer.merge_heads(mask_heads(layer.split_heads(*inputs), heads))
+    return mask_heads(layer.split_heads(*inputs), heads).transpose(1, 2).flatten(2)
 
 
 def _replace_by_zeros(module: nn.Module, inputs: object, output: object) -> object:

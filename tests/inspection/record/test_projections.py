@@ -85,7 +85,7 @@ def test_cached_steps_have_the_queries_keys_and_values_of_one_pass(kind: str) ->
         for start, end in ((0, 3), (3, 4), (4, 5)):
             part = x[:, start:end]
             layer(part, part, part, causal=True, cache=cache)
-        layer(x[:, :2], cache, cache)
+        layer(x[:, :2], cache=cache)
         cache.reorder(torch.tensor([1, 1]))  # changes the cache, and nothing that was recorded
     full, first, *steps, read = projections[""]
     torch.testing.assert_close(read[1:3], full[1:3])

@@ -263,24 +263,26 @@ class DecoderModel:
     def step(self, tokens: Tensor) -> Tensor:
         offset = self.cache.length + (1 if self.bug == "shifted positions" else 0)
         if self.bug == "cache is cleared" and self.cache.length:
-            self.cache.layers = self.decoder.new_cache(self.memory).layers
+            self.cache.update(self.decoder.new_cache(self.memory).layers)
         x = self.positions(self.embedding(tokens[:, None]), offset=offset)
         return self.decoder(x, cache=self.cache)[:, 0] @ self.embedding.weight.T
 
     def reorder(self, rows: Tensor) -> None:
         in_order = torch.arange(len(rows)) % self.cache.rows
         if self.bug == "cross-attention is not reordered":
-            for cache in self.cache.layers:
+            layers = self.cache.layers
+            self.cache.update([])
+            for cache in layers:
                 cache.reorder(rows)
-            layers, self.cache.layers = self.cache.layers, []
             self.cache.reorder(in_order)
-            self.cache.layers = layers
+            self.cache.update(layers)
         elif self.bug == "self-attention is not reordered":
-            for cache in self.cache.layers:
+            layers = self.cache.layers
+            self.cache.update([])
+            for cache in layers:
                 cache.reorder(in_order)
-            layers, self.cache.layers = self.cache.layers, []
             self.cache.reorder(rows)
-            self.cache.layers = layers
+            self.cache.update(layers)
         elif self.bug != "nothing is reordered":
             self.cache.reorder(rows)
 
