@@ -347,7 +347,7 @@ def test_help_shows_plain_annotations() -> None:
     signature = str(inspect.signature(FeedForward))
     assert "d_model: int, d_ff: int, *, activation: collections.abc.Callable[" in signature
     layer = str(inspect.signature(MultiHeadAttention.forward))
-    assert "key: torch.Tensor | transformer_blocks.cache.KeyValueCache" in layer
+    assert "key: torch.Tensor | None = None" in layer
     assert "Annotated" not in signature + layer
 
 
@@ -408,9 +408,9 @@ def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any
 def test_queries_and_a_cached_memory_have_one_batch_size() -> None:
     layer, memory = MultiHeadAttention(D, H), KeyValueCache()
     memory.append(*layer.project(MEMORY[:1], MEMORY[:1]))
-    layer(X[:1], memory, memory)
+    layer(X[:1], cache=memory)
     with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 2 and 1"):
-        layer(X, memory, memory)
+        layer(X, cache=memory)
 
 
 @pytest.mark.parametrize("search", [greedy_search, sample, partial(beam_search, beam_size=2)])
