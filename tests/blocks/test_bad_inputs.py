@@ -236,7 +236,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: BOTH(X), "EncoderDecoder.forward() missing 1 required positional argument: 'target'"),
     (
         lambda: ATTENTION(X),
-        "MultiHeadAttention.forward() missing 2 required positional arguments: 'key' and 'value'",
+        "key and value must both be passed, or a cache that holds them",
     ),
     (
         lambda: FeedForward(8),  # type: ignore[call-arg]
@@ -384,5 +384,5 @@ def test_the_largest_and_the_smallest_number_of_64_bits_are_ids_and_scales(numbe
 
 
 def test_a_method_of_a_class_says_that_its_module_is_missing() -> None:
-    with pytest.raises(TypeError, match=r"missing .* required positional arguments: 'self', 'q"):
+    with pytest.raises(TypeError, match=r"missing .* required positional arguments: 'self' and 'q"):
         cast(Any, MultiHeadAttention).forward()
