@@ -7,7 +7,6 @@ docstrings, which the page shows already; source files are therefore named witho
 table of contents orders the pages of each folder.
 """
 
-import ast
 import inspect
 import re
 from typing import Any
@@ -18,7 +17,7 @@ from sphinx.transforms import SphinxTransform
 
 import reference_pages
 
-BLOCKS = "blocks", "variants"  # folders whose code is shown at once, if it is short
+BLOCKS = "blocks/", "variants/"  # folders whose code is shown at once, if it is short
 LONG = 60  # lines; longer code is shown after a click
 
 
@@ -35,20 +34,16 @@ def code_of(thing: Any, is_block: bool) -> details:
 
 def without_docstrings(source: str) -> str:
     """Remove all docstrings, those of attributes too, from the code of a class or function."""
-    lines: list[str | None] = list(inspect.cleandoc(f"\n{source}").splitlines())
-    for node in ast.walk(ast.parse("\n".join(map(str, lines)))):
-        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for statement in filter(reference_pages.is_text, node.body):
-            first, end = statement.lineno - 1, statement.end_lineno or statement.lineno
-            while statement is node.body[0] and end < len(lines) and lines[end] == "":
-                end += 1
-            lines[first:end] = [None] * (end - first)
-            if len(node.body) == 1:
-                lines[first] = " " * statement.col_offset + "..."
-                if end < len(lines):  # the blank line that separates it from what follows
-                    lines[end - 1] = ""
-    code = "\n".join(line for line in lines if line is not None)
+    source = inspect.cleandoc(f"\n{source}") + "\n"
+
+    def rest(found: re.Match[str]) -> str:
+        indentation, blank = found.groups()
+        if not re.search(r":(?:  #.*)?\n$", source[: found.start()]):
+            return blank  # of an attribute
+        is_alone = not source.startswith(indentation, found.end())
+        return f"{indentation}...\n{blank}" if is_alone else ""
+
+    code = re.sub(r'^( *)r?"""(?:.|\n)*?"""\n(\n*)', rest, source, flags=re.M)
     return re.sub(r"  # noqa\b.*", "", code).rstrip()
 
 
@@ -67,7 +62,11 @@ def adapt(app: Sphinx, name: str, source: list[str]) -> None:
     """Name the source files without links, and add the contents to a folder's first page."""
     source[0] = re.sub(r"^File: \[(.+)\]\(.+\)$", r"File: `\1`", source[0], flags=re.M)
     if found := re.fullmatch(r"reference/(\w+)/index", name):
-        pages = "\n".join(f"/{docname(each)}" for each in reference_pages.children(found[1]))
+        pages = "\n".join(
+            f"/{docname(each)}"
+            for each in reference_pages.folders()[found[1]]
+            if docname(each) != name
+        )
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
@@ -94,13 +93,13 @@ class Complete(SphinxTransform):
             python.note_module(module.__name__, top["ids"][0], "", "", False)
             python.note_object(module.__name__, "module", top["ids"][0], location=top)
         sections = {each[0].astext(): each for each in self.document.findall(nodes.section)}
-        for place in reference_pages.places(page):
-            section = sections[place.title]
-            section["ids"].insert(0, place.path)
-            python.note_object(place.path, place.kind, place.path, location=section)
-            if place.path in page.names:
+        for path, heading, kind in reference_pages.places(page):
+            section = sections[heading]
+            section["ids"].insert(0, path)
+            python.note_object(path, kind, path, location=section)
+            if path in page.names:
                 following = list(section.findall(nodes.section, include_self=False))
-                code = code_of(page.names[place.path], is_block=page.folder in BLOCKS)
+                code = code_of(page.names[path], is_block=page.path.startswith(BLOCKS))
                 section.insert(section.index(following[0]) if following else len(section), code)
 
 

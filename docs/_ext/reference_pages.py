@@ -3,51 +3,34 @@
 ``make api`` writes ``docs/reference``; a test compares the pages with the docstrings. The pages can
 be read in the repository, and the site is built from the same pages. A page begins with the
 docstring of its file and with the lines that import its names; each name follows with its
-signature, its description and its methods. The chapters come in their reading order: the last
-paragraph of each names the next one.
+signature, its description and its methods. ``docs/reference.toml`` lists the pages in their order.
 """
 
-import ast
 import inspect
 import os
 import re
 import sys
 import textwrap
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
+
+import griffe
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
 PACKAGE = "transformer_blocks"
-FIRST = "embedding"
-FOLDERS = {
-    "blocks": ("The paper's blocks", "One page for each file, in reading order."),
-    "variants": ("Variants", ""),
-    "tools": (
-        "Tools",
-        "What is done with a model: decoding, inspection, conversion, and faster computation.",
-    ),
-    "fast": ("Faster forms of standard operations", ""),
-    "translation": ("The translator", "The package of `examples/translate.py`."),
-    "common": ("Training", "What the example programs share: training, in one process or many."),
-    "classification": ("The classifier", "The package of `examples/classify.py`."),
-    "text": ("The language model", "The package of `examples/generate_text.py`."),
-}
-PROGRAMS = (
-    *("translation.translator", "translation.rnn_attention", "translation.transformer"),
-    *("translation.examples", "translation.batches", "translation.training"),
-    *("translation.decoding", "translation.comparison"),
-    *("common.learner", "common.distributed", "common.training"),
-    *("common.plan", "common.searches"),
-    *("classification.reviews", "classification.models", "text.ngrams", "text.models"),
-)
+FOLDERS = tomllib.loads((ROOT / "docs" / "reference.toml").read_text("utf-8"))
+OF_PACKAGE = "blocks", "variants", "tools", "fast"  # the other folders are of the programs
+CHAPTERS = [name for folder in OF_PACKAGE[:3] for name in FOLDERS[folder]["names"]]
 SECTIONS = {"Args": "Arguments"} | {
     name: name for name in ("Attributes", "Returns", "Yields", "Raises", "Warns", "Example")
 }
@@ -78,11 +61,6 @@ class Page:
     modules: list[ModuleType]
     names: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def folder(self) -> str:
-        """The folder of the page."""
-        return self.path.partition("/")[0]
-
     def __post_init__(self) -> None:
         for module in self.modules:
             for name in public_names(module):
@@ -91,41 +69,28 @@ class Page:
                 self.names[f"{PACKAGE if exported else module.__name__}.{name}"] = thing
 
 
-def chapters() -> list[str]:
-    """Return the names of the package's chapters in reading order: each names the next one."""
-    names = [FIRST]
-    while following := re.search(
-        rf"\n\nNext: :mod:`{PACKAGE}\.([\w.]+)`",
-        inspect.getdoc(import_module(f"{PACKAGE}.{names[-1]}")) or "",
-    ):
-        if following[1] in names:
-            raise ValueError(f"the chapter after {names[-1]} must be a new one, got {following[1]}")
-        names.append(following[1])
-    return names
-
-
 @cache
+def folders() -> dict[str, list[Page]]:
+    """Return the pages of each folder. That of ``fast`` is among the tools."""
+    return {
+        folder: [page_of(folder, name) for name in described["names"]]
+        for folder, described in FOLDERS.items()
+    }
+
+
+def page_of(folder: str, name: str) -> Page:
+    """Return the page of a file, or of a sub-package with files of their own."""
+    path = name.replace(".", "/") if "." in name else f"{folder}/{name}"
+    path = f"{name}/index" if name in FOLDERS else path
+    modules = [import_module(f"{PACKAGE}.{name}" if folder in OF_PACKAGE else name)]
+    if name == "variants":
+        modules.append(import_module(f"{PACKAGE}.variants.explicit"))
+    return Page(f"{path}.md", modules)
+
+
 def pages() -> list[Page]:
-    """Return the pages: the chapters, the files of ``fast``, and those of the example programs."""
-    found = []
-    folder = "blocks"
-    for name in chapters():
-        module = import_module(f"{PACKAGE}.{name}")
-        if name == "variants":
-            folder = "tools"  # what follows the variants
-            explicit = import_module(f"{PACKAGE}.variants.explicit")
-            found.append(Page("variants/index.md", [module, explicit]))
-        elif name == "fast":
-            found.append(Page("fast/index.md", [module]))
-            files = re.findall(rf":mod:`~{PACKAGE}\.fast\.(\w+)`", module.__doc__ or "")
-            found += [
-                Page(f"fast/{file}.md", [import_module(f"{PACKAGE}.fast.{file}")]) for file in files
-            ]
-        else:
-            path = name.replace(".", "/") if "." in name else f"{folder}/{name}"
-            found.append(Page(f"{path}.md", [module]))
-    found += [Page(f"{name.replace('.', '/')}.md", [import_module(name)]) for name in PROGRAMS]
-    return found
+    """Return all pages."""
+    return [page for found in folders().values() for page in found]
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -142,6 +107,12 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 @cache
+def package(name: str) -> Any:
+    """Read the source of a package."""
+    return griffe.load(name, search_paths=[ROOT / "src", ROOT / "examples"])
+
+
+@cache
 def members(thing: type) -> list[tuple[str, str, bool]]:
     """List name, docstring and whether it is called, for each documented member of a class.
 
@@ -151,58 +122,22 @@ def members(thing: type) -> list[tuple[str, str, bool]]:
     found = {}
     for owner in reversed(thing.__mro__):
         if owner is thing or (owner.__module__ == thing.__module__ and owner not in described):
-            found.update({member[0]: member for member in own_members(owner)})
+            top, _, path = f"{owner.__module__}.{owner.__qualname__}".partition(".")
+            for name, each in package(top)[path].members.items():
+                is_shown = not name.startswith("_") or name == "__call__"
+                if each.docstring and is_shown and name != "extra_repr":
+                    found[name] = (name, each.docstring.value, each.is_function)
     return list(found.values())
 
 
-def own_members(thing: type) -> Iterator[tuple[str, str, bool]]:
-    """Yield name, docstring and whether it is called, for each documented member of its own."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
-    assert isinstance(tree, ast.ClassDef)
-    for node, following in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
-        if isinstance(node, ast.FunctionDef):
-            is_shown = node.name == "__call__" or not node.name.startswith("_")
-            text = ast.get_docstring(node)
-            is_called = not any("property" in ast.unparse(each) for each in node.decorator_list)
-            if text and is_shown and node.name != "extra_repr":
-                yield node.name, text, is_called
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and is_text(following):
-            target = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-            if not target.startswith("_"):
-                yield target, inspect.cleandoc(ast.literal_eval(ast.unparse(following))), False
-
-
-def is_text(statement: ast.stmt) -> bool:
-    """Return whether a statement is a docstring: a string alone."""
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
-
-
-class Place(NamedTuple):
-    """Where a class, function or member is described.
-
-    Attributes:
-        path: The path under which it is imported, such as ``transformer_blocks.Encoder.forward``.
-        title: Its heading, such as ``Encoder.forward``.
-        kind: What it is, in Sphinx's words.
-    """
-
-    path: str
-    title: str
-    kind: str
-
-
-def places(page: Page) -> Iterator[Place]:
-    """Yield the places of a page, in its order."""
+def places(page: Page) -> Iterator[tuple[str, str, str]]:
+    """Yield the path, the heading and the kind, in Sphinx's words, of all that a page describes."""
     for path, thing in page.names.items():
         name = path.rpartition(".")[2]
-        yield Place(path, name, "class" if isinstance(thing, type) else "function")
+        yield path, name, "class" if isinstance(thing, type) else "function"
         for member, _, is_called in members(thing) if isinstance(thing, type) else ():
             kind = "method" if is_called else "attribute"
-            yield Place(f"{path}.{member}", f"{name}.{member}", kind)
+            yield f"{path}.{member}", f"{name}.{member}", kind
 
 
 @cache
@@ -211,8 +146,8 @@ def targets() -> dict[str, tuple[str, str]]:
     found = {PACKAGE: ("index.md", "")}
     for page in pages():
         found |= {module.__name__: (page.path, "") for module in page.modules}
-        for place in places(page):
-            found[place.path] = page.path, place.title.replace(".", "").lower()
+        for path, title, _ in places(page):
+            found[path] = page.path, title.replace(".", "").lower()
     return found
 
 
@@ -305,20 +240,21 @@ def markdown(text: str, link: Callable[[str, str], str]) -> str:
     return "\n\n".join(blocks)
 
 
-def take_paragraph(lines: list[str]) -> list[str]:
-    """Remove and return the lines up to the next blank one."""
-    end = next((number for number, line in enumerate(lines) if not line.strip()), len(lines))
+def take(lines: list[str], ends: Callable[[str], object]) -> list[str]:
+    """Remove and return the lines before the first one at which a block ends."""
+    end = next((number for number, line in enumerate(lines) if ends(line)), len(lines))
     taken, lines[:end] = lines[:end], []
     return taken
+
+
+def take_paragraph(lines: list[str]) -> list[str]:
+    """Remove and return the lines up to the next blank one."""
+    return take(lines, lambda line: not line.strip())
 
 
 def take_inner(lines: list[str], indentation: int) -> list[str]:
     """Remove and return the lines that are blank or indented by more than that."""
-    inner = " " * (indentation + 1)
-    is_end = (bool(line.strip()) and not line.startswith(inner) for line in lines)
-    end = next((number for number, ends in enumerate(is_end) if ends), len(lines))
-    taken, lines[:end] = lines[:end], []
-    return taken
+    return take(lines, re.compile(rf" {{0,{indentation}}}\S").match)
 
 
 def table(lines: list[str], link: Callable[[str, str], str]) -> str:
@@ -462,14 +398,16 @@ def render(page: Page) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def module_of(path: str) -> str:
+    """Return the path of the module from which a name is imported."""
+    return path.rpartition(".")[0]
+
+
 def import_lines(page: Page) -> str:
     """Return the statements that import the names of a page."""
-    by_module: dict[str, list[str]] = {}
-    for path in page.names:
-        module, _, name = path.rpartition(".")
-        by_module.setdefault(module, []).append(name)
     lines = []
-    for module, names in by_module.items():
+    for module, paths in groupby(sorted(page.names, key=module_of), key=module_of):
+        names = [path.rpartition(".")[2] for path in paths]
         line = f"from {module} import {', '.join(names)}"
         if len(line) > 100:
             line = "\n".join([f"from {module} import (", *(f"    {each}," for each in names), ")"])
@@ -498,40 +436,36 @@ def summary(thing: Any) -> str:
 def render_index() -> str:
     """Return the Markdown of the overview: a table of all names, by page."""
     blocks = ["# Reference", INTRODUCTION.strip()]
-    for folder, (heading, text) in FOLDERS.items():
+    for folder, described in FOLDERS.items():
         rows = ["| name | summary |", "| --- | --- |"]
-        for page in pages():
-            if page.folder == folder:
-                title, lead, _, _ = titles(page.modules[0])
-                to = partial(link, "index.md", page.modules[0].__name__)
-                rows.append(row([f"**[{in_line(title, to)}]({page.path})**", in_line(lead, to)]))
-                for path, thing in page.names.items():
-                    to = partial(link, "index.md", path)
-                    name = to(path, f"`{path.rpartition('.')[2]}`")
-                    rows.append(row([name, in_line(summary(thing), to)]))
-        blocks += [f"## {heading}", text, "\n".join(rows)]
+        for page in folders()[folder]:
+            title, lead, to = title_of(page, "index.md")
+            rows.append(row([f"**[{title}]({page.path})**", lead]))
+            for path, thing in page.names.items():
+                name = to(path, path, f"`{path.rpartition('.')[2]}`")
+                summary = (inspect.getdoc(thing) or "").partition("\n")[0]
+                rows.append(row([name, in_line(summary, partial(to, path))]))
+        blocks += [f"## {described['heading']}", described["text"], "\n".join(rows)]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def title_of(page: Page, seen_from: str) -> tuple[str, str, Callable[[str, str, str], str]]:
+    """Return the title and the lead of a page for another one, and what makes its links."""
+    title, lead, _, _ = titles(page.modules[0])
+    to = partial(link, seen_from)
+    in_page = partial(to, page.modules[0].__name__)
+    return in_line(title, in_page), in_line(lead, in_page), to
 
 
 def render_folder(folder: str) -> str:
     """Return the Markdown of the first page of a folder: a list of its pages."""
-    heading, text = FOLDERS[folder]
     items = []
-    for page in children(folder):
-        title, lead, _, _ = titles(page.modules[0])
-        to = partial(link, f"{folder}/index.md", page.modules[0].__name__)
-        items.append(f"- {to(page.modules[0].__name__, in_line(title, to))}: {in_line(lead, to)}")
-    return "\n\n".join(filter(None, [f"# {heading}", text, "\n".join(items)])) + "\n"
-
-
-def children(folder: str) -> list[Page]:
-    """Return the pages of a folder. Those of ``fast`` have a page of their own among the tools."""
-    return [
-        page
-        for page in pages()
-        if (page.folder == folder and not page.path.endswith("/index.md"))
-        or (folder == "tools" and page.path == "fast/index.md")
-    ]
+    for page in folders()[folder]:
+        title, lead, to = title_of(page, f"{folder}/index.md")
+        name = page.modules[0].__name__
+        items.append(f"- {to(name, name, title)}: {lead}")
+    blocks = [f"# {FOLDERS[folder]['heading']}", FOLDERS[folder]["text"], "\n".join(items)]
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def contents() -> dict[str, str]:

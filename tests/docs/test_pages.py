@@ -145,7 +145,7 @@ def test_next_links_visit_every_page_once_and_follow_the_reading_order(pages: Pa
     built = {path.relative_to(pages).with_suffix("").as_posix() for path in pages.rglob("*.html")}
     others = {name for name in built if name.startswith("_")} | {"index", "search"}
     assert set(names) == built - others
-    chapters = {f"transformer_blocks.{name}" for name in reference_pages.chapters()}
+    chapters = {f"transformer_blocks.{name}" for name in reference_pages.CHAPTERS}
     pages_of_chapters = [
         page.path.removesuffix(".md")
         for page in reference_pages.pages()

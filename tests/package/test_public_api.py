@@ -29,7 +29,7 @@ def test_every_public_name_has_one_place_in_the_reference() -> None:
     for name, thing in PUBLIC.items():
         assert sum(thing is each for each in things) == 1, name
     for page in reference_pages.pages():
-        titles = [place.title.replace(".", "").lower() for place in reference_pages.places(page)]
+        titles = [each.replace(".", "").lower() for _, each, _ in reference_pages.places(page)]
         assert len(titles) == len(set(titles)), page.path
 
 
