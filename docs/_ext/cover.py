@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from cells import chapter_files, definitions, read_cells
-from learn import WORDS, catalog_of, language_of, languages_of
+from learn import catalog_of, language_of, languages_of, words_in
 from localisation import lookup_in, read_catalog, translate
 from transformer_blocks import explorer
 from transformer_blocks.explorer.live import LiveModel, serialize_live
@@ -47,7 +47,7 @@ def card(path: Path, language: str, root: str, address: str) -> str:
     text = "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
     exercises = sum(map(int, re.findall(r"about (\d+) minutes", text)))
     reading = 5 * round(len(text.split()) / WORDS_A_MINUTE / 5)
-    minutes = WORDS[language]["minutes"].format(reading, exercises)
+    minutes = words_in(language)("{} minutes, exercises {}").format(reading, exercises)
     [picture, *_] = re.findall(r"\]\(figures/(\w+\.svg)\)", text)
     if language != "en":
         text = translate(text, lookup_in(read_catalog(catalog_of(path, language))))

@@ -13,6 +13,7 @@ import html
 import re
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,29 +37,6 @@ log = logging.getLogger(__name__)
 
 PIXELS = 10  # height of the smallest text of a figure on a telephone
 NAMES = {"en": "English", "ja": "日本語", "ko": "한국어"}
-WORDS = {
-    "en": {
-        "solution": "Solution",
-        "notebook": "This chapter as a notebook",
-        "recorded": "recorded",
-        "hint": "Hint",
-        "minutes": "{} minutes, exercises {}",
-    },
-    "ja": {
-        "solution": "解答",
-        "notebook": "この章のノートブック",
-        "recorded": "記録",
-        "hint": "ヒント",
-        "minutes": "{} 分、練習問題 {} 分",
-    },
-    "ko": {
-        "solution": "풀이",
-        "notebook": "이 장의 노트북",
-        "recorded": "기록",
-        "hint": "힌트",
-        "minutes": "{}분, 연습 문제 {}분",
-    },
-}
 
 
 def is_chapter(docname: str) -> bool:
@@ -76,21 +54,22 @@ def as_markdown(path: Path, language: str = "en") -> str:
     """Make the Markdown of a chapter's page."""
     parts: list[str] = []
     cells = read_cells(path)
-    lookup = lookup_in(read_catalog(catalog_of(path, language))) if language != "en" else None
+    word = words_in(language)
     for number, (cell, output) in enumerate(zip(cells, stored_outputs(path), strict=True)):
-        if cell.kind == "markdown" and lookup:
-            text = translate(cell.source, lookup).rstrip()
-            text = text.replace("<summary>Hint<", f"<summary>{WORDS[language]['hint']}<")
-            cell = Cell("markdown", text, cell.role)
-        shown = show(cell, output, WORDS[language])
-        if cell.role == "formula":  # beside the implementation, which is the next cell
+        if cell.kind == "markdown" and language != "en":
+            text = translate(cell.source, lookup_in(read_catalog(catalog_of(path, language))))
+            cell = Cell(
+                "markdown", text.rstrip().replace("<summary>Hint<", f"<summary>{word('Hint')}<")
+            )
+        shown = show(cell, output, word)
+        if cells[number].role == "formula":  # beside the implementation, which is the next cell
             parts.append(f"::::{{container}} beside\n:::{{container}} formula\n{shown}\n:::")
         elif number and cells[number - 1].role == "formula":
             parts.append(f":::{{container}} code\n{shown}\n:::\n::::")
         else:
             parts.append(shown)
     title, _, rest = parts[0].partition("\n")
-    download = f"{{download}}`{WORDS[language]['notebook']} <{path.stem}.ipynb>`"
+    download = f"{{download}}`{word('This chapter as a notebook')} <{path.stem}.ipynb>`"
     links = [each for each in languages_of(path) if each != language]
     switches = [f"[{NAMES[each]}]({page_of(path, each)})" for each in links]
     line = " · ".join([download, *switches])
@@ -155,20 +134,26 @@ def language_of(page: str) -> str:
     return folder if folder in NAMES else "en"
 
 
+@cache
 def site_lookup(language: str) -> Callable[[str], str | None]:
     """Return the function that translates what is around a chapter and in its figures."""
     return lookup_in(read_catalog(LOCALE / language / "site.po"))
 
 
-def show(cell: Cell, output: Output, words: dict[str, str]) -> str:
+def words_in(language: str) -> Callable[[str], str]:
+    """Return the function that gives a text around a chapter in a language."""
+    return lambda text: (site_lookup(language)(text) if language != "en" else None) or text
+
+
+def show(cell: Cell, output: Output, word: Callable[[str], str]) -> str:
     """Make the Markdown of one cell."""
     if cell.kind == "markdown":
         return cell.source
-    caption = output.recorded and f"{words['recorded']}: {output.recorded}"
+    caption = output.recorded and f"{word('recorded')}: {output.recorded}"
     printed = f"\n\n{fenced('text', output.text, 'output', caption)}" if output.text else ""
     shown = fenced("python", cell.source, cell.role) + printed
     if cell.role == "solution":
-        summary = f"<summary>{words['solution']}</summary>"
+        summary = f"<summary>{word('Solution')}</summary>"
         opened = f"```{{raw}} html\n<details class='solution'>{summary}\n```"
         return f"{opened}\n\n{shown}\n\n```{{raw}} html\n</details>\n```"
     return shown

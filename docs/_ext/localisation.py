@@ -43,6 +43,8 @@ CATALOG = LOCALE / "ja" / "README.po"
 JAPANESE = ROOT / "README.ja.md"
 
 FURNITURE = ["Search", "On this page", "Back to top", "Next", "Previous"]  # of the theme
+FURNITURE += ["Solution", "Hint", "recorded"]
+FURNITURE += ["This chapter as a notebook", "{} minutes, exercises {}"]
 
 MARKED = re.compile(r"""_\((["`])(.+?)\1\)""")  # a text of a script
 HEADER = """\
