@@ -1,11 +1,14 @@
 /* Search the sections in search_data.js. A section is found if it contains all words of the query,
-   as substrings, so that Japanese and Korean need no spaces. A word that no section contains is
-   replaced by one that differs from it by a letter. */
+   as substrings, so that Japanese and Korean need no spaces; if none does, those with the most of its
+   words, but more than half. A word that no section contains is replaced by one that differs from it
+   by a letter, and words such as "how" and "my" count only if there are no others. */
 "use strict";
 
 const SHOWN = 30;
 const SHOWN_PER_PAGE = 3;
 const EXCERPT = 160; // characters
+const UNIMPORTANT = new Set(("a an and are as at be by can do does for from how i if in is it me my of on or our so that the "
+  + "their there this to use using was what when where which why will with you your").split(" "));
 const BETWEEN_WORDS = /[\s\u3000-\u9fff]|$/; // Japanese breaks anywhere
 
 /* Make upper and lower case, full-width letters, and the forms of a hyphen the same character.
@@ -43,15 +46,15 @@ function find({text, folded}, word) {
 }
 
 /* Compute the rank of a section: titles count most, then the glossary and Learn, then the number of
-   occurrences. It is null if a word is missing, and negative if one occurs only inside others. */
+   occurrences. It is negative if a word occurs only inside others. Count the words that are missing, too. */
 function rate(section, words, phrase) {
-  let rank = section.isTaught ? 100 : 0;
+  let rank = section.isTaught ? 100 : 0, missing = 0;
   for (const word of words) {
     const inTitle = find(section.title, word);
     const inBody = find(section.body, word);
     const begins = inTitle.begins.length + inBody.begins.length;
     if (!begins && !find(section.page, word).begins.length) {
-      if (!inTitle.inside.length && !inBody.inside.length) return null;
+      if (!inTitle.inside.length && !inBody.inside.length) missing += 1;
       rank -= 1000;
     }
     if (inTitle.begins.length) rank += (section.isPage ? 300 : 200) / words.length;
@@ -60,7 +63,7 @@ function rate(section, words, phrase) {
   const title = section.title.folded;
   if (title.includes(phrase)) rank += 50 * phrase.length / title.length + (title === phrase ? 200 : 0);
   if (words.length > 1 && section.body.folded.includes(phrase)) rank += 50;
-  return rank;
+  return {section, missing, rank: rank + 1000 * missing};
 }
 
 /* Return a word that occurs; if it occurs nowhere, the most frequent beginning of a word that differs
@@ -79,9 +82,10 @@ function corrected(word) {
 
 /* List the best sections, a few of each page, and how many are found in all. */
 function search(words, phrase) {
-  const rated = sections
-    .map(section => ({section, rank: rate(section, words, phrase)}))
-    .filter(({rank}) => rank !== null)
+  const all = sections.map(section => rate(section, words, phrase));
+  const least = Math.min(...all.map(({missing}) => missing));
+  const rated = 2 * least >= words.length ? [] : all
+    .filter(({missing}) => missing === least)
     .sort((a, b) => b.rank - a.rank);
   const found = rated.some(({rank}) => rank >= 0) ? rated.filter(({rank}) => rank >= 0) : rated;
   const shownOf = {};
@@ -146,7 +150,9 @@ const input = document.getElementById("search-words");
 function show() {
   const entered = fold(input.value.normalize("NFKC")).trim().split(/\s+/).filter(Boolean);
   const phrase = entered.map(corrected).join(" ");
-  const words = [...new Set(phrase.split(" "))].filter(Boolean).sort((a, b) => b.length - a.length);
+  const all = [...new Set(phrase.split(" "))].filter(Boolean).sort((a, b) => b.length - a.length);
+  const important = all.filter(word => !UNIMPORTANT.has(word.replace(/[?!.,]+$/, "")));
+  const words = important.length ? important : all;
   const {best, total} = words.length ? search(words, phrase) : {best: [], total: 0};
   const items = best.map(section => itemOf(section, words));
   document.getElementById("search-results").replaceChildren(...items);

@@ -269,6 +269,8 @@ def test_every_promised_term_is_found_with_an_excerpt(browser: Any, pages: Path)
     [
         ("rotary keys", ["reference.html#positions"]),  # all words must occur in a section
         ("rotary normalise", []),
+        ("rotary keys nowhere", ["reference.html#positions"]),  # or else the most of them
+        ("what is the rope", ["reference.html#positions"]),  # the others are unimportant
         ("rope", ["reference.html#positions"]),  # and not "property"
         ("ropert", ["reference.html"]),  # inside a word, as no word is or begins with it
         ("pe", ["reference.html#positions"]),  # a part of "RoPE", as in CamelCase
