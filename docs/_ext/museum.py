@@ -30,21 +30,15 @@ from transformer_blocks.museum.reading import FAULT, code, difference, format_re
 PAGES = Path(__file__).parents[1] / "museum"
 COLUMNS = 88  # of a report
 FURTHER = {
-    "masks": (
-        "/learn/05_masks",
-        "/reference/blocks/masks",
-    ),
-    "padding": (
-        "/learn/11_text_to_batches",
-        "/reference/blocks/masks",
-    ),
-    "layout and modes": ("/learn/08_layer", "/reference/blocks/encoder"),
-    "positions": ("/learn/07_positions", "/reference/blocks/embedding"),
-    "heads": ("/learn/06_heads", "/reference/blocks/multi_head"),
-    "weights": ("/learn/12_train", "/reference/blocks/builders"),
-    "loss": ("/learn/12_train", "/reference/blocks/loss"),
-    "caches": ("/learn/13_choose_words", "/reference/blocks/cache"),
-    "decoding": ("/learn/13_choose_words", "/reference/tools/generation"),
+    "masks": "05_masks blocks/masks",
+    "padding": "11_text_to_batches blocks/masks",
+    "layout and modes": "08_layer blocks/encoder",
+    "positions": "07_positions blocks/embedding",
+    "heads": "06_heads blocks/multi_head",
+    "weights": "12_train blocks/builders",
+    "loss": "12_train blocks/loss",
+    "caches": "13_choose_words blocks/cache",
+    "decoding": "13_choose_words tools/generation",
 }
 """The chapter and the page of the reference that belong to a theme."""
 
@@ -107,12 +101,14 @@ class ExhibitPage(SphinxDirective):
         source = code(module)
         source = source[: source.rindex("EXHIBIT = ")].rstrip() + "\n"
         result = examined(name)
+        chapter, page = FURTHER[exhibit.theme].split()
         return [
             *self.parse("\n\n".join(story(module))),
             *self.parse(
                 f"| Published in {library(exhibit)}: `{exhibit.source} <{exhibit.source}>`__\n"
                 f"| Found by: ``{exhibit.found_by}``\n"
-                f"| Further reading: {self.further(exhibit.theme)}"
+                f"| Further reading: :doc:`/learn/{chapter}`, :doc:`/reference/{page}`, "
+                ":doc:`all exhibits <index>`"
             ),
             self.section("The code", "code", self.block(source, "python", fault_lines(source))),
             self.section("What is mended", "mended", self.block(difference(module), "diff")),
@@ -125,11 +121,6 @@ class ExhibitPage(SphinxDirective):
                 self.block(format_result(result.mended, COLUMNS), "text"),
             ),
         ]
-
-    def further(self, theme: str) -> str:
-        """Return links to the pages of a theme that exist."""
-        found = [page for page in FURTHER[theme] if page[1:] in self.env.found_docs]
-        return ", ".join([*(f":doc:`{page}`" for page in found), ":doc:`all exhibits <index>`"])
 
     def block(self, text: str, language: str, highlighted: list[int] | None = None) -> nodes.Node:
         """Make a block of code."""

@@ -269,8 +269,9 @@ def test_every_exhibit_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (folder / f"{name}.md").read_text("utf-8").startswith(f"# {shown.title}\n")
     assert museum.FURTHER.keys() == set(THEMES)
     docs = Path(museum.__file__).parents[1]
-    for page in (page for pages in museum.FURTHER.values() for page in pages):
-        assert any((docs / f"{page[1:]}{suffix}").is_file() for suffix in (".md", ".py"))
+    for chapter, page in map(str.split, museum.FURTHER.values()):
+        assert (docs / "learn" / f"{chapter}.py").is_file()
+        assert (docs / "reference" / f"{page}.md").is_file()
 
 
 @every_exhibit
