@@ -28,7 +28,7 @@ from common.files import FolderLock, disk_errors, file_hash, write_atomically
 from common.terminal import fit
 from common.tokenizer import Tokenizer
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
 RUNS = Path("runs")
 """The folder in which runs are looked for."""

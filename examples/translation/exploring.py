@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
-from common.checkpoint import checkpoint_paths, load_checkpoint, load_weights
+from common.checkpoint import checkpoint_paths, load_checkpoint, load_weights, step_of
 from common.run import Run
 from common.searches import Search
 from common.terminal import counted
@@ -107,7 +107,7 @@ def snapshots_of(
         UserError: If weights are damaged or of another model.
     """
     model, best = deepcopy(trained.model), checkpoint_paths(run.best)[-1]
-    earlier = [path for path in checkpoint_paths(run.snapshots) if path.name < best.name]
+    earlier = [path for path in checkpoint_paths(run.snapshots) if step_of(path) < step_of(best)]
     for path in earlier and [*earlier, best]:
         checkpoint = load_checkpoint(path)
         trained.config.check_trained(checkpoint, file=run.config_file)

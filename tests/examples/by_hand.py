@@ -31,8 +31,8 @@ def with_weights(model: Model, weights: Sequence[Tensor]) -> Model:
 
 def saved_weights(checkpoint: Path, group: str, model: nn.Module) -> list[Tensor]:
     """Read the weights of a checkpoint from its file, in the order of a model's parameters."""
-    stored = load_file(checkpoint / f"{group}.safetensors")
-    return [stored[name] for name, _ in model.named_parameters()]
+    stored = load_file(checkpoint)
+    return [stored[f"{group}.{name}"] for name, _ in model.named_parameters()]
 
 
 def check_weights(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:

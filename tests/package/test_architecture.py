@@ -191,7 +191,6 @@ def test_no_number_stands_for_infinity() -> None:
         assert not isinstance(node.value, int | float) or abs(node.value) <= 1e5, path
 
 
-FOLDER = "in a new folder, which is then renamed"
 WRITERS = {
     "src/transformer_blocks/files.py": "the function that all others call",
     "src/transformer_blocks/explorer/figure.py": "into memory",
@@ -199,7 +198,6 @@ WRITERS = {
     "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
     "examples/common/files.py": "nothing: files are opened again to reach the disk",
-    "examples/common/checkpoint.py": FOLDER,
     "benchmarks/harness.py": "a switch of the kernel",
 }
 """The files that write to the disk without ``files.open_atomically``, and what they write."""

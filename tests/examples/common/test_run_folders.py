@@ -202,7 +202,11 @@ def test_a_beginning_that_was_killed_begins_again(program: Program, tmp_path: Pa
         shutil.copy(file, folder)
     (folder / ".lock").touch()
     assert program.train(folder, "--resume") == 0
-    assert set(snapshot(folder)) == set(snapshot(program.run))
+    found, expected = (
+        {re.sub("-[0-9a-f]{16}", "", name) for name in snapshot(each)}  # without checksums
+        for each in (folder, program.run)
+    )
+    assert found == expected
 
 
 def test_a_refused_command_changes_no_byte(
@@ -348,12 +352,12 @@ def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: R
         torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("version", [6, 8])
+@pytest.mark.parametrize("version", [7, 9])
 def test_another_format_is_refused(run: Run[Config], version: int) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
     content["format_version"] = version
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=f"format version {version}, and this program reads 7"):
+    with pytest.raises(UserError, match=f"format version {version}, and this program reads 8"):
         run.read_config()
 
 
@@ -457,11 +461,10 @@ def test_no_output_is_written_over_a_file_of_a_run(
         if program is not GENERATE
     )
     before = snapshot(tmp_path)
-    (step,) = (folder / "best").iterdir()
     (tmp_path / "link").symlink_to(folder)
     files = [
         *(folder / "config.json", folder / "source.model", folder / "metrics.jsonl"),
-        *(folder / "checkpoints" / "new", step / "new", bags / "bag" / "metrics.jsonl"),
+        *(folder / "checkpoints" / "new", folder / "best" / "new", bags / "bag" / "metrics.jsonl"),
         *(tmp_path / "link" / "config.json", folder / "best" / ".." / "config.json"),
     ]
     commands = [["evaluate", "--output"], ["explore", "--sentence", "犬", "--output"]]
@@ -510,11 +513,15 @@ def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing_behind
             assert program.train(folder, *options) == 2
         assert snapshot(tmp_path) == {"runs": None}
 
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    replace = Path.replace
+
+    def refuse(self: Path, target: Path) -> Path:
+        if target.suffix == ".safetensors":  # the last step of saving a checkpoint
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(self, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse)  # the last step of saving a checkpoint
+        patch.setattr(Path, "replace", refuse)
         assert program.train(folder) == 2
     assert not (folder / "config.json").exists()
     assert program.train(folder) == 0

@@ -22,6 +22,7 @@ from classification.data import Data, load_data
 from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
+from common.checkpoint import checkpoint_paths, step_of
 from common.learner import LowestLoss
 from common.run import Run
 from common.tokenizer import BOS, EOS, Tokenizer
@@ -248,9 +249,9 @@ def test_a_validation_is_that_of_the_averaged_weights(run: RecordedRun) -> None:
 def test_the_last_weights_and_the_best_averages_are_saved(run: RecordedRun) -> None:
     last, best = run.rows[-1]["step"], min(run.rows, key=run.rank)["step"]
     steps = [0, *(row["step"] for row in run.rows)][-2:]
-    saved = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
-    assert saved == [f"step-{step:08d}" for step in steps]
-    assert [path.name for path in (run.folder / "best").iterdir()] == [f"step-{best:08d}"]
+    saved = [path.name for path in checkpoint_paths(run.folder / "checkpoints")]
+    assert [int(name[5:13]) for name in saved] == steps
+    assert [step_of(path) for path in (run.folder / "best").iterdir()] == [best]
     for found, expected in (
         (run.saved(f"checkpoints/{saved[-1]}"), run.updates[last - 1].after),
         (run.saved(f"checkpoints/{saved[-1]}", "average"), run.averages[last - 1]),

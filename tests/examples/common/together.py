@@ -69,7 +69,7 @@ def everything(folder: Path, processes: Processes) -> str:
     torch.set_default_dtype(torch.float64)
     train(folder, processes, epochs=1, save_steps=9)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    failing = patch("common.checkpoint._write", side_effect=full)
+    failing = patch("common.checkpoint.write_atomically", side_effect=full)
     with failing if processes.is_first else nullcontext():
         try:
             resume_and_save(folder, processes)

@@ -12,7 +12,7 @@ from tests.explorer.page import data_of
 from tests.explorer.page_script import Script
 
 from common.batching import pad
-from common.checkpoint import checkpoint_paths, load_checkpoint
+from common.checkpoint import checkpoint_paths, load_checkpoint, step_of
 from common.searches import Beam, Greedy, Sample, Search
 from common.terminal import counted
 from common.text_files import clean_text
@@ -219,7 +219,7 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     content = data_of(file.read_text("utf-8"))
     shown = [[*page["earlier"], page] for page in (content, *content["others"])]
     earlier, (best,) = map(checkpoint_paths, (training.run.snapshots, training.run.best))
-    paths = [*(path for path in earlier if path.name < best.name), best]
+    paths = [*(path for path in earlier if step_of(path) < step_of(best)), best]
     assert len(paths) >= 5
     for *times, checkpoint in zip(*shown, map(load_checkpoint, paths), strict=True):
         model = copy.deepcopy(trained.model)

@@ -16,6 +16,7 @@ from tests.examples.tiny_run import PLAN
 from tests.explorer.page import data_of
 
 import translate
+from common.checkpoint import checkpoint_paths, step_of
 from common.run import Run
 from common.searches import Beam
 from transformer_blocks.inference import prepare
@@ -154,8 +155,8 @@ def test_accumulation_and_checkpoints_are_set_on_the_command_line(
     assert Run(folder, Config).read_config().accumulate == 2
     steps = [row["step"] for row in Run(folder, Config).read_metrics()]
     assert steps[-1] == 2 * steps[0]
-    saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
-    assert saved == [f"step-{step:08d}" for step in range(steps[-1] - 3, steps[-1] + 1)]
+    saved = [step_of(path) for path in checkpoint_paths(folder / "checkpoints")]
+    assert saved == [*range(steps[-1] - 3, steps[-1] + 1)]
     command = ["translate", "--run", folder, "犬が走る。", "--average-last"]
     call(*command, 4)
     error = "holds 4 checkpoints, but --average-last 5 needs 5; train with --keep 5"
