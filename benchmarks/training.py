@@ -122,7 +122,7 @@ def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Se
     """Set up the training loop of the examples."""
     import torch
 
-    from common.learner import Learner
+    from common.training import Learner
     from translation.training import TranslationLoss
 
     torch.set_num_threads(THREADS)

@@ -13,10 +13,10 @@ from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
 from common.configuration import model_errors
-from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
+from common.training import LowestLoss, random_generator
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Config(TrainingConfig):
 
 
 class Classification(LowestLoss):
-    """The task of predicting the label of a text; a :class:`common.learner.Task`.
+    """The task of predicting the label of a text; a :class:`common.training.Task`.
 
     Args:
         data: The texts and their labels.

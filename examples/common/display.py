@@ -15,9 +15,9 @@ Where the output goes to a file or a pipe, each validation is one line that name
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -34,20 +34,11 @@ Sample = Sequence[tuple[str, str]]
 """The lines of a sample, each with its label; one of them is :data:`OUTPUT`."""
 
 
-class Status(NamedTuple):
-    """How far a training has come.
-
-    Attributes:
-        done: The part of the plan that is done, from 0 to 1.
-        place: The place in the plan, such as "epoch 2 of 4".
-    """
-
-    done: float
-    place: str
-
-
 class Display:
     """What a training shows of its progress; a context manager that removes the bar at its end.
+
+    Attributes:
+        loss: The training loss that the bar shows, if there is one.
 
     Args:
         title: The name of the model, above the table and in every line of a log.
@@ -62,7 +53,7 @@ class Display:
         self._is_sampled = False
         self._bar: tqdm[Any] | None = None
         self._end = ExitStack()
-        self._loss: float | None = None
+        self.loss: float | None = None
         self._targets = 0  # since the beginning of the updates
         self._begun = self._drawn = 0.0
 
@@ -80,31 +71,26 @@ class Display:
 
     # The bar
 
-    def begin(self, status: Callable[[], Status]) -> None:
-        """Show where the updates begin, and measure their speed from here on."""
+    def begin(self) -> None:
+        """Measure the speed of the updates from here on."""
         self._targets, self._begun = 0, time.monotonic()
-        self.show(status)
 
-    def update(self, targets: int, status: Callable[[], Status]) -> None:
+    def update(self, targets: int, done: float, place: str) -> None:
         """Note an update; now and then, draw the bar.
 
         Args:
             targets: The number of targets of the update.
-            status: Computes how far the training has come.
+            done: The part of the plan that is done, from 0 to 1.
+            place: The place in the plan, such as "epoch 2 of 4".
         """
         self._targets += targets
         if time.monotonic() - self._drawn >= INTERVAL:
-            self.show(status)
+            self.show(done, place)
 
-    def note_loss(self, loss: float) -> None:
-        """Set the training loss that the bar shows."""
-        self._loss = loss
-
-    def show(self, status: Callable[[], Status]) -> None:
+    def show(self, done: float, place: str) -> None:
         """Draw the bar; the time left is that of the whole plan at the mean speed so far."""
         if not (self.is_shown and sys.stderr.isatty()):
             return
-        done, place = status()
         if self._bar is None:
             self._bar = tqdm(
                 *(None, self.title),
@@ -117,7 +103,7 @@ class Display:
             self._end.enter_context(self._bar)
         self._drawn = time.monotonic()
         speed = self._targets / max(self._drawn - self._begun, 1e-9)
-        loss = "---" if self._loss is None else f"{self._loss:.3f}"
+        loss = "---" if self.loss is None else f"{self.loss:.3f}"
         self._bar.n = done
         self._bar.set_description_str(f"{place}  loss {loss}  {speed:,.0f} {self.unit}/s")
 

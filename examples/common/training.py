@@ -1,10 +1,18 @@
 """Training: one loop for any model and task, which can be killed and resumed at any time.
 
-The loop updates the model (:class:`common.learner.Learner`), validates it, saves it, and keeps the
-weights of the best validation. A :class:`common.learner.Task` defines the batches, the loss, the
-validation, and which validation is better. The learning rate rises during the warm-up and falls to
-zero at the planned end, which is a number of updates, of epochs or of minutes
-(:class:`common.plan.Progress`).
+Read this file from the top: the :class:`Task` says what is learned, the :class:`Learner` makes one
+update, the :class:`Progress` follows the plan, and :meth:`Training.fit` is the loop, which updates
+the model, validates it, saves it, and keeps the weights of the best validation.
+
+An update uses one batch or several: several in turn if memory is small (gradient accumulation), or
+several at once if several processes train together. The loss of each batch is summed and divided by
+the number of targets of *all* batches of the update. So every target has the same weight, and the
+gradient does not depend on how the targets are divided into batches and processes.
+
+The model that is used after training has an exponential moving average of the weights: at a high
+learning rate each update overshoots, and averaging many updates reduces the error. The learning
+rate rises during the warm-up and falls to zero at the planned end, which is a number of updates, of
+epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
 of Adam, the states of the random number generators, the metrics, and the progress within the epoch.
@@ -15,34 +23,348 @@ only where a clock decides, as in a plan of minutes, the two may differ.
 import json
 import logging
 import math
+import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpoint, save_checkpoint
-from common.display import Display, Sample, Status
+from common.display import Display, Sample
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
-from common.learner import (
-    Batch,
-    Learner,
-    Model,
-    Task,
-    get_random_state,
-    learning_rate,
-    set_random_state,
-)
-from common.plan import Progress
 from common.run import AnyConfig, Config, Run
+from common.terminal import counted
+from transformer_blocks import noam_rate
 
 log = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=nn.Module)
+AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
+Batch = TypeVar("Batch")
+AnyBatch = TypeVar("AnyBatch", contravariant=True)
+
+
+class Loss(Protocol[AnyModel, AnyBatch]):
+    """A loss function and how its batches are made."""
+
+    def count(self, batch: AnyBatch) -> int:
+        """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
+        ...
+
+    def collate(self, batch: AnyBatch) -> Sequence[Tensor]:
+        """Make the tensors of a batch, on the CPU."""
+        ...
+
+    def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
+        """Compute the loss of a batch, summed over its targets."""
+        ...
+
+
+class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+    """What a model learns: the batches of a training, their loss, and the validation.
+
+    Attributes:
+        unit: The name of the targets, such as "tokens".
+    """
+
+    unit: str
+
+    def batches(self, epoch: int) -> Sequence[Batch]:
+        """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
+        ...
+
+    def validate(self, model: AnyModel) -> dict[str, float]:
+        """Compute metrics of a model in evaluation mode, each named ``validation_...``."""
+        ...
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether a validation is better than the best one so far."""
+        ...
+
+
+class LowestLoss:
+    """A validation is better if its loss is lower: a base class of tasks."""
+
+    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
+        """Return whether the loss is lower."""
+        return new["validation_loss"] < best["validation_loss"]
+
+
+class Learner(Generic[Model, Batch]):
+    """A model with all that an update changes: its weights, their average, and Adam's moments.
+
+    Args:
+        model: The model, on the device where it is trained.
+        loss: The loss to minimise.
+        average: Decay of the moving average of the weights.
+        processes: The processes that train together; this one alone by default.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        loss: Loss[Model, Batch],
+        *,
+        average: float,
+        processes: Processes | None = None,
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.processes = Processes() if processes is None else processes
+        self.device = next(model.parameters()).device
+        self.module: Any = _ModelWithLoss(model, loss)  # later with DDP around it
+        self.moving = average_weights(model, average)
+        self.optimizer = make_adam(model)
+
+    @property
+    def average(self) -> Model:
+        """The model with the averaged weights, the one to use."""
+        return cast(Model, self.moving.module)
+
+    def average_state(self) -> dict[str, Tensor]:
+        """Return the averaged weights by name, as ``state_dict`` returns those of the model."""
+        return self.average.state_dict()
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return all that an update changes, as groups of a checkpoint."""
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average_state(),
+            "optimizer": {"averaged": self.moving.n_averaged}
+            | {
+                f"{name}.{key}": tensor
+                for name, parameter in self.model.named_parameters()
+                for key, tensor in self.optimizer.state[parameter].items()
+            },
+        }
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Return to what :meth:`tensors` gave.
+
+        Raises:
+            KeyError: If a tensor is missing.
+            ValueError: If a tensor has another shape or dtype.
+        """
+        for group, targets in self.tensors().items():
+            for name, target in targets.items():
+                saved = tensors[group][name]
+                if (saved.shape, saved.dtype) != (target.shape, target.dtype):
+                    raise ValueError(
+                        f"{name} must be {target.dtype} of shape {tuple(target.shape)}"
+                    )
+                target.copy_(saved)
+
+    def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
+        """Update the parameters with the gradient of several batches, as if they were one.
+
+        Args:
+            batches: The batches of all processes; this one computes every ``world_size``-th.
+            rate: The learning rate.
+
+        Returns:
+            The loss of this process's batches, summed over their targets.
+        """
+        loss = self.compute_gradient(batches)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.moving.update_parameters(self.model)
+        return loss
+
+    def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
+        """Compute the gradient of the mean loss per target; return the summed loss.
+
+        A process for which no batch is left computes the first one with weight zero, because all
+        processes must take part in the all-reduce of the gradients.
+        """
+        targets = sum(self.loss.count(batch) for batch in batches)
+        mine = batches[self.processes.rank :: self.processes.world_size]
+        weight = self.processes.world_size / max(targets, 1)  # the all-reduce takes the mean
+        if not mine:
+            mine, weight = batches[:1], 0.0
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for number, batch in enumerate(mine, start=1):
+            is_parallel = isinstance(self.module, DistributedDataParallel)
+            # The backward pass of the last batch, and of no other, all-reduces the gradients.
+            waits = self.module.no_sync() if is_parallel and number < len(mine) else nullcontext()
+            tensors = self.loss.collate(batch)
+            on_cuda = self.device.type == "cuda"
+            if on_cuda:  # pinned memory is copied asynchronously
+                tensors = [tensor.pin_memory() for tensor in tensors]
+            tensors = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
+            with waits:
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=on_cuda):
+                    loss: Tensor = self.module(*tensors)
+                (loss * weight).backward()
+            if weight:
+                total += loss.detach()
+        return total
+
+    def wrap(self) -> None:
+        """Prepare for several processes, once weights and moments have their first values."""
+        self.module = self.processes.wrap(self.module, self.device)
+
+
+class _ModelWithLoss(nn.Module):
+    """A model and its loss as one module, which DDP can wrap."""
+
+    def __init__(self, model: nn.Module, loss: Loss[Any, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.compute_loss = loss.loss
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.compute_loss(self.model, *tensors)
+
+
+def make_adam(model: nn.Module) -> torch.optim.Adam:
+    """Make the paper's optimiser (section 5.3); the learning rate is set before each update."""
+    adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for parameter in model.parameters():  # from the first checkpoint on, there are moments to save
+        adam.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+            "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+        }
+    return adam
+
+
+def learning_rate(
+    step: int, done: float, *, peak_rate: float | None, warmup_steps: int, d_model: int
+) -> float:
+    """Compute the learning rate of an update.
+
+    Args:
+        step: Number of the update, counted from 1.
+        done: Completed fraction of the planned training, from 0 to 1.
+        peak_rate: Highest rate: the rate rises to it linearly, then falls linearly to zero. None
+            for the schedule of the paper (section 5.3), which has no planned end.
+        warmup_steps: Number of updates during which the rate rises.
+        d_model: Hidden size, for the schedule of the paper.
+
+    Example:
+        >>> rates = {"peak_rate": 2e-3, "warmup_steps": 100, "d_model": 512}
+        >>> learning_rate(50, 0.0, **rates), learning_rate(500, 0.5, **rates)
+        (0.001, 0.001)
+    """
+    if peak_rate is None:
+        return noam_rate(step, d_model=d_model, warmup_steps=warmup_steps)
+    return peak_rate * min(step / warmup_steps, 1.0 - done)
+
+
+def average_weights(model: nn.Module, decay: float) -> AveragedModel:
+    """Start an exponential moving average of a model's weights.
+
+    Args:
+        model: The model whose weights are averaged.
+        decay: Weight of the average so far at each update. The first updates use a smaller one, so
+            that the average soon forgets the initial weights.
+    """
+
+    def update(average: Sequence[Tensor], current: Sequence[Tensor], count: Tensor | int) -> None:
+        early = (1.0 + float(count)) / (10.0 + float(count))
+        get_ema_multi_avg_fn(min(decay, early))(average, current, count)
+
+    return AveragedModel(model, multi_avg_fn=update)
+
+
+def random_generator(seed: int, *purpose: object) -> random.Random:
+    """Make a generator of random numbers that depend only on a seed and a purpose."""
+    return random.Random(" ".join(map(str, (seed, *purpose))))
+
+
+def get_random_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the random number generators of the CPU and of a device."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def set_random_state(device: torch.device, states: Mapping[str, Tensor]) -> None:
+    """Set the states of the random number generators, as far as they are known."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
+
+
+@dataclass
+class Progress:
+    """How far a training has come; part of every checkpoint.
+
+    Attributes:
+        epoch: Number of complete passes over the data.
+        batches: Number of batches read in the current pass, by all processes.
+        step: Number of updates.
+        seconds: Time taken, in seconds.
+        loss: Training loss since the last validation, summed over targets, in all processes.
+        targets: Number of targets read since the last validation.
+        best: The metrics of the best validation; empty before the first one.
+        validations_without_gain: Number of validations since the last one that was better, or had
+            a lower loss, than all before.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    targets: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+    validations_without_gain: int = 0
+
+    def end_epoch(self) -> None:
+        """Begin the next pass over the data."""
+        self.epoch, self.batches = self.epoch + 1, 0
+
+    def part_done(self, config: Config, epochs: float, seconds: float) -> float:
+        """Compute which part of the plan is done, from 0 to 1.
+
+        Args:
+            config: The configuration, with a plan in minutes, epochs or updates.
+            epochs: Number of passes over the data, the current one in part.
+            seconds: Time taken, in seconds.
+        """
+        if config.minutes is not None:
+            return min(1.0, seconds / (60.0 * config.minutes))
+        if config.epochs is not None:
+            return min(1.0, epochs / config.epochs)
+        return min(1.0, self.step / (config.steps or 1))
+
+    def is_done(self, config: Config) -> bool:
+        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
+        if config.patience is not None and self.validations_without_gain >= config.patience:
+            return True
+        return self.part_done(config, self.epoch, self.seconds) >= 1.0
+
+    def place(self, config: Config, done: float) -> str:
+        """Describe the place in the plan, of which a part is done, such as "epoch 2 of 4"."""
+        if config.minutes is not None:
+            return f"{done * config.minutes:.1f} of {config.minutes:g} min"
+        if config.epochs is not None:
+            return f"epoch {min(self.epoch + 1, config.epochs)} of {config.epochs}"
+        return f"step {self.step:,} of {config.steps or 1:,}"
+
+    def __str__(self) -> str:
+        """Name the last update, with its place in the data."""
+        within = f" and {counted(self.batches, 'batch')}" if self.batches else ""
+        return f"step {self.step} ({counted(self.epoch, 'epoch')}{within})"
 
 
 class Training(Generic[Model, Batch]):
@@ -105,7 +427,8 @@ class Training(Generic[Model, Batch]):
             is_shown=processes.is_first,
         )
         self._started = 0.0  # on the clock, as if the training had never been stopped
-        self._loss = torch.zeros(())  # of this process, since the losses were summed last
+        exact = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+        self._loss = torch.zeros((), dtype=exact, device=device)  # of this process, see _sum_loss
 
     @property
     def model(self) -> Model:
@@ -142,68 +465,53 @@ class Training(Generic[Model, Batch]):
             The number of targets per second; None if the planned minutes ended before the first
             update, so that there is nothing to validate.
         """
-        progress, report_steps = self.progress, self.config.report_steps
-        self._begin_loss()
+        progress, config = self.progress, self.config
+        together = config.accumulate * self.processes.world_size  # batches of an update
         batches = self.task.batches(progress.epoch)
-
-        def status() -> Status:
-            return progress.status(self.config, progress.epochs(len(batches)), self._seconds())
-
-        self.display.begin(status)
-        begun, already = time.monotonic(), progress.targets
+        self._begin_loss()
+        self.display.begin()
+        begun, already, targets = time.monotonic(), progress.targets, 0
         self.model.train()
         while True:
             if progress.batches == len(batches):
                 progress.end_epoch()
-                if report_steps is None:
+                if config.report_steps is None:
                     break
                 batches = self.task.batches(progress.epoch)
-            done = self._part_done(progress.epochs(len(batches)))
+            done = self._part_done(progress.epoch + progress.batches / len(batches))
+            self.display.update(targets, done, progress.place(config, done))
             if done >= 1.0:
                 if self.metrics and not progress.targets:
                     return None
-                if report_steps is None:  # the minutes are over: the epoch ends here
+                if config.report_steps is None:  # the minutes are over: the epoch ends here
                     progress.end_epoch()
                 break
-            targets = self._update(batches, done)
-            self.display.update(targets, status)
+
+            group = batches[progress.batches : progress.batches + together]
+            progress.step += 1
+            progress.batches += len(group)
+            rate = learning_rate(
+                progress.step,
+                done,
+                peak_rate=config.peak_rate,
+                warmup_steps=config.warmup_steps,
+                d_model=config.d_model,
+            )
+            self._loss += self.learner.update(group, rate)
+            targets = sum(self.task.count(batch) for batch in group)
+            progress.targets += targets
+
             self._keep_snapshot()
-            if progress.step % 100 == 0:
-                self._sum_loss()
-            if report_steps is not None and progress.step % report_steps == 0:
+            if config.report_steps is not None and progress.step % config.report_steps == 0:
                 break
             is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
-            if self.save_steps and progress.step % self.save_steps == 0 and is_within:
+            is_saved = self.save_steps and progress.step % self.save_steps == 0 and is_within
+            if is_saved or progress.step % 100 == 0:
                 self._sum_loss()
+            if is_saved:
                 self._save()
         self._sum_loss()
         return (progress.targets - already) / (time.monotonic() - begun)
-
-    def _update(self, batches: Sequence[Batch], done: float) -> int:
-        """Update the model with the next batches of all processes; return their targets.
-
-        Args:
-            batches: The batches of the epoch.
-            done: The part of the plan that is done, which determines the learning rate.
-        """
-        progress, config = self.progress, self.config
-        together = config.accumulate * self.processes.world_size
-        group = batches[progress.batches : progress.batches + together]
-        progress.step += 1
-        progress.batches += len(group)
-        rate = learning_rate(
-            progress.step,
-            done,
-            peak_rate=config.peak_rate,
-            warmup_steps=config.warmup_steps,
-            d_model=config.d_model,
-        )
-        self._loss += self.learner.update(group, rate)
-        targets = sum(self.task.count(batch) for batch in group)
-        progress.targets += targets
-        return targets
-
-    # The clock
 
     def _seconds(self) -> float:
         """Return the time that the training has taken, in seconds."""
@@ -217,23 +525,15 @@ class Training(Generic[Model, Batch]):
             lambda: self.progress.part_done(self.config, epochs, self._seconds())
         )
 
-    # The training loss
-
     def _begin_loss(self) -> None:
-        """Continue the sum of the loss, which the first process holds."""
-        has_float64 = self.device.type in ("cpu", "cuda")
-        dtype = torch.float64 if has_float64 else torch.float32
-        self._loss = torch.zeros((), dtype=dtype, device=self.device)
-        if self.processes.is_first:
-            self._loss += self.progress.loss
+        """Continue the sum of the loss so far, which the first process holds."""
+        self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
 
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
-        total = self.processes.all_reduce_sum(self._loss)
-        self.progress.loss = self._check_finite(float(total))
+        self.progress.loss = self._check_finite(float(self.processes.all_reduce_sum(self._loss)))
         self._begin_loss()
-        if self.progress.targets:
-            self.display.note_loss(self.progress.loss / self.progress.targets)
+        self.display.loss = self.progress.loss / max(self.progress.targets, 1)
 
     def _check_finite(self, loss: float) -> float:
         if not math.isfinite(loss):
@@ -250,8 +550,8 @@ class Training(Generic[Model, Batch]):
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
-        done = progress.status(self.config, progress.epoch, self._seconds())
-        self.display.show(lambda: done._replace(place="validation"))
+        done = progress.part_done(self.config, progress.epoch, self._seconds())
+        self.display.show(done, "validation")
         average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at

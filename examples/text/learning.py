@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from common.configuration import model_errors
-from common.learner import LowestLoss, random_generator
 from common.run import Config as TrainingConfig
+from common.training import LowestLoss, random_generator
 from text.models import TextModel, build_text_model
 from transformer_blocks import linear_cross_entropy
 
@@ -50,7 +50,7 @@ class Config(TrainingConfig):
 
 
 class NextToken(LowestLoss):
-    """The task of predicting each next token; a :class:`common.learner.Task`.
+    """The task of predicting each next token; a :class:`common.training.Task`.
 
     Args:
         train: The token ids of the training text, of shape (T,).

@@ -53,7 +53,7 @@ SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
 class TranslationLoss:
-    """The label-smoothed cross-entropy of sentence pairs; a :class:`common.learner.Loss`.
+    """The label-smoothed cross-entropy of sentence pairs; a :class:`common.training.Loss`.
 
     Only real tokens go through the output layer, which is a large part of the work.
 
@@ -99,7 +99,7 @@ def compute_hidden(model: Translator, source: Tensor, target: Tensor) -> Tensor:
 
 
 class TranslationTask(TranslationLoss):
-    """The task of learning to translate a corpus; a :class:`common.learner.Task`.
+    """The task of learning to translate a corpus; a :class:`common.training.Task`.
 
     Args:
         run: The run, whose tokenizers encode the corpus.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.learner import make_adam
+from common.training import make_adam
 from paper import table1, table3
 from transformer_blocks import (
     MultiHeadAttention,

@@ -16,7 +16,7 @@ from tests.examples.common.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
 import common.display
-from common.display import OUTPUT, Display, Sample, Status
+from common.display import OUTPUT, Display, Sample
 from common.terminal import cells
 from translation.training import TranslationTraining
 
@@ -141,9 +141,10 @@ def test_a_message_of_the_log_is_not_written_into_the_bar() -> None:
         handler = logging.StreamHandler(sys.stderr)
         logging.getLogger().addHandler(handler)
         with Display("", "tokens", by_steps=False) as display:
-            display.begin(lambda: Status(0.5, "epoch 1 of 2"))
+            display.begin()
+            display.update(0, 0.5, "epoch 1 of 2")
             logging.getLogger("common").warning("a message")
-            display.update(7, lambda: Status(0.6, "epoch 1 of 2"))
+            display.update(7, 0.6, "epoch 1 of 2")
         logging.getLogger().removeHandler(handler)
     assert screen.lines == ["a message", ""]
     assert percents(screen)[-1] == 60
@@ -155,7 +156,8 @@ def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool)
     figures = {"validation_loss": 12.3456, f"validation_{name}": 99.987}
     row = {"epoch": 12, "step": 123456, "train_loss": 10.5, "minutes": 1234.5, **figures}
     with terminal(80) as screen, Display("bag of words", "texts", by_steps=by_steps) as display:
-        display.begin(lambda: Status(0.5, "step 123,456 of 250,000"))
+        display.begin()
+        display.update(0, 0.5, "step 123,456 of 250,000")
         display.report(row, figures, is_best=True)
     title, header, line = screen.lines[1:4]
     assert title == "bag of words"
@@ -165,8 +167,8 @@ def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool)
 
 def test_only_the_first_of_several_processes_shows_anything() -> None:
     with terminal(80) as screen, Display("", "tokens", by_steps=True, is_shown=False) as display:
-        display.begin(lambda: Status(0.0, ""))
-        display.update(7, lambda: Status(0.5, ""))
+        display.begin()
+        display.update(7, 0.5, "")
         assert not display.shows_samples
     assert screen.raw == ""
 

@@ -9,8 +9,8 @@ from tests.examples.tiny_run import SETTINGS
 from torch import Tensor, nn
 
 from common.distributed import Processes
-from common.learner import Learner, average_weights, learning_rate
 from common.tokenizer import PAD
+from common.training import Learner, average_weights, learning_rate
 from translation.batches import Batch, collate
 from translation.examples import Example
 from translation.presets import BASE, Config

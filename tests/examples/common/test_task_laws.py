@@ -23,9 +23,9 @@ from classification.learning import Classification
 from classification.learning import Config as ClassifierConfig
 from classification.reviews import Review
 from common.checkpoint import checkpoint_paths, step_of
-from common.learner import LowestLoss
 from common.run import Run
 from common.tokenizer import BOS, EOS, Tokenizer
+from common.training import LowestLoss
 from text import commands as text_commands
 from text.learning import Config as TextConfig
 from text.learning import NextToken

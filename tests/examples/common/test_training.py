@@ -21,9 +21,8 @@ from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoi
 from common.distributed import Processes
 from common.errors import UserError
 from common.files import FolderLock
-from common.learner import set_random_state
-from common.plan import Progress
 from common.run import Run
+from common.training import Progress, set_random_state
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.presets import Config
