@@ -12,8 +12,8 @@ from classification.data import Data
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
-from common.configuration import model_errors
 from common.run import Config as TrainingConfig
+from common.run import model_errors
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 from common.training import LowestLoss, random_generator

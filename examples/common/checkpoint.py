@@ -33,9 +33,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from common.configuration import load_json
 from common.errors import UserError
-from common.files import disk_errors, file_hash
+from common.files import disk_errors, file_hash, load_json
 from common.terminal import counted
 from transformer_blocks import interop
 from transformer_blocks.files import write_atomically

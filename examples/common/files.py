@@ -1,4 +1,4 @@
-"""Files: atomic writing, and the lock of a run's folder.
+"""Files: atomic writing, strict JSON, and the lock of a run's folder.
 
 :func:`write_atomically` replaces a file by one rename, and :func:`write_folder` a folder.
 :class:`FolderLock` excludes other trainings from a run's folder until the training ends, and
@@ -7,11 +7,13 @@ removes the files of a training that failed before its first checkpoint.
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
 
@@ -114,10 +116,26 @@ def disk_errors(action: str) -> Iterator[None]:
         raise UserError(f"{action}: it does not fit into the memory") from error
 
 
+def load_json(text: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: If it is not JSON, holds NaN or infinity, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def file_hash(path: Path) -> str:
     """Compute the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 class FolderLock:

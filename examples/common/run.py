@@ -9,12 +9,18 @@ The folder holds everything that a training needs or produces, except the data::
         best/             the averaged weights with the lowest validation loss, to be used
         snapshots/        the averaged weights at some earlier times, if they are asked for
         metrics.jsonl     a line for each validation
+
+``config.json`` holds the SHA-256 of its own content. And every checkpoint holds the configuration
+that it was trained with, the hashes of data and tokenizers included: the weights of another run are
+detected even if all their sizes are equal.
 """
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,9 +28,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import nn
 
 from common.checkpoint import Checkpoint, average_last, latest_checkpoint, load_weights
-from common.configuration import content_hash, difference, is_row, load_json, short
 from common.errors import UserError
-from common.files import FolderLock, disk_errors, file_hash, write_atomically
+from common.files import FolderLock, disk_errors, file_hash, load_json, write_atomically
 from common.terminal import fit
 from common.tokenizer import Tokenizer
 
@@ -123,7 +128,7 @@ class Config:
             UserError: If it was trained with another one; the message names the first difference.
         """
         saved = checkpoint.state.get("config")
-        found = difference(self.definition, saved if isinstance(saved, dict) else {})
+        found = _difference(self.definition, saved if isinstance(saved, dict) else {})
         if found:
             raise UserError(
                 f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
@@ -161,7 +166,7 @@ class Run(Generic[AnyConfig]):
     ) -> None:
         """Write ``config.json`` atomically, with the SHA-256 of its content."""
         content = asdict(config)
-        sealed = content | {"sha256": content_hash(content)}
+        sealed = content | {"sha256": _content_hash(content)}
         write(self.config_file, (json.dumps(sealed, indent=2) + "\n").encode())
 
     def accept(self, config: AnyConfig) -> None:
@@ -181,10 +186,10 @@ class Run(Generic[AnyConfig]):
             content = load_json(self.config_file.read_text(encoding="utf-8"))
             if (version := content["format_version"]) != FORMAT_VERSION:
                 raise UserError(
-                    f"{self.config_file} has format version {short(version)}, and this program "
+                    f"{self.config_file} has format version {_short(version)}, and this program "
                     f"reads {FORMAT_VERSION}; train again in another --run"
                 )
-            is_intact = content.pop("sha256", None) == content_hash(content)
+            is_intact = content.pop("sha256", None) == _content_hash(content)
             config = self.kind(**content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
@@ -345,7 +350,7 @@ class Run(Generic[AnyConfig]):
         try:
             lines = self.metrics.read_text(encoding="utf-8").split("\n")
             rows = [load_json(line) for line in lines if line]
-            if not rows or not all(is_row(row, REPORTED | figures) for row in rows):
+            if not rows or not all(_is_row(row, REPORTED | figures) for row in rows):
                 raise ValueError("a row or a metric is missing, or out of its range")
         except ValueError as error:
             raise UserError(f"{self.metrics} is damaged: {error}") from error
@@ -384,3 +389,53 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
     others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
     print(fit(f"run: {latest}{others}", sys.stderr), file=sys.stderr, flush=True)
     return Run(latest, kind)
+
+
+def _is_row(row: object, figures: AbstractSet[str]) -> bool:
+    """Return whether a row of ``metrics.jsonl`` has these metrics, each a number.
+
+    Example:
+        >>> _is_row({"step": 3}, {"step"}), _is_row({"step": "3"}, {"step"})
+        (True, False)
+    """
+    return isinstance(row, dict) and all(type(row.get(name)) in (int, float) for name in figures)
+
+
+def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """Describe the first field in which two configurations differ, with both values.
+
+    Example:
+        >>> _difference({"seed": 0, "settings": {"d_ff": 8}}, {"seed": 0, "settings": {"d_ff": 4}})
+        'd_ff is 8 instead of 4'
+    """
+    for name in [*now, *then]:
+        here, there = now.get(name), then.get(name)
+        if here != there:
+            if isinstance(here, Mapping) and isinstance(there, Mapping):
+                return _difference(here, there)
+            return f"{name} is {_short(here)} instead of {_short(there)}"
+    return ""
+
+
+@contextmanager
+def model_errors() -> Iterator[None]:
+    """Turn the errors of building a model into one that names its settings as the reason.
+
+    Raises:
+        UserError: If the sizes do not go together, or the weights do not fit into the memory.
+    """
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"these settings do not make a valid model: {error}") from error
+
+
+def _content_hash(content: Mapping[str, object]) -> str:
+    """Compute the SHA-256 of a configuration, which its file holds."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: object) -> str:
+    """Return a value as an error message shows it: at most 100 characters."""
+    text = str(value) if isinstance(value, int | float) else repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

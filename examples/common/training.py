@@ -288,20 +288,16 @@ def random_generator(seed: int, *purpose: object) -> random.Random:
 def get_random_state(device: torch.device) -> dict[str, Tensor]:
     """Return the states of the random number generators of the CPU and of a device."""
     states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
+    if device.type != "cpu":
+        states[device.type] = torch.get_device_module(device).get_rng_state()
     return states
 
 
 def set_random_state(device: torch.device, states: Mapping[str, Tensor]) -> None:
     """Set the states of the random number generators, as far as they are known."""
     torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-    elif device.type == "mps" and "mps" in states:
-        torch.mps.set_rng_state(states["mps"])
+    if device.type != "cpu" and device.type in states:
+        torch.get_device_module(device).set_rng_state(states[device.type])
 
 
 @dataclass

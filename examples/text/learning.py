@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from common.configuration import model_errors
 from common.run import Config as TrainingConfig
+from common.run import model_errors
 from common.training import LowestLoss, random_generator
 from text.models import TextModel, build_text_model
 from transformer_blocks import linear_cross_entropy

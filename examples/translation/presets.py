@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from common.configuration import model_errors
 from common.errors import UserError
 from common.options import check_together, flag
 from common.run import Config as TrainingConfig
+from common.run import model_errors
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.pairs import Files, Languages
 from translation.rnn_attention import RecurrentTranslator
