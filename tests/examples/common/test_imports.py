@@ -14,10 +14,8 @@ LEVELS = {
         (
             "__init__ errors packages terminal batching",
             "options tables text_files files distributed programs searches",
-            "program configuration plots tokenizer learner",
-            "checkpoint commands display",
+            "program plots tokenizer checkpoint commands display",
             "run",
-            "plan",
             "training",
         )
     )
