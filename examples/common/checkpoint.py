@@ -150,7 +150,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 f"{path} is not as it was saved: its name must hold the checksum of its content"
             )
         try:
-            with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+            with safe_open(path, "pt") as file:
                 content = load_json(file.metadata()["checkpoint"])
                 if (version := content["format_version"]) != FORMAT_VERSION:
                     raise UserError(

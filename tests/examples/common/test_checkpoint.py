@@ -124,7 +124,7 @@ def rename(path: Path, content: bytes, step: int = 1) -> Path:
 
 def repack(path: Path, changes: dict[str, Any]) -> Path:
     """Change the metadata of a checkpoint."""
-    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+    with safe_open(path, "pt") as file:
         content = json.loads(file.metadata()["checkpoint"]) | changes
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return rename(path, save(tensors, {"checkpoint": json.dumps(content)}))
