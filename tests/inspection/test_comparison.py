@@ -13,7 +13,6 @@ from transformer_blocks.inspection import (
     Report,
     check_cache,
     check_causal,
-    check_equivalence,
     check_labels,
     check_loss,
     check_padding,
@@ -92,10 +91,8 @@ def test_a_constant_in_the_logits_hides_no_violation_and_is_none(constant: str) 
 def test_a_constant_in_the_logits_hides_no_difference(constant: str) -> None:
     a, b = Constant(constant).eval(), Constant(constant).eval()
     assert first_difference(a, b, FULL)
-    assert not check_equivalence(a, b, [FULL])
     b.load_state_dict(a.state_dict())
     assert not first_difference(a, b, FULL)
-    assert check_equivalence(a, b, [FULL])
 
 
 def test_a_large_constant_in_the_gradient_hides_no_error_of_a_loss() -> None:

@@ -1,6 +1,7 @@
 """Conversions from and to torch's modules: the same weights give the same outputs and gradients."""
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -287,17 +288,9 @@ def test_weights_that_do_not_fit_are_refused_by_name(
     torch.testing.assert_close(model.embedding.weight.detach(), before + 1)
 
 
-def test_assert_equivalent_prints_every_difference(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_assertion_changes_nothing() -> None:
     ours = build_encoder(**SIZES).double()
     assert_equivalent(ours, copy.deepcopy(ours), [X])
-    lines = capsys.readouterr().out.splitlines()
-    names = [line.split("  ")[1].strip() for line in lines[1:]]
-    assert names == [
-        "output",
-        "output without gradients",
-        "gradient of input 0",
-        "gradient of all parameters",
-    ]
     assert ours.training  # as it was
     assert all(weight.grad is None for weight in ours.parameters())
 
@@ -310,7 +303,7 @@ def test_a_difference_anywhere_is_found() -> None:
             other.get_parameter(name).flatten()[0] += 1e-3
         if "key_projection.bias" in name:  # adds the same to all scores, and no weight changes
             continue
-        with pytest.raises(AssertionError, match="differs by"):
+        with pytest.raises(AssertionError, match=r"^first difference: "):
             assert_equivalent(ours, other, [X])
 
 
@@ -326,35 +319,40 @@ def linear_with(gradient_factor: float, *, bias: bool = False, frozen: str = "-"
     return layer
 
 
-def other_without_gradients(x: Tensor) -> Tensor:
-    return x if torch.is_grad_enabled() else x + 1
+def other_with_gradients(x: Tensor) -> Tensor:
+    return x + 1 if torch.is_grad_enabled() else x
 
 
 DIFFERENT: list[tuple[Any, Any, list[Tensor], str]] = [
     (
         lambda x: x,
-        other_without_gradients,
+        other_with_gradients,
         [torch.ones(2)],
-        "output without gradients differs by 1",
+        "model output model output 5e-01",
     ),
-    (lambda x: x, lambda x: x[None], [torch.ones(2)], r"in shape: \(2,\) and \(1, 2\)"),
-    (lambda x: x, lambda x: x * torch.nan, [torch.ones(2)], "output differs by inf"),
+    (lambda x: x, lambda x: x[None], [torch.ones(2)], r"shapes \(2,\) \(a\) and \(1, 2\) \(b\)"),
+    (lambda x: x, lambda x: x * torch.nan, [torch.ones(2)], "NaN in 0 numbers of a and 2 of b"),
     (
         *(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)]),
-        r"gradient of input 0 differs by 9\.1e-01",
+        "model output gradient of input 0 model output gradient of input 0 ",
     ),
     (
-        *(lambda x: x.square().sum(), lambda x: (x.detach().square() + 0 * x).sum()),
-        *([torch.ones(3)], "gradient of input 0 differs"),
+        *(lambda x: x.square(), lambda x: x.detach().square() + 0 * x),
+        *([torch.ones(3)], "output gradient of input 0 "),
     ),
     *(
-        (linear_with(1.0), linear_with(factor), [torch.ones(3, 2)], "of all parameters differs")
+        (
+            linear_with(1.0),
+            linear_with(factor),
+            [torch.ones(3, 2)],
+            "output gradient of all parameters ",
+        )
         for factor in (0.5, -1.0)
     ),
     *(
         (
             *(linear_with(1.0, bias=True), linear_with(1.0, bias=True, frozen=part)),
-            *([torch.ones(3, 2)], rf"of all parameters differs in shape: \(6,\) and \({left},\)"),
+            *([torch.ones(3, 2)], rf"shapes \(6,\) \(a\) and \({left},\) \(b\)"),
         )
         for part, left in (("bias", 4), ("", 0))
     ),
@@ -365,15 +363,16 @@ DIFFERENT: list[tuple[Any, Any, list[Tensor], str]] = [
 def test_a_difference_of_outputs_or_gradients_is_named(
     a: Any, b: Any, inputs: list[Tensor], message: str
 ) -> None:
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises(AssertionError) as error:
         assert_equivalent(a, b, inputs)
+    assert re.search(message, " ".join(str(error.value).split())), error.value
 
 
 @pytest.mark.parametrize(
     ("dtype", "given", "tolerance"),
     [
-        (torch.float64, None, 2.0**-39),
-        (torch.float32, None, 2.0**-17.25),
+        (torch.float64, None, 2e-6),
+        (torch.float32, None, 2e-6),
         (torch.float64, 0.01, 0.01),
         (torch.float32, 0.0, 2.0**-22),  # then the last digit counts
     ],
@@ -386,7 +385,7 @@ def test_the_tolerance_is_relative_to_the_largest_number(
     def off_by(part: float) -> Callable[[Tensor], Tensor]:
         return lambda x: x + torch.tensor([0.0, 8 * part * tolerance, 0.0], dtype=dtype)
 
-    with pytest.raises(AssertionError, match=r"^the output differs by"):
+    with pytest.raises(AssertionError, match=r"^first difference: "):
         assert_equivalent(lambda x: x, off_by(1.5), [x], tolerance=given)
     if given != 0.0:
         assert_equivalent(lambda x: x, off_by(0.75), [x], tolerance=given)
@@ -402,14 +401,14 @@ def test_inputs_are_not_changed_and_other_arguments_are_passed_on() -> None:
 def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
     table = nn.Embedding(5, 2)
     assert_equivalent(table, lambda x: [table(x)], [torch.tensor([1, 2])])
-    assert_equivalent(torch.abs, torch.abs, [torch.tensor([1, 2])])
     hidden = torch.tensor([1.0, -torch.inf])
     assert_equivalent(lambda x: x + hidden, lambda x: hidden + x, [torch.ones(2)])
     with pytest.raises(TypeError, match=r"a list of arguments, got a tensor; pass \[x\]"):
         assert_equivalent(torch.abs, torch.abs, torch.ones(2))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="must return a tensor, got dict"):
-        assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
-    with pytest.raises(ValueError, match=r"^the outputs must hold numbers, got shape \(0, 2\)$"):
+    assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
+    with pytest.raises(ValueError, match=r"must return a floating-point tensor"):
+        assert_equivalent(torch.abs, torch.abs, [torch.tensor([1, 2])])
+    with pytest.raises(ValueError, match=r"^models must return numbers to compare"):
         assert_equivalent(torch.abs, torch.abs, [torch.ones(0, 2)])
 
 

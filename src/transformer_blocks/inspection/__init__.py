@@ -13,10 +13,8 @@ contribute.
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
 :func:`check_padding` and :func:`check_cache` check one property of any function,
 :func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
-the decoding algorithm around a model, :func:`check_scorer` the probabilities that it gives to a
-text, and :func:`check_equivalence` a second implementation of it.
-:func:`assert_equivalent` is its form for tests, and :func:`first_difference` names the module in
-which two models first differ, and the cause.
+the decoding algorithm around a model. :func:`first_difference` names the module in which two models
+first differ, and the cause; :func:`assert_equivalent` is its form for tests.
 
 Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
@@ -31,10 +29,13 @@ from transformer_blocks.inspection.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.ablation import ablate
 from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
 from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
-from transformer_blocks.inspection.difference import Difference, Pair, first_difference
-from transformer_blocks.inspection.equivalence import assert_equivalent
-from transformer_blocks.inspection.outcomes import check_equivalence, check_labels, check_loss
-from transformer_blocks.inspection.scoring import check_scorer
+from transformer_blocks.inspection.difference import (
+    Difference,
+    Pair,
+    assert_equivalent,
+    first_difference,
+)
+from transformer_blocks.inspection.outcomes import check_labels, check_loss
 from transformer_blocks.inspection.search import check_search
 
 __all__ = [
@@ -51,11 +52,9 @@ __all__ = [
     "assert_sound",
     "check_cache",
     "check_causal",
-    "check_equivalence",
     "check_labels",
     "check_loss",
     "check_padding",
-    "check_scorer",
     "check_search",
     "check_soundness",
     "explain_mask",

@@ -18,7 +18,7 @@ from textwrap import wrap
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked
 from transformer_blocks._tables import html_table
@@ -29,7 +29,7 @@ from transformer_blocks.inspection.comparison import (
     to_float64,
 )
 from transformer_blocks.inspection.corrections import Site, Values, corrected, corrections
-from transformer_blocks.inspection.soundness.subject import evaluation
+from transformer_blocks.inspection.soundness.subject import evaluation, find_output
 from transformer_blocks.inspection.values import (
     OUTPUT,
     Place,
@@ -220,6 +220,83 @@ def first_difference(
             coarsest = max(epsilon(run[OUTPUT].tensor) for run in runs)
             tolerance = max(FLOOR, coarsest**0.75)
         return _Search(subjects, runs, tolerance).find()
+
+
+@checked
+def assert_equivalent(
+    a: Function[Callable[..., Any]],
+    b: Function[Callable[..., Any]],
+    inputs: Sequence[Any],
+    *,
+    tolerance: Tolerance | None = None,
+) -> None:
+    """Assert that two models have no :func:`first_difference`, in outputs and in gradients.
+
+    The same upstream gradient is backpropagated through both main outputs. Gradients with respect
+    to the inputs are compared elementwise. Those with respect to all parameters of two modules are
+    compared as sorted lists of numbers: the modules may name and lay out their weights differently,
+    but if they compute the same, the sorted lists are equal. The parameters of a function are
+    unknown, so that their gradients are not compared.
+
+    Args:
+        a: A module or a function. Modules are called in evaluation mode; set it yourself for a
+            module inside a ``lambda``.
+        b: The model to compare with. If its arguments are others, pass a ``lambda``.
+        inputs: Positional arguments of both models. The gradients of floating-point tensors among
+            them are compared.
+        tolerance: Largest distance that is ignored; see :func:`first_difference`.
+
+    Raises:
+        AssertionError: If the models differ. Its message shows where, and the cause if it is known.
+        TypeError: If ``inputs`` is a tensor and not a list.
+        ValueError: If a model returns no floating-point tensor, or no number.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from transformer_blocks.inspection import assert_equivalent
+        >>> from transformer_blocks.interop import from_torch
+        >>> theirs = nn.TransformerEncoderLayer(16, 4, batch_first=True)
+        >>> assert_equivalent(theirs, from_torch(theirs), [torch.randn(2, 5, 16)])
+    """
+    if isinstance(inputs, Tensor):
+        raise TypeError("inputs must be a list of arguments, got a tensor; pass [x]")
+    with evaluation(a), evaluation(b):
+        for pair in ((a, b), (_differentiated(a), _differentiated(b))):
+            found = first_difference(*pair, tuple(inputs), tolerance=tolerance)
+            if found or found.outputs.note:
+                raise AssertionError(str(found))
+
+
+def _differentiated(model: Callable[..., Any]) -> Callable[..., dict[str, Tensor]]:
+    """Make a function that returns the output of a model and its gradients, by name."""
+    weights = [*model.parameters()] if isinstance(model, nn.Module) else []
+    weights = [weight for weight in weights if weight.requires_grad]
+
+    def run(*args: Any) -> dict[str, Tensor]:
+        leaves = {
+            f"gradient of input {number}": value.requires_grad_()
+            for number, value in enumerate(args)
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        with torch.enable_grad():
+            output = find_output(model(*args))
+            sources = [*leaves.values(), *weights]
+            gradients: Sequence[Tensor] = [torch.zeros_like(source) for source in sources]
+            if output is not None and output.requires_grad and sources:
+                upstream = torch.arange(1, output.numel() + 1, device=output.device).sin()
+                upstream = upstream.view_as(output).to(output.dtype)
+                gradients = torch.autograd.grad(
+                    output, sources, upstream, allow_unused=True, materialize_grads=True
+                )
+        found = {} if output is None else {"logits": output}
+        found |= dict(zip(leaves, gradients, strict=False))
+        if isinstance(model, nn.Module):  # also if no parameter is trainable
+            numbers = [each.flatten() for each in gradients[len(leaves) :]]
+            found["gradient of all parameters"] = torch.cat(numbers or [torch.zeros(0)]).sort()[0]
+        return found
+
+    return run
 
 
 def measure_distance(a: Tensor, b: Tensor) -> float:

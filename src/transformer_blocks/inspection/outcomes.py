@@ -1,4 +1,4 @@
-"""Checks of a training program's loss, and of a second implementation of a model.
+"""Checks of a training program: of its labels and of its loss.
 
 A model may be sound and its training not: if it is shown the tokens that it must predict, if
 padding counts in the loss, or if the loss depends on how a batch is divided into micro-batches or
@@ -6,7 +6,7 @@ ranks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -29,7 +29,6 @@ from transformer_blocks.inspection.comparison import (
     perturb,
     to_float64,
 )
-from transformer_blocks.inspection.equivalence import compare_models
 
 Parts = Sequence[tuple[Tensor, Tensor]]
 
@@ -284,41 +283,3 @@ def _differentiate(
 
 def _are_finite(found: Mapping[str, Tensor]) -> bool:
     return all(bool(each.isfinite().all()) for each in found.values())
-
-
-@checked
-def check_equivalence(
-    a: Function[Callable[..., Any]],
-    b: Function[Callable[..., Any]],
-    inputs: Sequence[Any],
-    *,
-    tolerance: Tolerance | None = None,
-) -> Report:
-    """Compare the outputs and gradients of two models; report the first difference.
-
-    The same as :func:`assert_equivalent`, which raises an error.
-
-    Args:
-        a: A module or a function.
-        b: The model to compare with.
-        inputs: Positional arguments of both.
-        tolerance: Largest difference that is ignored, relative to the largest absolute value.
-
-    Returns:
-        A report of the difference.
-
-    Raises:
-        TypeError: If a model does not return a tensor, or ``inputs`` is a tensor and not a list.
-        ValueError: If the outputs are empty.
-
-    Example:
-        >>> import torch
-        >>> from transformer_blocks.inspection import check_equivalence
-        >>> x = torch.randn(2, 5)
-        >>> print(check_equivalence(torch.sin, lambda x: (torch.pi / 2 - x).cos(), [x]))
-        equivalence: no violation found
-        >>> bool(check_equivalence(torch.sin, torch.tanh, [x]))
-        False
-    """
-    _, problem = compare_models(a, b, inputs, tolerance)
-    return Report("equivalence", (problem.replace("\n", "\n  "),) if problem else ())

@@ -29,7 +29,7 @@ from typing import Annotated, Any, TypeVar
 import torch
 
 from transformer_blocks._contracts import Function, check, one_of, raise_type_error
-from transformer_blocks.inspection import Report, Soundness
+from transformer_blocks.inspection import Difference, Report, Soundness
 
 PACKAGE = __name__.rpartition(".")[0]
 NOT_EXHIBITS = {"exhibit", "reading", "models", "losses", "decoding", "__main__"}
@@ -47,6 +47,8 @@ THEMES = (
 """The themes, in the order in which the museum shows them."""
 
 Result = TypeVar("Result")
+Found = Soundness | Report | Difference
+"""What a check returns: a table of reports, one report, or where two models differ."""
 
 
 def of_the_file() -> Any:
@@ -72,7 +74,7 @@ class Exhibit:
     theme: str
     source: str
     found_by: str
-    examine: Callable[[Any], Soundness | Report]
+    examine: Callable[[Any], Found]
     broken: Callable[[], Any] = of_the_file
     mended: Callable[[], Any] = of_the_file
     title: str = ""
@@ -97,8 +99,8 @@ class Examination:
     """
 
     exhibit: Exhibit
-    broken: Soundness | Report
-    mended: Soundness | Report
+    broken: Found
+    mended: Found
 
     @property
     def found(self) -> bool:
@@ -114,15 +116,17 @@ class Examination:
         return any(report.problems for report in reports(self.mended))
 
 
-def reports(result: Soundness | Report) -> tuple[Report, ...]:
+def reports(result: Found) -> tuple[Report, ...]:
     """List the reports of a result.
 
     Args:
-        result: What a check returned: one report, or a table of them.
+        result: What a check returned.
 
     Returns:
-        The reports, in their order.
+        The reports, in their order; a difference of two models is one violation.
     """
+    if isinstance(result, Difference):
+        return (Report("equivalence", (result.summary,) if result else ()),)
     return (result,) if isinstance(result, Report) else result.reports
 
 

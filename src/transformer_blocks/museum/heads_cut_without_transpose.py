@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import SelfAttention
 
@@ -55,7 +55,7 @@ class Mended(Broken):
         return x.transpose(1, 2).reshape(len(x), -1, 16)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with torch's multi-head attention, which has the same weights."""
     theirs = nn.MultiheadAttention(16, HEADS, batch_first=True)
     theirs.load_state_dict(
@@ -67,7 +67,7 @@ def examine(model: Broken) -> Report:
         }
     )
     x = torch.randn(2, 8, 16)
-    return check_equivalence(model, lambda x: theirs(x, x, x, need_weights=False), [x])
+    return first_difference(model, lambda x: theirs(x, x, x, need_weights=False), x)
 
 
 EXHIBIT = Exhibit(

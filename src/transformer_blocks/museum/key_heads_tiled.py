@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 
 
@@ -50,14 +50,14 @@ class Mended(Broken):
         return x.repeat_interleave(2, dim=1)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with torch's grouped-query attention."""
 
     def theirs(x: Tensor) -> Tensor:
         query, key, value = model.heads(x)
         return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
-    return check_equivalence(model, theirs, [torch.randn(2, 5, 16)])
+    return first_difference(model, theirs, torch.randn(2, 5, 16))
 
 
 EXHIBIT = Exhibit(

@@ -13,7 +13,7 @@ describes finds the fault; so does a count of the weights.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit, seeded
 
 
@@ -43,7 +43,7 @@ class Mended(Broken):
         return nn.LSTM(16, 16, batch_first=True)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with the steps of an LSTM cell of the same seed."""
     cell = seeded(lambda: nn.LSTMCell(16, 16))()
 
@@ -52,7 +52,7 @@ def examine(model: Broken) -> Report:
         states += [cell(x[:, 1], states[0])]
         return torch.stack([hidden for hidden, _ in states], dim=1)
 
-    return check_equivalence(model, described, [torch.randn(2, 2, 16)])
+    return first_difference(model, described, torch.randn(2, 2, 16))
 
 
 EXHIBIT = Exhibit(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_blocks.inspection import Report, Soundness
-from transformer_blocks.museum.exhibit import reports
+from transformer_blocks.museum.exhibit import Found, reports
 
 FAULT = re.compile(r"#\s*the fault\b", re.IGNORECASE)
 SHOWN = 3  # violations of a property that are listed
@@ -106,11 +106,11 @@ def _is_written(method: Any, module: types.ModuleType) -> bool:
     )
 
 
-def format_result(result: Soundness | Report, columns: int = 80) -> str:
+def format_result(result: Found, columns: int = 80) -> str:
     """Format what a check returned as a table: the check, the result, and the details.
 
     Args:
-        result: One report, or a table of them.
+        result: What the check returned.
         columns: The length of the longest line.
 
     Returns:

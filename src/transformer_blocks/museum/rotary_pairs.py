@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import SelfAttention
 
@@ -57,7 +57,7 @@ class Mended(Broken):
         return torch.cat([first, second], dim=-1)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with the implementation that the weights come from."""
 
     def original(x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def examine(model: Broken) -> Report:
         query, key, value = model.project(x)
         return F.scaled_dot_product_attention(rotate(query), rotate(key), value)
 
-    return check_equivalence(model, original, [torch.randn(2, 6, 16)])
+    return first_difference(model, original, torch.randn(2, 6, 16))
 
 
 EXHIBIT = Exhibit(

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import SelfAttention
 
@@ -49,14 +49,14 @@ class Mended(Broken):
         return 1 / math.sqrt(D_MODEL / HEADS)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with torch's scaled dot-product attention."""
 
     def theirs(x: Tensor) -> Tensor:
         query, key, value = model.heads(x)
         return F.scaled_dot_product_attention(query, key, value)
 
-    return check_equivalence(model, theirs, [torch.randn(2, 5, D_MODEL)])
+    return first_difference(model, theirs, torch.randn(2, 5, D_MODEL))
 
 
 EXHIBIT = Exhibit(

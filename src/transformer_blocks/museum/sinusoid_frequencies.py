@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.embedding import SinusoidalPositionalEncoding
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 
 D_MODEL = 16
@@ -44,9 +44,9 @@ class Mended(Broken):
         return torch.arange(D_MODEL) // 2 * 2 / D_MODEL
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with this library's encoding."""
-    return check_equivalence(model, SinusoidalPositionalEncoding(D_MODEL), [torch.randn(2, 9, 16)])
+    return first_difference(model, SinusoidalPositionalEncoding(D_MODEL), torch.randn(2, 9, 16))
 
 
 EXHIBIT = Exhibit(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_blocks.inspection import Report, check_equivalence
+from transformer_blocks.inspection import Difference, first_difference
 from transformer_blocks.museum.exhibit import Exhibit
 from transformer_blocks.museum.models import SelfAttention
 
@@ -41,13 +41,13 @@ class Mended(Broken):
         return scores.softmax(dim=2)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Difference:
     """Compare with torch's scaled dot-product attention."""
 
     def theirs(x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(*model.project(x))
 
-    return check_equivalence(model, theirs, [torch.randn(2, 5, 16)])
+    return first_difference(model, theirs, torch.randn(2, 5, 16))
 
 
 EXHIBIT = Exhibit(

@@ -23,7 +23,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import assert_equivalent, check_equivalence, first_difference
+from transformer_blocks.inspection import assert_equivalent, first_difference
 from transformer_blocks.interop import from_torch, to_torch
 
 X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
@@ -446,20 +446,13 @@ def test_errors_name_the_argument() -> None:
         first_difference(nn.Linear(16, 2), nn.Linear(3, 2), X)
 
 
-def test_a_failed_comparison_shows_the_first_difference(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failed_comparison_shows_the_first_difference() -> None:
     models = plant(ERRORS["bias"][0])
     with pytest.raises(AssertionError) as error:
         assert_equivalent(*models, [X])
     lines = str(error.value).splitlines()
-    assert lines[0].startswith("the output differs by ")
-    assert lines[1].startswith("first difference: layers.0.linear2 (a), layers.0.feed_forward")
+    assert lines[0].startswith("first difference: layers.0.linear2 (a), layers.0.feed_forward")
     assert "cause: bias: the output lacks a bias, or has another one" in lines
-    assert "  cause: bias" in str(check_equivalence(*models, [X]))
-    with pytest.raises(AssertionError) as error:
-        assert_equivalent(torch.sin, torch.tanh, [X])
-    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_part_that_computes_in_float32_is_compared_in_float64() -> None:

@@ -48,10 +48,8 @@ from transformer_blocks.inspection import (
     Soundness,
     assert_sound,
     check_causal,
-    check_equivalence,
     check_labels,
     check_loss,
-    check_scorer,
     check_search,
     check_soundness,
 )
@@ -849,14 +847,6 @@ def test_a_published_leak_is_found_and_its_mended_twin_is_sound(name: str, lengt
     soundness = check_soundness(Leaky(mended), tokens, causal=True)
     assert set(soundness.violated) <= {"order"}, soundness  # the model has no positions
 
-    def score(model: Leaky, tokens: Tensor) -> Tensor:
-        return F.linear(model(tokens[None, :-1])[0], model.embedding.weight).log_softmax(1)
-
-    for leak, is_sound in ((broken, False), (mended, True)):
-        model = Leaky(leak)
-        report = check_scorer(partial(score, model), tokens[0], vocabulary_size=VOCABULARY)
-        assert bool(report) == is_sound or (length == 10 and leak is mean_of_block), report
-
 
 class Tied(nn.Module):
     def __init__(self) -> None:
@@ -1233,15 +1223,6 @@ def test_a_search_with_results_of_another_form_is_found(change: Any, message: st
 def test_a_search_that_raises_is_reported() -> None:
     report = check_search(lambda model, start, beam_size: [][0])
     assert "IndexError" in report.problems[0]
-
-
-def test_equivalence_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    first, x = nn.Linear(D, D), torch.randn(2, D)
-    assert check_equivalence(first, copy.deepcopy(first), [x])
-    report = check_equivalence(first, nn.Linear(D, D), [x])
-    assert report.title == "equivalence"
-    assert "the output differs by" in report.problems[0]
-    assert capsys.readouterr().out == ""
 
 
 def test_the_translator_without_steps_is_not_tried() -> None:

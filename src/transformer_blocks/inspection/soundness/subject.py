@@ -138,17 +138,17 @@ def call(
         )
     if not output.numel():
         raise NotTriedError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
-    return output
+    return output.detach()
 
 
 def find_output(result: Any) -> Tensor | None:
     """Find the main output: logits, the last hidden state, or the first floating-point tensor."""
     if isinstance(result, Tensor):
-        return result.detach() if result.is_floating_point() and result.dim() else None
+        return result if result.is_floating_point() and result.dim() else None
     for name in ("logits", "last_hidden_state"):
         value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
         if isinstance(value, Tensor):
-            return value.detach()
+            return value
     if dataclasses.is_dataclass(result):
         result = [getattr(result, field.name) for field in dataclasses.fields(result)]
     values = result.values() if isinstance(result, Mapping) else result
