@@ -195,7 +195,7 @@ WRITERS = {
     "src/transformer_blocks/files.py": "the function that all others call",
     "src/transformer_blocks/explorer/figure.py": "into memory",
     "src/transformer_blocks/inference/program.py": "in a temporary folder",
-    "src/transformer_blocks/inspection/survey/run.py": "lines, of which the last may be lost",
+    "benchmarks/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
     "examples/common/files.py": "nothing: files are opened again to reach the disk",
     "benchmarks/harness.py": "a switch of the kernel",

@@ -6,7 +6,7 @@ import time
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.survey.cases import Case, NotDrivenError
+from survey.cases import Case, NotDrivenError
 
 
 class Leak(nn.Module):

@@ -18,11 +18,11 @@ from tests.inspection.survey.survey_cases import (
     undriven,
 )
 
-from transformer_blocks.inspection.survey.__main__ import main
-from transformer_blocks.inspection.survey.cases import find_cases
-from transformer_blocks.inspection.survey.page import find_mark, find_status, format_tables
-from transformer_blocks.inspection.survey.run import Row, examine, find_version, survey
-from transformer_blocks.inspection.survey.tiny import find_field, shrink, special_tokens
+from field_report import main
+from survey.cases import find_cases
+from survey.page import find_mark, find_status, format_tables
+from survey.run import Row, examine, find_version, survey
+from survey.tiny import find_field, shrink, special_tokens
 
 PAGE = ROOT / "docs" / "field_report.md"
 

@@ -22,11 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from survey.cases import Build, Case, NotDrivenError, describe_error
+from transformer_blocks.inspection import check_soundness, record_attention
 from transformer_blocks.inspection.comparison import find_tensors, measure_changes
-from transformer_blocks.inspection.recorder import record_attention
-from transformer_blocks.inspection.soundness import check_soundness
 from transformer_blocks.inspection.soundness.subject import find_output
-from transformer_blocks.inspection.survey.cases import Build, Case, NotDrivenError, describe_error
 
 Row = dict[str, Any]
 START = 120.0  # seconds in which a process must start

@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from survey.run import Row
 from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.comparison import describe as describe_change
-from transformer_blocks.inspection.survey.run import Row
 
 BEGIN, END = "<!-- begin: written by the program -->", "<!-- end -->"
 COLUMNS = {

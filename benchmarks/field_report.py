@@ -1,12 +1,12 @@
-"""Examine the models of other libraries: ``python -m transformer_blocks.inspection.survey``."""
+"""Examine the models of other libraries: ``python benchmarks/field_report.py``."""
 
 import argparse
 import re
 from pathlib import Path
 
-from transformer_blocks.inspection.survey.cases import find_cases
-from transformer_blocks.inspection.survey.page import describe, find_status, write_page
-from transformer_blocks.inspection.survey.run import Row, survey
+from survey.cases import find_cases
+from survey.page import describe, find_status, write_page
+from survey.run import Row, survey
 
 
 def show(row: Row) -> None:
@@ -20,7 +20,6 @@ def show(row: Row) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Examine what has no result yet, and write the page."""
     parser = argparse.ArgumentParser(
-        prog="python -m transformer_blocks.inspection.survey",
         allow_abbrev=False,
         description="Check the models of torch.nn, x-transformers and transformers for soundness.",
     )

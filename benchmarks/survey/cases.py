@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from survey.tiny import VOCABULARY, find_field, shrink, special_tokens
 from transformer_blocks.inspection.comparison import find_tensors
-from transformer_blocks.inspection.survey.tiny import VOCABULARY, find_field, shrink, special_tokens
 
 WIDTH, LARGEST = 32, 100 * 10**6  # of our configurations; parameters of the largest model
 LENGTHS, TARGETS = (9, 5, 7), (6, 4, 3)  # of the sequences in a batch

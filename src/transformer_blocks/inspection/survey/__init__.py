@@ -1,6 +1,0 @@
-"""Survey: examine the models of other libraries, and list what was found on a page.
-
-``python -m transformer_blocks.inspection.survey results.jsonl`` checks the soundness of each model
-and records its attention. ``cases`` finds the models and examples of their inputs, ``tiny`` shrinks
-configurations, ``run`` examines each model in a process of its own, and ``page`` writes the tables.
-"""
