@@ -358,7 +358,7 @@ query, memory = queries[:2, :3], x[:2]
 for inputs in [(query, memory, memory), (memory, query, query)]:
     trace = trace_shapes(layer, *inputs, sizes=sizes)
     for call in trace.calls[1:]:
-        print(f"{call.title:18}", trace.named(call.outputs[0]))
+        print(f"{call.name:18}", trace.named(call.outputs[0]))
     print()
 
 # %% [markdown]

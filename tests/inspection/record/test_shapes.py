@@ -13,8 +13,7 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
 )
-from transformer_blocks.inspection import trace_shapes
-from transformer_blocks.inspection.shapes import name_sizes
+from transformer_blocks.inspection import Trace, trace_shapes
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
 
@@ -44,54 +43,27 @@ def test_every_call_of_every_module_is_listed() -> None:
         )
     trace = trace_shapes(model, *IDS, keywords={"factor": 2.0})
     assert trace.error is None
-    assert sorted((call.name, *call.outputs) for call in trace.calls) == sorted(seen)
+    assert sorted((call.name, *(call.outputs or ())) for call in trace.calls) == sorted(seen)
     assert len([call for call in trace.calls if call.name == "embedding"]) == 2
     assert trace.calls[0].inputs == [(2, 7), (2, 5)]
 
 
 def test_sizes_are_shown_by_name() -> None:
     trace = trace_shapes(Model(), *IDS)
-    assert trace.sizes == {
-        "B": 2,
-        "S": 7,
-        "L": 5,
-        "d_model": 16,
-        "H": 4,
-        "d_k": 4,
-        "d_ff": 32,
-        "V": 50,
-    }
+    assert trace.sizes == {"B": 2, "L": 7}
+    trace = trace_shapes(Model(), *IDS, sizes={"B": 2, "S": 7, "L": 5, "d": 16})
     lines = [" ".join(line.split()) for line in str(trace).split("\n")]
-    assert "up_projection Linear (B, S, d_model) (B, S, d_ff) 544" in lines
-    assert any(
-        line.startswith("up_projection Linear (B, L, d_model) (B, L, d_ff)") for line in lines
-    )
-    named = trace_shapes(Model(), *IDS, sizes={"words": 7, "B": 2})
-    assert named.named((2, 7, 16)) == "(B, S, d_model)"
-    assert named.named((2, 9)) == "(B, 9)"
-
-
-def test_custom_names_are_used_where_no_other_fits() -> None:
-    trace = trace_shapes(nn.Linear(6, 9), torch.randn(2, 3, 6), sizes={"pixels": 6, "colours": 9})
-    assert trace.named((2, 3, 6)) == "(B, L, pixels)"
-    assert trace.named((2, 3, 9)) == "(B, L, colours)"
+    assert lines[0] == "B = 2, S = 7, L = 5, d = 16"
+    name = "layers.0.feed_forward.up_projection Linear"
+    assert f"encoder.{name} (B, S, d) (B, S, 32) 544" in lines
+    assert f"decoder.{name} (B, L, d) (B, L, 32) 544" in lines
 
 
 @pytest.mark.parametrize(
-    ("shape", "names"),
-    [
-        ((4, 4, 4, 4), ["B", "H", "L", "d_k"]),
-        ((4, 4), ["B", "L"]),
-        ((4,), ["B"]),
-        ((), []),
-        ((1, 9, 16), ["1", "9", "d_model"]),
-    ],
+    ("shape", "named"), [((2, 2, 9), "(B, L, 9)"), ((9, 2), "(9, B)"), ((2, 2, 2), "(B, L, 2)")]
 )
-def test_the_dimension_decides_between_names_of_equal_sizes(
-    shape: tuple[int, ...], names: list[str]
-) -> None:
-    sizes = {"B": 4, "L": 4, "S": 4, "H": 4, "d_k": 4, "d_model": 16}
-    assert name_sizes(shape, sizes) == names
+def test_a_name_stands_once_in_a_shape(shape: tuple[int, ...], named: str) -> None:
+    assert Trace([], {"B": 2, "L": 2}).named(shape) == named
 
 
 def test_tracing_leaves_no_hooks_gradients_settings_or_changes() -> None:
@@ -117,10 +89,10 @@ def test_a_failing_call_ends_the_table_and_is_described() -> None:
     assert isinstance(trace.error, RuntimeError)
     text = str(trace)
     assert text.split("\n")[-1].startswith(
-        "failed: decoder.layers.1.feed_forward.down_projection (Linear) received (B, L, d_ff) = "
-        "(2, 5, 32) and expects size 31: "
+        "failed: decoder.layers.1.feed_forward.down_projection (Linear) received (B, 5, 32) = "
+        "(2, 5, 32): "
     )
-    unfinished = [call.name for call in trace.calls if not call.completed]
+    unfinished = [call.name for call in trace.calls if call.outputs is None]
     assert unfinished == [
         *("", "decoder", "decoder.layers.1", "decoder.layers.1.feed_forward_residual"),
         *("decoder.layers.1.feed_forward", "decoder.layers.1.feed_forward.down_projection"),
@@ -130,7 +102,7 @@ def test_a_failing_call_ends_the_table_and_is_described() -> None:
 def test_a_call_with_missing_arguments_is_described_too() -> None:
     trace = trace_shapes(Model(), IDS[0])
     assert isinstance(trace.error, TypeError)
-    assert "failed: Model received (B, L) = (2, 7): " in str(trace)
+    assert "failed: (Model) received (B, L) = (2, 7): " in str(trace)
 
 
 class CatchesError(nn.Module):
@@ -150,11 +122,11 @@ class CatchesError(nn.Module):
 def test_an_error_that_the_model_catches_ends_only_the_inner_call() -> None:
     trace = trace_shapes(CatchesError(), torch.randn(2, 16))
     assert trace.error is None
-    calls = [(call.name, call.completed, call.outputs) for call in trace.calls]
+    calls = [(call.name, call.outputs) for call in trace.calls]
     assert calls == [
-        ("", True, [(2, 8), (2, 16), (2, 16)]),
-        ("first", False, []),
-        ("second", True, [(2, 8)]),
+        ("", [(2, 8), (2, 16), (2, 16)]),
+        ("first", None),
+        ("second", [(2, 8)]),
     ]
 
 
