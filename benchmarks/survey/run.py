@@ -24,8 +24,7 @@ from torch import Tensor
 
 from survey.cases import Build, Case, NotDrivenError, describe_error
 from transformer_blocks.inspection import check_soundness, record_attention
-from transformer_blocks.inspection.comparison import find_tensors, measure_changes
-from transformer_blocks.inspection.soundness.subject import find_output
+from transformer_blocks.inspection.comparison import find_output, find_tensors, measure_changes
 
 Row = dict[str, Any]
 START = 120.0  # seconds in which a process must start

@@ -115,6 +115,20 @@ def test_a_file_imports_only_from_lower_levels(path: Path) -> None:
             assert is_own_package or LEVELS[other] < LEVELS[own], name
 
 
+INSPECTION = {"changes": 0, "comparison": 0, "explain": 1, "patterns": 1}
+INSPECTION |= {"record": 1, "soundness": 1, "compare": 2}
+
+
+def test_a_folder_of_inspection_imports_only_from_lower_ones() -> None:
+    for path, tree in SOURCES.items():
+        if path.parts[0] == "inspection" and path.parts[1] != "__init__.py":
+            own = path.parts[1].removesuffix(".py")
+            for name in imports(tree):
+                if name.startswith("transformer_blocks.inspection."):
+                    other = name.split(".")[2]
+                    assert own == other or INSPECTION[other] < INSPECTION[own], (path, name)
+
+
 @pytest.mark.parametrize("package", sorted(OF_FILES))
 def test_a_package_of_single_files_imports_nothing_itself(package: str) -> None:
     assert not list(imports(SOURCES[Path(package, "__init__.py")]))

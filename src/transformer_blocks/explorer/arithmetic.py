@@ -28,7 +28,7 @@ from transformer_blocks.attention import (
     masked_softmax,
     scaled_dot_product_attention,
 )
-from transformer_blocks.inspection.projections import Projections
+from transformer_blocks.inspection.record.projections import Projections
 from transformer_blocks.masks import causal_mask
 
 PARTS = {"queries": "query", "keys": "key", "values": "value"}  # on the page, and here

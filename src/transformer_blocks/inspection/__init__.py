@@ -20,23 +20,28 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)
-from transformer_blocks.inspection.recorder import record_attention, record_projections
-from transformer_blocks.inspection.projections import Projections
-from transformer_blocks.inspection.lens import logit_lens
+from transformer_blocks.inspection.record.recorder import record_attention, record_projections
+from transformer_blocks.inspection.record.projections import Projections
+from transformer_blocks.inspection.record.lens import logit_lens
 from transformer_blocks.inspection.patterns import HeadPattern, head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
-from transformer_blocks.inspection.shapes import Trace, trace_shapes
-from transformer_blocks.inspection.ablation import ablate
-from transformer_blocks.inspection.checks import Report, check_cache, check_causal, check_padding
+from transformer_blocks.inspection.record.shapes import Trace, trace_shapes
+from transformer_blocks.inspection.record.ablation import ablate
+from transformer_blocks.inspection.soundness.checks import (
+    Report,
+    check_cache,
+    check_causal,
+    check_padding,
+)
 from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
-from transformer_blocks.inspection.difference import (
+from transformer_blocks.inspection.compare.difference import (
     Difference,
     Pair,
     assert_equivalent,
     first_difference,
 )
-from transformer_blocks.inspection.outcomes import check_labels, check_loss
-from transformer_blocks.inspection.search import check_search
+from transformer_blocks.inspection.soundness.outcomes import check_labels, check_loss
+from transformer_blocks.inspection.soundness.search import check_search
 
 __all__ = [
     "Difference",

@@ -1,6 +1,7 @@
 """Changes: replace attributes of modules and settings of torch for a while, and restore them."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -153,3 +154,31 @@ def hooked(
             stack.callback(handle.remove)
             stack.callback(part.register_forward_hook(hooks[1]).remove)
         yield
+
+
+@contextmanager
+def evaluation(model: Callable[..., Any]) -> Iterator[None]:
+    """Set a model to evaluation mode; restore modes, values and global state afterwards."""
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    parts = [(part, part.training, dict(part._buffers)) for part in module.modules()]
+    values = [*module.buffers(), *module.parameters()]
+    saved = [value.detach().clone() for value in values]
+    cuda = {value.device for value in values if value.is_cuda}
+    dtype = torch.get_default_dtype()
+    with (
+        torch.random.fork_rng(devices=sorted(cuda, key=str)),
+        torch.no_grad(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # about inputs that only the checks pass
+        try:
+            module.eval()
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            for part, mode, buffers in parts:
+                part.training = mode
+                part._buffers.update(buffers)
+            for value, before in zip(values, saved, strict=True):
+                if not value.is_meta and not torch.equal(value, before):
+                    value.detach().copy_(before)

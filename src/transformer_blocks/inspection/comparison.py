@@ -1,5 +1,6 @@
 """Comparison of outputs, and changes of inputs: what all checks are made of."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -168,6 +169,23 @@ def find_tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for each in value:
             yield from find_tensors(each)
+
+
+def find_output(result: Any) -> Tensor | None:
+    """Find the main output: logits, the last hidden state, or the first floating-point tensor."""
+    if isinstance(result, Tensor):
+        return result if result.is_floating_point() and result.dim() else None
+    for name in ("logits", "last_hidden_state"):
+        value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
+        if isinstance(value, Tensor):
+            return value
+    if dataclasses.is_dataclass(result):
+        result = [getattr(result, field.name) for field in dataclasses.fields(result)]
+    values = result.values() if isinstance(result, Mapping) else result
+    if not isinstance(result, Mapping | tuple | list):
+        return None
+    found = (find_output(value) for value in values)
+    return next((each for each in found if each is not None), None)
 
 
 def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:

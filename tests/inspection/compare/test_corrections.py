@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.corrections import Site, corrected, corrections
+from transformer_blocks.inspection.compare.corrections import Site, corrected, corrections
 
 IDS = torch.tensor([[5, 3, 0, 2, 1, 4], [1, 0, 4, 3, 2, 5]])
 

@@ -30,7 +30,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.projections import KernelCall
+from transformer_blocks.inspection.record.projections import KernelCall
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 0.0}

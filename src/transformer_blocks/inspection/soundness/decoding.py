@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.checks import check_cache
+from transformer_blocks.inspection.comparison import find_output
+from transformer_blocks.inspection.soundness.checks import check_cache
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
-from transformer_blocks.inspection.soundness.subject import Subject, find_output
+from transformer_blocks.inspection.soundness.subject import Subject
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
 # state spaces, and recurrence; x-transformers; recurrent networks, whose state is None by default.

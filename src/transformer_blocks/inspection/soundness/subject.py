@@ -1,16 +1,18 @@
 """The model under examination: call it with other batches, and compare what it returns."""
 
-import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.comparison import describe, epsilon, measure_changes
+from transformer_blocks.inspection.comparison import (
+    describe,
+    epsilon,
+    find_output,
+    measure_changes,
+)
 from transformer_blocks.inspection.soundness.example import Example, NotTriedError
 
 SEED = 0
@@ -141,51 +143,6 @@ def call(
     return output.detach()
 
 
-def find_output(result: Any) -> Tensor | None:
-    """Find the main output: logits, the last hidden state, or the first floating-point tensor."""
-    if isinstance(result, Tensor):
-        return result if result.is_floating_point() and result.dim() else None
-    for name in ("logits", "last_hidden_state"):
-        value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
-        if isinstance(value, Tensor):
-            return value
-    if dataclasses.is_dataclass(result):
-        result = [getattr(result, field.name) for field in dataclasses.fields(result)]
-    values = result.values() if isinstance(result, Mapping) else result
-    if not isinstance(result, Mapping | tuple | list):
-        return None
-    found = (find_output(value) for value in values)
-    return next((each for each in found if each is not None), None)
-
-
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message."""
     return (str(error).strip() or "no message").splitlines()[0][:160]
-
-
-@contextmanager
-def evaluation(model: Callable[..., Any]) -> Iterator[None]:
-    """Set a model to evaluation mode; restore modes, values and global state afterwards."""
-    module = model if isinstance(model, nn.Module) else nn.Module()
-    parts = [(part, part.training, dict(part._buffers)) for part in module.modules()]
-    values = [*module.buffers(), *module.parameters()]
-    saved = [value.detach().clone() for value in values]
-    cuda = {value.device for value in values if value.is_cuda}
-    dtype = torch.get_default_dtype()
-    with (
-        torch.random.fork_rng(devices=sorted(cuda, key=str)),
-        torch.no_grad(),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")  # about inputs that only the checks pass
-        try:
-            module.eval()
-            yield
-        finally:
-            torch.set_default_dtype(dtype)
-            for part, mode, buffers in parts:
-                part.training = mode
-                part._buffers.update(buffers)
-            for value, before in zip(values, saved, strict=True):
-                if not value.is_meta and not torch.equal(value, before):
-                    value.detach().copy_(before)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import Factory, Function, Mask, checked
 from transformer_blocks._tables import html_table
 from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.checks import Report, list_first
+from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
+from transformer_blocks.inspection.soundness.checks import Report, list_first
 from transformer_blocks.inspection.soundness.copies import (
     check_device,
     check_dtype,
@@ -36,7 +37,7 @@ from transformer_blocks.inspection.soundness.padding import (
 )
 from transformer_blocks.inspection.soundness.polarity import check_polarity
 from transformer_blocks.inspection.soundness.reading import read_example
-from transformer_blocks.inspection.soundness.subject import Subject, evaluation, first_line
+from transformer_blocks.inspection.soundness.subject import Subject, first_line
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 OTHER_HINT = "no output may depend on a later position; pass causal=False if it may"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.inspection.checks import Report
+from transformer_blocks.inspection.soundness.checks import Report
 from transformer_blocks.inspection.soundness.subject import first_line
 
 VOCABULARY = 8

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import checked, instance_of
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, hooked
-from transformer_blocks.inspection.observation import Observation, check_heads, mask_heads
-from transformer_blocks.inspection.observer import observe
+from transformer_blocks.inspection.record.observation import Observation, check_heads, mask_heads
+from transformer_blocks.inspection.record.observer import observe
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention

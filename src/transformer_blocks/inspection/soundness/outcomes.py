@@ -18,7 +18,6 @@ from transformer_blocks._contracts import (
     checked,
     raise_type_error,
 )
-from transformer_blocks.inspection.checks import Report
 from transformer_blocks.inspection.comparison import (
     Tolerance,
     describe,
@@ -29,6 +28,7 @@ from transformer_blocks.inspection.comparison import (
     perturb,
     to_float64,
 )
+from transformer_blocks.inspection.soundness.checks import Report
 
 Parts = Sequence[tuple[Tensor, Tensor]]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks.inspection.changes import without_gradients
-from transformer_blocks.inspection.projections import Projections
+from transformer_blocks.inspection.record.projections import Projections
 
 BEAM_SEARCHES = "beam_search", "_beam_search"  # of this package, and of Hugging Face
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)

@@ -62,11 +62,11 @@ class Trace:
 
     def __repr__(self) -> str:
         """Format the table as text."""
-        rows = [("module", "kind", "in", "out", "parameters")]
+        rows = [["module", "kind", "in", "out", "parameters"]]
         for call in self.calls:
             shapes = [" ".join(map(self.named, each or ())) for each in (call.inputs, call.outputs)]
             shapes[1] = "..." if call.outputs is None else shapes[1]
-            rows.append((call.name or "(model)", call.kind, *shapes, f"{call.parameters:,}"))
+            rows.append([call.name or "(model)", call.kind, *shapes, f"{call.parameters:,}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [", ".join(f"{name} = {size}" for name, size in self.sizes.items())]
         for *cells, count in rows:

@@ -22,19 +22,20 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked
 from transformer_blocks._tables import html_table
+from transformer_blocks.inspection.changes import evaluation
+from transformer_blocks.inspection.compare.corrections import Site, Values, corrected, corrections
 from transformer_blocks.inspection.comparison import (
     Tolerance,
     epsilon,
+    find_output,
     measure_relative_differences,
     to_float64,
 )
-from transformer_blocks.inspection.corrections import Site, Values, corrected, corrections
-from transformer_blocks.inspection.soundness.subject import evaluation, find_output
-from transformer_blocks.inspection.values import (
+from transformer_blocks.inspection.record.values import (
     OUTPUT,
+    ForwardPass,
     Place,
     Run,
-    Subject,
     Value,
     in_float64,
     is_model_output,
@@ -205,7 +206,7 @@ def first_difference(
         >>> difference.module_b, difference.cause
         ('feed_forward.activation', 'activation: must be relu')
     """
-    subjects = [Subject(a, inputs), Subject(b, inputs if b_inputs is None else b_inputs)]
+    subjects = [ForwardPass(a, inputs), ForwardPass(b, inputs if b_inputs is None else b_inputs)]
     with ExitStack() as modes:
         if all(getattr(each.model, "training", False) for each in subjects):
             for each in subjects:
@@ -262,8 +263,8 @@ def assert_equivalent(
     if isinstance(inputs, Tensor):
         raise TypeError("inputs must be a list of arguments, got a tensor; pass [x]")
     with evaluation(a), evaluation(b):
-        for pair in ((a, b), (_differentiated(a), _differentiated(b))):
-            found = first_difference(*pair, tuple(inputs), tolerance=tolerance)
+        for first, second in ((a, b), (_differentiated(a), _differentiated(b))):
+            found = first_difference(first, second, tuple(inputs), tolerance=tolerance)
             if found or found.outputs.note:
                 raise AssertionError(str(found))
 
@@ -343,7 +344,7 @@ Pairs = list[tuple[Value, Value]]
 class _Search:
     """Two models and what they computed."""
 
-    subjects: Sequence[Subject]
+    subjects: Sequence[ForwardPass]
     runs: Sequence[Run]
     tolerance: float
 

@@ -16,9 +16,9 @@ from transformer_blocks.inspection.changes import (
     offered_weights,
     run_eagerly,
 )
-from transformer_blocks.inspection.observation import Observation
-from transformer_blocks.inspection.observer import observe
-from transformer_blocks.inspection.projections import KernelCall, Projections
+from transformer_blocks.inspection.record.observation import Observation
+from transformer_blocks.inspection.record.observer import observe
+from transformer_blocks.inspection.record.projections import KernelCall, Projections
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
 OBSERVABLE = (

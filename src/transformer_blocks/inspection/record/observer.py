@@ -32,8 +32,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks._contexts import SharedContext
 from transformer_blocks.inspection.changes import without_gradients
-from transformer_blocks.inspection.observation import NAMED_ATTENTION, Observation
-from transformer_blocks.inspection.projections import (
+from transformer_blocks.inspection.record.observation import NAMED_ATTENTION, Observation
+from transformer_blocks.inspection.record.projections import (
     KernelCall,
     torch_layer_weights,
     unfold_heads,

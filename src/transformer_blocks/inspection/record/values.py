@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer_blocks.inspection.changes import hooked, without_fast_path
-from transformer_blocks.inspection.comparison import epsilon, find_tensors
-from transformer_blocks.inspection.soundness.subject import find_output
+from transformer_blocks.inspection.comparison import epsilon, find_output, find_tensors
 
 Place = tuple[str, str, int]
 """A module's name, "input" or "output", and the number of the tensor in all calls of the module."""
@@ -40,7 +39,7 @@ Run = dict[Place, Value]
 
 
 @dataclass(frozen=True)
-class Subject:
+class ForwardPass:
     """A model and its inputs.
 
     Attributes:
@@ -137,7 +136,7 @@ def layouts(x: Tensor, shape: Sequence[int]) -> Iterator[Tensor]:
             yield each.reshape(shape)
 
 
-def in_float64(subjects: Sequence[Subject]) -> list[Subject]:
+def in_float64(subjects: Sequence[ForwardPass]) -> list[ForwardPass]:
     """Copy models and inputs, in float64, with numbers as coarse as those of any of the models."""
     copies = [copy.deepcopy(each) for each in subjects]
     modules = [each.model for each in copies if isinstance(each.model, nn.Module)]

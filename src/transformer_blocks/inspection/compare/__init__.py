@@ -1,0 +1,1 @@
+"""Comparison of two models: where they first differ, and the cause."""
