@@ -538,11 +538,13 @@ def test_a_full_disk_leaves_the_old_checkpoint(folder: Path, whole: Path, limit:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
-        with pytest.raises(UserError, match=f"cannot save step 2 in {folder} .*: File too large"):
-            save_checkpoint(folder, step=2, tensors=big, state={})
+        for place in (folder, folder.with_name("new")):
+            with pytest.raises(UserError, match=f"cannot save step 2 in {place} .*File too large"):
+                save_checkpoint(place, step=2, tensors=big, state={})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert snapshot(folder) == before
+    assert names(folder.parent) == [folder.name]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
