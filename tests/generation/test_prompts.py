@@ -232,7 +232,7 @@ def test_wrong_replacements_are_refused_and_change_nothing() -> None:
             r"^rows must not repeat an index, got",
         ),
         (one, ids[0], ValueError, r"^tokens must have shape \(M, L\), got \(2,\)$"),
-        (one, ids.expand(2, 2), ValueError, r"^rows and tokens must agree in M, got 1 and 2$"),
+        (one, ids.expand(2, 2), ValueError, r"^rows and tokens must agree in size M, got 1 and 2$"),
         (one, torch.ones(1, 4, dtype=torch.int64), ValueError, r"^tokens must not be longer than"),
         (one, ids + V, IndexError, r"^token ids must be in"),
     ]
