@@ -136,3 +136,25 @@ def test_arguments_that_do_not_fit_are_refused(
 def test_a_float_mask_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^mask must be bool, where True hides a key, got dtype="):
         explain_mask(torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "diagonal", "message"),
+    [
+        ((5, 5), 2, "each query attends to the next position"),
+        ((5, 5), 0, "no query attends to its own position"),
+        ((3, 5), 1, "it is aligned to the top left, not the bottom right"),
+        ((5, 5), 1, ""),
+        ((3, 5), 3, ""),
+        ((5, 5), 3, ""),
+        ((5, 5), -1, ""),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_causal_mask_that_is_shifted_is_named(
+    shape: tuple[int, int], diagonal: int, message: str, padding: int
+) -> None:
+    mask = torch.ones(shape).triu(diagonal).bool()
+    mask[:, shape[1] - padding :] = True
+    found = [each for each in explain_mask(mask).warnings if "shifted" in each]
+    assert found == ([f"the mask looks causal but is shifted: {message}"] if message else [])

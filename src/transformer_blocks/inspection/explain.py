@@ -99,6 +99,8 @@ def explain_mask(
         sleeps  .   .   .      +
         <pad>   .   .   .      p
         masked as: f future, p padding, + several of them
+        >>> explain_mask(torch.ones(5, 5).triu(2).bool()).warnings
+        ('the mask looks causal but is shifted: each query attends to the next position',)
         >>> print(explain_mask(~causal_mask(3)))  # a mask of the opposite rule, where False hides
            0 1 2
         0  a . .
@@ -152,10 +154,7 @@ def _recognise(table: Tensor) -> dict[str, Tensor]:
     if not table.numel():
         return {}
     future = causal_mask(length, key_length)
-    # Position of the query minus that of the key; the last query has the last key's position.
-    distance = (
-        torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)[None, :]
-    )
+    distance = _measure_distances(table)
     # The last columns, masked for all queries.
     columns = table.all(dim=0).flip(0).cummin(dim=0).values.flip(0)
     padding = columns.expand_as(table) & (length > 1 or not columns.all())
@@ -177,6 +176,12 @@ def _recognise(table: Tensor) -> dict[str, Tensor]:
     return reasons
 
 
+def _measure_distances(table: Tensor) -> Tensor:
+    """Subtract positions of keys from those of queries; the last query has the last key's."""
+    length, key_length = table.shape
+    return torch.arange(length)[:, None] + key_length - length - torch.arange(key_length)
+
+
 def _find_mistakes(table: Tensor, queries: Sequence[str]) -> list[str]:
     """Describe patterns that look like mistakes."""
     if not table.numel():
@@ -194,6 +199,18 @@ def _find_mistakes(table: Tensor, queries: Sequence[str]) -> list[str]:
                 f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; "
                 "True hides"
             )
+    if UNKNOWN in reasons:
+        rest = table & ~reasons.get("padding", torch.zeros_like(table))
+        distance = _measure_distances(table)
+        hidden = distance <= distance[rest].max()  # what a shifted causal mask would hide
+        shift = int(distance[rest].max()) + 1
+        known = {
+            1: "no query attends to its own position",
+            -1: "each query attends to the next position",
+            table.shape[1] - table.shape[0]: "it is aligned to the top left, not the bottom right",
+        }
+        if shift and shift in known and table.equal(table & ~rest | hidden):
+            warnings.append(f"the mask looks causal but is shifted: {known[shift]}")
     for query, row in zip(queries, table.tolist(), strict=True):
         if all(row):
             warnings.append(f"query {query} is fully masked: its output is zero")
