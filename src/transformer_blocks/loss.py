@@ -28,11 +28,16 @@ Next: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 
 from typing import Annotated
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_blocks._contracts import Ids, Probability, Vectors, checked, one_of
 
 __all__ = ["cross_entropy"]
+
+NO_ID = torch.iinfo(torch.int64).min
+"""An id that no token has."""
 
 
 @checked
@@ -41,28 +46,33 @@ def cross_entropy(
     target: Annotated[Tensor, Ids("N")],
     *,
     label_smoothing: Probability = 0.0,
+    ignore_index: int = NO_ID,
     reduction: Annotated[str, one_of("mean", "sum", "none")] = "mean",
 ) -> Tensor:
     r"""Compute the cross-entropy between logits and target tokens.
 
     The same as ``torch.nn.functional.cross_entropy``, written out. Padding must not contribute to
-    the loss: select the real tokens before the call. In distributed training, use
-    ``reduction="sum"`` and divide by the number of target tokens of all processes, so that every
-    token has the same weight.
+    the loss: ``ignore_index`` is its id, or only the real tokens are passed. In distributed
+    training, use ``reduction="sum"`` and divide by the number of target tokens of all processes, so
+    that every token has the same weight.
 
     Args:
         logits: Unnormalised log-probabilities of the vocabulary, of shape (N, V).
         target: Ids of the target tokens, int64, of shape (N,).
         label_smoothing: :math:`\varepsilon`, the probability that is spread evenly over the
             vocabulary, from 0 to 1. The paper uses 0.1.
+        ignore_index: Id of the targets whose loss is zero, and which the mean does not count, such
+            as padding. By default all count; torch ignores -100.
         reduction: ``"mean"`` or ``"sum"`` of the losses of all tokens, or ``"none"`` for one loss
             per token.
 
     Returns:
         The loss: a scalar, or of shape (N,) if ``reduction="none"``. Both the mean and the sum of
-        no tokens are zero, and so are their gradients; torch's mean is NaN.
+        no tokens are zero, and so are their gradients; torch's mean is NaN. The dtype is float32,
+        or float64 if the logits have it.
 
     Raises:
+        IndexError: If a target that counts is not in the vocabulary, on a CPU.
         TypeError: If an argument is of the wrong type, or ``target`` holds no integers.
         ValueError: If the shapes do not fit, ``label_smoothing`` is out of range or ``reduction``
             is unknown.
@@ -80,10 +90,14 @@ def cross_entropy(
         >>> torch.allclose(uniform.exp(), torch.tensor(100.0), atol=1e-3)  # ... a perplexity of V
         True
     """
-    log_probabilities = logits.log_softmax(-1)  # (N, V)
-    target_loss = -log_probabilities.gather(1, target[:, None]).squeeze(1)  # (N,)
-    uniform_loss = -log_probabilities.mean(-1)
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    log_probabilities = logits.log_softmax(-1, dtype=dtype)  # (N, V)
+    target_loss = F.nll_loss(log_probabilities, target, ignore_index=ignore_index, reduction="none")
+    uniform_loss = -log_probabilities.mean(-1)  # (N,)
     losses = (1.0 - label_smoothing) * target_loss + label_smoothing * uniform_loss
+    is_ignored = target == ignore_index
+    losses = losses.masked_fill(is_ignored, 0.0)
     if reduction == "none":
         return losses
-    return losses.mean() if reduction == "mean" and len(losses) else losses.sum()
+    count = (~is_ignored).sum().clamp(min=1) if reduction == "mean" else 1
+    return losses.sum() / count

@@ -24,8 +24,8 @@ The classes receive their parts as arguments, so that any part can be replaced.
 Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -46,15 +46,61 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
+from transformer_blocks.fast.intervals import packed_mask
 from transformer_blocks.generation import IncrementalDecoder, left_pad
 from transformer_blocks.generation.prompts import Prompts, check_begin, pad, without_padding
+from transformer_blocks.loss import NO_ID, cross_entropy
 from transformer_blocks.masks import padding_mask
 from transformer_blocks.residual import PostNorm, Residual
+
+IGNORED = -100
+"""A label that does not contribute to a loss, as in torch."""
 
 Options = ParamSpec("Options")
 Found = TypeVar("Found")
 Source = Annotated[Tensor, Ids("B S")]
 Target = Annotated[Tensor, Ids("B L")]
+
+
+class TiedLinear(nn.Linear):
+    """A linear layer without bias that has no weight of its own, but that of an embedding.
+
+    The weight is one parameter however the model is converted or loaded. In a state dict it has
+    the names of both layers, as if they shared a parameter.
+
+    Args:
+        embedding: Module with a ``weight`` of shape (V, d_model), a part of the same model.
+        name: Name of the embedding in the model.
+    """
+
+    def __init__(self, embedding: Any, name: str) -> None:
+        nn.Module.__init__(self)
+        self.out_features, self.in_features = embedding.weight.shape
+        self.register_parameter("bias", None)
+        self.name = name
+        vars(self)["embedding"] = embedding  # a part of the model, and not of this layer
+
+    @property
+    def weight(self) -> nn.Parameter:  # type: ignore[override]
+        """The weight of the embedding, of shape (V, d_model)."""
+        weight: nn.Parameter = vars(self)["embedding"].weight
+        return weight
+
+    def _save_to_state_dict(self, state: Any, prefix: str, keep_vars: bool) -> None:
+        state[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
+
+    def _load_from_state_dict(
+        self,
+        state: Any,
+        prefix: str,
+        *args: Any,  # metadata, strict, and lists that it appends to
+    ) -> None:
+        *options, missing, unexpected, errors = args
+        key, without, others = f"{prefix}weight", list[str](), list[str]()
+        load = vars(self)["embedding"]._load_from_state_dict
+        load(state, prefix, *options, without, others, errors)
+        missing += [name for name in without if name == key]
+        unexpected += [name for name in others if name != key]
 
 
 class TokenModel(nn.Module):
@@ -66,7 +112,6 @@ class TokenModel(nn.Module):
         output: Layer from hidden vectors, of shape (..., d_model), to logits, (..., V).
     """
 
-    predicted: str  # name of the embedding of the tokens that are predicted
     positions: nn.Module | None
     dropout: Dropout
     output: nn.Module
@@ -116,45 +161,17 @@ class TokenModel(nn.Module):
         with torch.no_grad():
             return search(*self.start(prompts), *args, **options)
 
-    def _add_output(self, output: nn.Module | None, embedding: nn.Module) -> None:
-        """Add the output layer, by default one that shares the weight of an embedding."""
-        self.output = _tied(embedding) if output is None else output
-        self.register_load_state_dict_post_hook(TokenModel._tie)  # type: ignore[no-untyped-call]
-
-    def _shared_weights(self) -> list[Any]:
-        """Return the weights of embedding and output layer, or none if they do not share one."""
-        parts = getattr(self, self.predicted), self.output
-        weights = [getattr(part, "weight", None) for part in parts]
-        are_stored = all(isinstance(each, nn.Parameter) for each in weights)  # and not computed
-        return weights if getattr(self.output, "is_tied", False) and are_stored else []
-
-    def _tie(self, _: object = None) -> None:
-        """Share the weight again, if torch has made a parameter for each of its two names."""
-        if self._shared_weights():
-            getattr(self, self.predicted).weight = self.output.weight
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert the model; a weight from the meta device is tied again."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._tie()
-        return self
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Accept a file with one of the two names of the shared weight, as safetensors writes."""
-        names = f"{prefix}output.weight", f"{prefix}{self.predicted}.weight"
-        for name, other in (names, names[::-1]):
-            if self._shared_weights() and other in state_dict:
-                state_dict.setdefault(name, state_dict[other])
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _check_tied(self) -> None:
-        """Raise if the parts of the model were loaded one by one, so that a weight became two."""
-        weights = self._shared_weights()
-        if weights and weights[0] is not weights[1]:
-            raise RuntimeError(
-                f"output.weight must be {self.predicted}.weight, as in the model that was made, "
-                "got another parameter; load or convert the whole model, not its parts"
-            )
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load weights; of a shared weight, a file needs one name only, as safetensors writes."""
+        if strict and isinstance(self.output, TiedLinear):
+            names = f"{self.output.name}.weight", "output.weight"
+            found = {
+                name: state_dict[each] for each in names if each in state_dict for name in names
+            }
+            state_dict = {**found, **state_dict}
+        return super().load_state_dict(state_dict, strict, assign)
 
     def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
         x = embedding(tokens)
@@ -192,8 +209,6 @@ class LanguageModel(TokenModel):
         True
     """
 
-    predicted = "embedding"
-
     @checked
     def __init__(
         self,
@@ -208,7 +223,7 @@ class LanguageModel(TokenModel):
         super().__init__()
         self.embedding, self.positions, self.dropout = embedding, positions, Dropout(dropout)
         self.decoder, self.padding_id = decoder, padding_id
-        self._add_output(output, embedding)
+        self.output = TiedLinear(embedding, "embedding") if output is None else output
 
     def embed(self, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
         """Embed tokens, of shape (B, L), the first of them at position ``offset``.
@@ -217,31 +232,62 @@ class LanguageModel(TokenModel):
         """
         return self._embed(self.embedding, tokens, offset)
 
-    def hidden(self, tokens: Tensor) -> Tensor:
+    def hidden(
+        self, tokens: Tensor, *, mask: Tensor | None = None, documents: Tensor | None = None
+    ) -> Tensor:
         """Compute the inputs of the output layer, of shape (B, L, d_model)."""
-        self._check_tied()
-        return self.decoder(self.embed(tokens), causal=True)
+        if documents is None:
+            return self.decoder(self.embed(tokens), mask=mask, causal=True)
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        first = F.pad(documents.diff(dim=1) != 0, (1, 0)) * index  # 0, or where a document begins
+        positions = index - first.cummax(dim=1).values  # (B, L), from 0 in each document
+        x = self.embed(tokens.reshape(-1, 1), positions.flatten().cpu()).view(*tokens.shape, -1)
+        of_documents = packed_mask(documents)
+        mask = of_documents if mask is None else of_documents | mask
+        return self.decoder(x, mask=mask, causal=True)
 
     @checked
-    def forward(self, tokens: Target) -> Tensor:
+    def forward(
+        self, tokens: Target, *, mask: Tensor | None = None, documents: Target | None = None
+    ) -> Tensor:
         """Compute the logits of the token that follows each token.
 
         Padding after a text needs no mask: the causal mask hides it from the text.
 
         Args:
             tokens: Token ids, of shape (B, L).
+            mask: Boolean mask besides the causal one; **True hides** a key from a query. Shape
+                (L, L) or (B|1, H|1, L|1, L).
+            documents: Id of the document that each token belongs to, of shape (B, L), if several
+                are packed into one sequence; the tokens of a document are adjacent. Each document
+                then has the logits that it has alone: no token attends to another document, and
+                positions are counted from the document's first token.
 
         Returns:
             Logits, of shape (B, L, V).
         """
-        return self.output(self.hidden(tokens))
+        return self.output(self.hidden(tokens, mask=mask, documents=documents))
 
     @checked
-    def loss(self, tokens: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
+    def loss(
+        self,
+        tokens: Target,
+        *,
+        labels: Target | None = None,
+        mask: Tensor | None = None,
+        documents: Target | None = None,
+        label_smoothing: Probability = 0.0,
+    ) -> Tensor:
         """Compute the mean cross-entropy of each token after those before it.
 
         Args:
             tokens: Token ids, int64, of shape (B, L).
+            labels: What is to be predicted at each token, int64, of shape (B, L); -100 where
+                nothing is. By default the next token: the last one is then a label only, and the
+                first of a document is no label.
+            mask: As in :meth:`forward`, for the tokens that are read: all, or without ``labels``
+                the first L - 1.
+            documents: As in :meth:`forward`, of shape (B, L).
             label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`.
 
         Returns:
@@ -251,10 +297,18 @@ class LanguageModel(TokenModel):
             IndexError: If an id is not in the vocabulary, on a CPU.
             ValueError: If L is 1, so that there is nothing to predict.
         """
-        return _loss(self(tokens[:, :-1]), tokens[:, 1:], self.padding_id, label_smoothing)
+        ignored = NO_ID if self.padding_id is None else self.padding_id
+        if labels is not None:
+            labels = labels.masked_fill(labels == IGNORED, ignored)
+        else:
+            tokens, labels = tokens[:, :-1], tokens[:, 1:]
+            if documents is not None:
+                labels = labels.masked_fill(documents.diff(dim=1) != 0, ignored)
+                documents = documents[:, :-1]
+        logits = self(tokens, mask=mask, documents=documents)
+        return _mean_loss(logits, labels, ignored, label_smoothing)
 
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
-        self._check_tied()
         tokens, lengths = left_pad(without_padding(prompts, self.padding_id))
         if not all(lengths):
             raise ValueError("prompts must have at least one token each, got an empty one")
@@ -299,8 +353,6 @@ class Seq2Seq(TokenModel):
         True
     """
 
-    predicted = "target_embedding"
-
     @checked
     def __init__(
         self,
@@ -319,7 +371,7 @@ class Seq2Seq(TokenModel):
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.positions, self.dropout = positions, Dropout(dropout)
         self.encoder, self.decoder = encoder, decoder
-        self._add_output(output, target_embedding)
+        self.output = TiedLinear(target_embedding, "target_embedding") if output is None else output
         self.padding_id, self.begin_id = padding_id, begin_id
         weight = getattr(target_embedding, "weight", None)
         if isinstance(weight, Tensor) and begin_id >= len(weight):
@@ -346,7 +398,6 @@ class Seq2Seq(TokenModel):
 
     def hidden(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the inputs of the output layer, of shape (B, L, d_model)."""
-        self._check_tied()
         memory, mask = self.encode(source)
         return self.decoder(self.embed(target), memory, memory_mask=mask)
 
@@ -386,7 +437,7 @@ class Seq2Seq(TokenModel):
         """
         check_begin(target, self.begin_id)
         logits = self(source, target[:, :-1])
-        return _loss(logits, target[:, 1:], self.padding_id, label_smoothing)
+        return _mean_loss(logits, target[:, 1:], self.padding_id, label_smoothing)
 
     @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
@@ -397,7 +448,6 @@ class Seq2Seq(TokenModel):
     @torch.no_grad()
     def begin(self, source: Tensor) -> IncrementalDecoder:
         """Encode sources, of shape (N, S), padded at the end; return what decodes their targets."""
-        self._check_tied()
         memory, mask = self.encode(source)
         cache = self.decoder.new_cache(memory, memory_mask=mask)
         return IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
@@ -508,30 +558,9 @@ def build_seq2seq(
     )
 
 
-def _tied(embedding: Any) -> nn.Linear:
-    """Return an output layer that shares the weight of an embedding (section 3.4)."""
-    vocabulary_size, d_model = embedding.weight.shape
-    output = nn.Linear(d_model, vocabulary_size, bias=False)
-    output.weight = embedding.weight
-    output.__dict__["is_tied"] = True
-    return output
-
-
-def _loss(logits: Tensor, labels: Tensor, padding_id: int | None, label_smoothing: float) -> Tensor:
-    """Compute the mean cross-entropy of labels, of shape (B, L), except for padding.
-
-    It is zero if all labels are padding. An id outside the vocabulary is refused, also -100, which
-    torch ignores by default: the same tokens are inputs, where no id is ignored.
-    """
+def _mean_loss(logits: Tensor, labels: Tensor, ignored: int, label_smoothing: float) -> Tensor:
+    """Compute the mean cross-entropy of labels, of shape (B, L), except for an id."""
     if not labels.numel():
         raise ValueError("a loss needs at least two tokens: the first is not predicted")
-    ignored = torch.iinfo(torch.int64).min if padding_id is None else padding_id
-    losses = F.cross_entropy(
-        logits.flatten(0, 1),
-        labels.flatten(),
-        ignore_index=ignored,
-        label_smoothing=label_smoothing,
-        reduction="none",
-    )
-    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-    return (total / (labels != ignored).sum().clamp(min=1)).to(losses.dtype)
+    logits, labels = logits.flatten(0, 1), labels.flatten()
+    return cross_entropy(logits, labels, label_smoothing=label_smoothing, ignore_index=ignored)

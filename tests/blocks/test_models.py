@@ -4,6 +4,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
@@ -158,10 +159,64 @@ def test_the_loss_is_the_mean_over_all_tokens_but_the_first(label_smoothing: flo
     assert not torch.allclose(without_padding.loss(tokens, label_smoothing=label_smoothing), loss)
 
 
+PACKED = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+DOCUMENTS = torch.tensor([[1, 1, 2, 2, 2], [5, 5, 5, 5, 0]])
+TEXTS = [[3, 1], [4, 1, 5], [9, 2, 6, 5], [3]]
+
+
+@pytest.mark.parametrize("padding_id", [None, 0])
+@pytest.mark.parametrize("new_model", [sinusoidal_model, learned_model, rotary_model])
+def test_packed_documents_have_the_logits_and_the_loss_that_they_have_alone(
+    new_model: Callable[[], LanguageModel], padding_id: int | None
+) -> None:
+    model = new_model()
+    model.padding_id = padding_id
+    together = model(PACKED, documents=DOCUMENTS)[[0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [*range(5)] * 2]
+    alone = [model(torch.tensor([text]))[0] for text in TEXTS]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
+    sums = [model.loss(torch.tensor([text])) * (len(text) - 1) for text in TEXTS[:3]]
+    loss = model.loss(PACKED, documents=DOCUMENTS)
+    torch.testing.assert_close(loss, torch.stack(sums).sum() / 6)
+    torch.compiler.reset()
+    compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(PACKED, documents=DOCUMENTS), loss)
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
+def test_a_mask_hides_keys_besides_the_causal_mask(documents: Tensor | None) -> None:
+    model = sinusoidal_model()
+    mask = torch.zeros(5, 5, dtype=torch.bool)
+    mask[1:, 0] = True
+    changed = PACKED.clone()
+    changed[:, 0] = 7
+    for tokens, is_same in ((PACKED, True), (changed, True), (PACKED, False)):
+        options: dict[str, Any] = {"mask": mask if is_same else None, "documents": documents}
+        logits = model(tokens, **options)[:, 1:]
+        expected = model(PACKED, mask=mask, documents=documents)[:, 1:]
+        assert torch.allclose(logits, expected, atol=1e-5) == is_same
+    loss = model.loss(PACKED, mask=mask[:-1, :-1], documents=documents)
+    assert loss != model.loss(PACKED, documents=documents)
+
+
+@pytest.mark.parametrize("padding_id", [None, 0])
+def test_labels_of_ones_own_are_those_of_all_tokens_that_are_read(padding_id: int | None) -> None:
+    model = sinusoidal_model()
+    model.padding_id = padding_id
+    labels = PACKED.roll(-1, 1)
+    labels[:, -1] = -100
+    torch.testing.assert_close(model.loss(PACKED, labels=labels), model.loss(PACKED))
+    labels[:, :3] = -100  # a prompt, which is not learned
+    expected = F.cross_entropy(model(PACKED)[:, 3], labels[:, 3])
+    torch.testing.assert_close(model.loss(PACKED, labels=labels), expected)
+    with pytest.raises(ValueError, match="agree in"):
+        model.loss(PACKED, labels=labels[:, 1:])
+
+
 @every_model
 def test_the_loss_with_padding_is_one_graph(new_model: Callable[[], Any]) -> None:
     model = new_model()
     inputs = inputs_of(model, [1, 4, 5, 6], [1, 6, 0, 0])
+    torch.compiler.reset()
     compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*inputs), model.loss(*inputs))
 
@@ -173,6 +228,12 @@ def test_embedding_and_output_share_a_weight(new_model: Callable[[], Any]) -> No
     assert model.output.weight is embedding.weight
     other = nn.Linear(16, 20)
     assert LanguageModel(embedding, build_encoder(**SIZES), output=other).output is other
+
+
+def predicted(model: Any) -> tuple[str, Any]:
+    """Return the embedding of the tokens that a model predicts, and its name."""
+    name = "embedding" if isinstance(model, LanguageModel) else "target_embedding"
+    return name, model.get_submodule(name)
 
 
 LOADINGS: dict[str, Callable[[Any, dict[str, Tensor]], Any]] = {
@@ -197,43 +258,61 @@ def test_a_shared_weight_remains_one_however_it_is_loaded(
     new_model: Callable[[], Any], left_out: str | None, load: Callable[..., object]
 ) -> None:
     model, trained = new_model(), new_model()
-    tied = f"{model.predicted}.weight", "output.weight"
+    name = predicted(model)[0]
+    tied = f"{name}.weight", "output.weight"
     state = trained.state_dict()  # safetensors writes one of the names of a shared weight
     if left_out is not None:
         del state[tied[left_out == "output"]]
+        if load is LOADINGS["inside another module"]:  # whose file has both names
+            with pytest.raises(RuntimeError, match="Missing key"):
+                load(model, state)
+            return
     names = [name for name, _ in model.named_parameters()]
     load(model, state)
-    assert model.output.weight is getattr(model, model.predicted).weight
+    assert model.output.weight is predicted(model)[1].weight
     assert [name for name, _ in model.named_parameters()] == names
     assert model.state_dict().keys() == trained.state_dict().keys()
     inputs = inputs_of(model, [1, 4, 5])
     torch.testing.assert_close(model(*inputs), trained(*inputs))
     again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
-    assert again.output.weight is getattr(again, model.predicted).weight
+    assert again.output.weight is predicted(again)[1].weight
 
 
 @pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
-def test_a_model_whose_parts_were_loaded_one_by_one_says_that_its_weights_came_apart(
+def test_a_shared_weight_remains_one_if_parts_are_loaded_one_by_one(
     new_model: Callable[[], Any],
 ) -> None:
-    model: Any = new_model()
+    model, other = new_model(), new_model()
     inputs = inputs_of(model, [1, 4, 5])
-    embedding, state = getattr(model, model.predicted), model.output.state_dict()
-    model.output.load_state_dict(state, assign=True)
-    message = rf"^output.weight must be {model.predicted}.weight, as in the model that was"
-    for call in (model, model.loss):
-        with pytest.raises(RuntimeError, match=message):
-            call(*inputs)
-    with pytest.raises(RuntimeError, match=message):
-        model.generate([[5]], greedy_search, max_length=2, end_id=None)
-    model.load_state_dict(model.state_dict())
-    assert model.output.weight is embedding.weight
-    model.to("meta").to_empty(device="cpu")  # as before weights are drawn anew
-    assert model.output.weight is embedding.weight
+    embedding, state = predicted(model)[1], other.output.state_dict()
+    for assign in (False, True):
+        nn.init.zeros_(embedding.weight)
+        model.output.load_state_dict(state, assign=assign)
+        assert model.output.weight is embedding.weight
+        assert torch.equal(embedding.weight, state["weight"])
+    with pytest.raises(RuntimeError, match=r"size mismatch for weight"):
+        model.output.load_state_dict({"weight": torch.zeros(2, 2)})
     model.output = nn.Linear(16, 20)  # another layer shares nothing
     model.to("meta").to_empty(device="cpu")
     assert model.output.weight is not embedding.weight
     assert model(*inputs).shape[1] == 3
+
+
+@pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
+def test_a_file_with_neither_name_of_the_shared_weight_is_refused(
+    new_model: Callable[[], Any], tmp_path: Path
+) -> None:
+    model = new_model()
+    name, state = predicted(model)[0], model.state_dict()
+    safetensors = pytest.importorskip("safetensors.torch")  # whose own functions save and load
+    safetensors.save_model(model, tmp_path / "model.safetensors")
+    loaded = new_model()
+    safetensors.load_model(loaded, tmp_path / "model.safetensors")
+    assert torch.equal(loaded.output.weight, model.output.weight)
+    del state[f"{name}.weight"], state["output.weight"]
+    missing = rf'Missing key.*"{name}.weight", "output.weight"'
+    with pytest.raises(RuntimeError, match=missing):
+        model.load_state_dict(state)
 
 
 def test_the_vocabularies_of_source_and_target_are_not_exchanged() -> None:
@@ -381,7 +460,6 @@ def test_a_loss_in_half_precision_is_the_mean_of_more_than_it_can_sum() -> None:
     model = build_language_model(20, **SIZES).eval().half()
     nn.init.normal_(model.output.get_parameter("weight"), std=10.0)
     loss = model.loss(torch.randint(20, (40, 40)))
-    assert loss.dtype == torch.float16
     assert 65504 / 40 / 39 < loss < torch.inf
 
 

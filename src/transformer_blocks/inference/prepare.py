@@ -19,6 +19,7 @@ from transformer_blocks.inference.int8 import Int8Linear
 from transformer_blocks.inference.layers import FusedQKVAttention, UnpaddedEncoder
 from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inference.module import InferenceModule, as_inference_module
+from transformer_blocks.models import TiedLinear
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
@@ -93,7 +94,7 @@ def prepare(model: Model, *, int8: bool = False) -> Model:
 
 def _replace_parts(module: Any, linear: Callable[[nn.Linear], nn.Module]) -> Any:
     """Return the faster equivalent of a module, or the module itself with faster parts."""
-    if type(module) is nn.Linear and not alteration(module):
+    if type(module) in (nn.Linear, TiedLinear) and not alteration(module):
         return linear(module)
     if type(module) in (Dropout, nn.Dropout) and not alteration(module):
         return nn.Identity()
