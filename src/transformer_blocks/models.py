@@ -78,29 +78,22 @@ class TiedLinear(nn.Linear):
         self.out_features, self.in_features = embedding.weight.shape
         self.register_parameter("bias", None)
         self.name = name
-        vars(self)["embedding"] = embedding  # a part of the model, and not of this layer
+        self.embedding = (embedding,)  # a part of the model, and not of this layer
 
     @property
-    def weight(self) -> nn.Parameter:  # type: ignore[override]
+    def weight(self) -> Any:
         """The weight of the embedding, of shape (V, d_model)."""
-        weight: nn.Parameter = vars(self)["embedding"].weight
-        return weight
+        return self.embedding[0].weight
 
     def _save_to_state_dict(self, state: Any, prefix: str, keep_vars: bool) -> None:
         state[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
 
-    def _load_from_state_dict(
-        self,
-        state: Any,
-        prefix: str,
-        *args: Any,  # metadata, strict, and lists that it appends to
-    ) -> None:
-        *options, missing, unexpected, errors = args
-        key, without, others = f"{prefix}weight", list[str](), list[str]()
-        load = vars(self)["embedding"]._load_from_state_dict
-        load(state, prefix, *options, without, others, errors)
-        missing += [name for name in without if name == key]
-        unexpected += [name for name in others if name != key]
+    def _load_from_state_dict(self, *args: Any) -> None:
+        weight = self._parameters["weight"] = self.weight
+        super()._load_from_state_dict(*args)  # type: ignore[no-untyped-call]
+        loaded = self._parameters.pop("weight")
+        if loaded is not weight:  # assigned
+            self.embedding[0].weight = loaded
 
 
 class TokenModel(nn.Module):
@@ -558,9 +551,9 @@ def build_seq2seq(
     )
 
 
-def _mean_loss(logits: Tensor, labels: Tensor, ignored: int, label_smoothing: float) -> Tensor:
+def _mean_loss(logits: Tensor, labels: Tensor, ignored: int, smoothing: float) -> Tensor:
     """Compute the mean cross-entropy of labels, of shape (B, L), except for an id."""
     if not labels.numel():
         raise ValueError("a loss needs at least two tokens: the first is not predicted")
-    logits, labels = logits.flatten(0, 1), labels.flatten()
-    return cross_entropy(logits, labels, label_smoothing=label_smoothing, ignore_index=ignored)
+    rows = logits.flatten(0, 1), labels.flatten()
+    return cross_entropy(*rows, label_smoothing=smoothing, ignore_index=ignored)

@@ -32,7 +32,7 @@ from transformer_blocks.explorer.sentence_pieces import count_pieces
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.dropout import Dropout
 from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.models import LanguageModel, Seq2Seq, TokenModel
+from transformer_blocks.models import LanguageModel, Seq2Seq, TiedLinear, TokenModel
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
@@ -251,7 +251,8 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
     Raises:
         ValueError: If the page has no function for it.
     """
-    kind, parts = type(module), _describe_parts(module, tensors, f"{name}.")
+    kind = nn.Linear if type(module) is TiedLinear else type(module)
+    parts = _describe_parts(module, tensors, f"{name}.")
     if kind is nn.ModuleList:
         return list(parts.values())
     values = {option: getattr(module, option) for option in BLOCKS.get(kind, ())}
