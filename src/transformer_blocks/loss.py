@@ -95,9 +95,8 @@ def cross_entropy(
     target_loss = F.nll_loss(log_probabilities, target, ignore_index=ignore_index, reduction="none")
     uniform_loss = -log_probabilities.mean(-1)  # (N,)
     losses = (1.0 - label_smoothing) * target_loss + label_smoothing * uniform_loss
-    is_ignored = target == ignore_index
-    losses = losses.masked_fill(is_ignored, 0.0)
+    losses = losses.masked_fill(target == ignore_index, 0.0)
     if reduction == "none":
         return losses
-    count = (~is_ignored).sum().clamp(min=1) if reduction == "mean" else 1
+    count = (target != ignore_index).sum().clamp(min=1) if reduction == "mean" else 1
     return losses.sum() / count

@@ -46,11 +46,10 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
-from transformer_blocks.fast.intervals import packed_mask
 from transformer_blocks.generation import IncrementalDecoder, left_pad
 from transformer_blocks.generation.prompts import Prompts, check_begin, pad, without_padding
 from transformer_blocks.loss import NO_ID, cross_entropy
-from transformer_blocks.masks import padding_mask
+from transformer_blocks.masks import document_mask, padding_mask
 from transformer_blocks.residual import PostNorm, Residual
 
 IGNORED = -100
@@ -81,7 +80,7 @@ class TiedLinear(nn.Linear):
         self.embedding = (embedding,)  # a part of the model, and not of this layer
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> Any:  # type: ignore[override]
         """The weight of the embedding, of shape (V, d_model)."""
         return self.embedding[0].weight
 
@@ -90,7 +89,7 @@ class TiedLinear(nn.Linear):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         weight = self._parameters["weight"] = self.weight
-        super()._load_from_state_dict(*args)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(*args)
         loaded = self._parameters.pop("weight")
         if loaded is not weight:  # assigned
             self.embedding[0].weight = loaded
@@ -235,7 +234,7 @@ class LanguageModel(TokenModel):
         first = F.pad(documents.diff(dim=1) != 0, (1, 0)) * index  # 0, or where a document begins
         positions = index - first.cummax(dim=1).values  # (B, L), from 0 in each document
         x = self.embed(tokens.reshape(-1, 1), positions.flatten().cpu()).view(*tokens.shape, -1)
-        of_documents = packed_mask(documents)
+        of_documents = document_mask(documents)
         mask = of_documents if mask is None else of_documents | mask
         return self.decoder(x, mask=mask, causal=True)
 

@@ -40,8 +40,8 @@ def packed_mask(documents: Annotated[Tensor, Ids("B L")]) -> Tensor:
 
     Only :func:`~transformer_blocks.fused_attention`, which is the default, and
     :class:`~transformer_blocks.SlidingWindowAttention` save memory and work. Wherever its elements
-    are needed, as in explicit attention and in inspection, they are computed, all L x L of them. In
-    compiled code it is a :func:`~transformer_blocks.document_mask`.
+    are needed, as in explicit attention and in inspection, they are computed, all L x L of them.
+    In compiled code, use :func:`~transformer_blocks.document_mask`.
 
     Args:
         documents: Id of the document that each position belongs to, of shape (B, L). The positions
@@ -65,8 +65,6 @@ def packed_mask(documents: Annotated[Tensor, Ids("B L")]) -> Tensor:
         >>> mask.shape
         torch.Size([1, 1, 100000, 100000])
     """
-    if torch.compiler.is_compiling():
-        return document_mask(documents)
     batch, length = documents.shape
     documents = documents.long()
     edge = torch.ones(batch, min(length, 1), dtype=torch.bool, device=documents.device)
