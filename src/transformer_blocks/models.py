@@ -52,9 +52,6 @@ from transformer_blocks.loss import NO_ID, cross_entropy
 from transformer_blocks.masks import document_mask, padding_mask
 from transformer_blocks.residual import PostNorm, Residual
 
-IGNORED = -100
-"""A label that does not contribute to a loss, as in torch."""
-
 Options = ParamSpec("Options")
 Found = TypeVar("Found")
 Source = Annotated[Tensor, Ids("B S")]
@@ -291,7 +288,7 @@ class LanguageModel(TokenModel):
         """
         ignored = NO_ID if self.padding_id is None else self.padding_id
         if labels is not None:
-            labels = labels.masked_fill(labels == IGNORED, ignored)
+            labels = labels.masked_fill(labels == -100, ignored)  # as in torch
         else:
             tokens, labels = tokens[:, :-1], tokens[:, 1:]
             if documents is not None:
