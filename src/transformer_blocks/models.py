@@ -85,11 +85,11 @@ class TiedLinear(nn.Linear):
         state[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        weight = self._parameters["weight"] = self.weight
-        super()._load_from_state_dict(*args)
-        loaded = self._parameters.pop("weight")
-        if loaded is not weight:  # assigned
-            self.embedding[0].weight = loaded
+        layer: Any = nn.Module()
+        layer.weight = self.weight
+        layer._load_from_state_dict(*args)
+        if layer.weight is not self.weight:  # assigned
+            self.embedding[0].weight = layer.weight
 
 
 class TokenModel(nn.Module):
