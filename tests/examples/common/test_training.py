@@ -312,6 +312,20 @@ def test_minutes_that_end_between_two_epochs_add_no_epoch(
     assert again.run.read_metrics() == training.metrics
 
 
+def test_a_resumed_training_goes_on_with_the_time_that_it_had_taken(
+    tmp_path: Path, clock: Clock
+) -> None:
+    settings = replace(SETTINGS, minutes=1.0)
+    kill_at_save(begin(tmp_path / "run", settings, save_steps=4), 6, after=True)
+    clock.now += 1000.0  # nobody trains
+    training = begin(tmp_path / "run", settings)
+    assert training.resume()
+    taken, begun = training.progress.seconds, clock.now
+    assert taken > 20.0
+    training.fit()
+    assert clock.now - begun < 60.0 - taken + 10.0
+
+
 def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
     tmp_path: Path, clock: Clock
 ) -> None:
