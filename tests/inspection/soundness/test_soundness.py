@@ -1225,6 +1225,21 @@ def test_a_search_that_raises_is_reported() -> None:
     assert "IndexError" in report.problems[0]
 
 
-def test_the_translator_without_steps_is_not_tried() -> None:
-    soundness = check_soundness(translator(), (SOURCE, TOKENS), padding_id=0)
-    assert soundness.not_tried == ("mask polarity", "padding side", "cache")
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_the_padding_and_the_cache_of_a_model_of_this_package_are_known(is_broken: bool) -> None:
+    class Translator(Seq2Seq):
+        def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+            memory, mask = super().encode(source)
+            return memory, mask & (not is_broken)
+
+    class Language(LanguageModel):
+        def embed(self, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
+            return super().embed(tokens, 0 if is_broken else offset)
+
+    soundness = check_soundness(translator(Translator), (SOURCE, TOKENS))
+    assert soundness.not_tried == ("mask polarity", "padding side")
+    assert ("padding" in soundness.violated) == is_broken, soundness
+    model = decoder_only(SinusoidalPositionalEncoding(D), kind=Language)
+    report = check_soundness(model, FULL)["cache"]
+    assert not report.not_tried
+    assert bool(report) != is_broken, report

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.generation import StepModel
-from transformer_blocks.inspection.comparison import find_output
+from transformer_blocks.generation import IncrementalDecoder, StepModel
+from transformer_blocks.inspection.comparison import find_output, find_tensors
 from transformer_blocks.inspection.soundness.checks import check_cache
 from transformer_blocks.inspection.soundness.example import NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.subject import Subject
+from transformer_blocks.models import LanguageModel, Seq2Seq
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
 # state spaces, and recurrence; x-transformers; recurrent networks, whose state is None by default.
@@ -74,9 +75,15 @@ def find_steps(
     subject: Subject, new_step_model: Callable[[], StepModel] | None
 ) -> Callable[[Subject], StepModel]:
     """Find a function that begins decoding: the given one, or one for the cache of the model."""
+    model = subject.model
     if new_step_model is not None:
         return lambda _: new_step_model()
-    model = subject.model
+    if isinstance(model, LanguageModel):
+        stack, embed, output = model.decoder, model.embed, model.output
+        return lambda _: IncrementalDecoder(stack, stack.new_cache(), embed=embed, output=output)
+    if isinstance(model, Seq2Seq):
+        begin = model.begin
+        return lambda subject: begin(next(find_tensors(subject.example.build())))
     parts = [*model.modules()] if isinstance(model, nn.Module) else []
     known = find_parameters(model) if parts else {}
     for name, flags in CACHES:

@@ -38,6 +38,7 @@ from transformer_blocks.inspection.soundness.padding import (
 from transformer_blocks.inspection.soundness.polarity import check_polarity
 from transformer_blocks.inspection.soundness.reading import read_example
 from transformer_blocks.inspection.soundness.subject import Subject, first_line
+from transformer_blocks.models import LanguageModel, Seq2Seq
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 OTHER_HINT = "no output may depend on a later position; pass causal=False if it may"
@@ -172,10 +173,12 @@ def check_soundness(
             another one, for example block-causal, or causal in each of several packed documents:
             ``packed_mask(documents) | causal_mask(L)``.
         recursive: Whether the model uses one layer several times on purpose.
-        padding_id: Id of the padding token, if the model finds padding by its id.
+        padding_id: Id of the padding token, if the model finds padding by its id; that of a
+            ``LanguageModel`` or ``Seq2Seq`` of this package is known.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
-            the rows of the example. The cache of a Hugging Face model is found without it.
+            the rows of the example. The caches of ``LanguageModel``, ``Seq2Seq`` and
+            Hugging Face's models are found without it.
         tolerance: Largest change that is ignored, in standard deviations of the outputs. The
             default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
             rounding is the same.
@@ -209,6 +212,8 @@ def check_soundness(
           position 0 of row 0 changes with position 1, which comes later, by ... deviations
         ...
     """
+    if padding_id is None and isinstance(model, LanguageModel | Seq2Seq):
+        padding_id = model.padding_id
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     given = {"example": example, "dependence_mask": dependence_mask}
     for name, held in {"model": parts, **given}.items():
