@@ -136,3 +136,15 @@ def test_a_failure_keeps_no_activations_alive() -> None:
     trace = trace_shapes(model, *IDS)
     assert trace.error is not None
     assert trace.error.__traceback__ is None
+
+
+def test_a_module_that_calls_itself_has_two_calls() -> None:
+    class Halving(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if len(x) == 1 else self(x[: len(x) // 2])
+
+    calls = trace_shapes(Halving(), torch.ones(2, 3)).calls
+    assert [(call.inputs, call.outputs) for call in calls] == [
+        ([(2, 3)], [(1, 3)]),
+        ([(1, 3)], [(1, 3)]),
+    ]
