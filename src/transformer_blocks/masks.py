@@ -21,8 +21,9 @@ output (before the output projection) are zero, not NaN, and the gradients are f
 every implementation, dtype and mode.
 
 **NaN is not masked.** A masked key has the weight zero, and zero times NaN is NaN, so masked
-positions must hold finite numbers too. In every implementation, a non-finite query makes its own
-output non-finite, and a non-finite key or value does so for every query that attends to it. A
+positions must hold finite numbers too. In explicit attention, a non-finite query makes its own
+output non-finite, and a non-finite key or value does so for every query that attends to it. Torch's
+fused kernel on a CPU may return zeros instead; where it loses a NaN, we do not restore it. A
 non-finite key or value at a masked position may affect other outputs of its sequence as well; which
 ones depends on the implementation. (An encoder prepared by
 :func:`~transformer_blocks.inference.prepare` removes padding where there is enough of it, and the

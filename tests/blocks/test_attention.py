@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.blocks.reference import attention_loop, to_numpy
 from tests.pairs import every_pair
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_blocks import (
     AdditiveAttention,
@@ -70,7 +71,7 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    batch = draw(st.sampled_from([1, 2, 3, 16]))  # many small matrices: explicit
+    batch = draw(st.integers(1, 3))
     heads, groups = draw(st.sampled_from([(1, 1), (3, 3), (2, 1), (4, 2), (4, 1)]))
     queries, keys = draw(st.integers(0, 4)), draw(st.integers(0, 5))
     broadcast = [(*leading, keys) for leading in product({1, batch}, {1, heads}, {1, queries})]
@@ -157,7 +158,6 @@ def test_gradients_are_exact_also_with_fully_masked_rows(
     assert torch.autograd.gradgradcheck(partial(explicit, **options), inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("batch", [2, 40], ids=["few", "many"])  # many small matrices: explicit
 @pytest.mark.parametrize(
     "function",
     [
@@ -169,9 +169,7 @@ def test_gradients_are_exact_also_with_fully_masked_rows(
         AdditiveAttention(4, 2),
     ],
 )
-def test_arguments_are_checked_once(
-    function: Any, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_are_checked_once(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     check_heads = Heads.__call__
 
@@ -180,7 +178,7 @@ def test_arguments_are_checked_once(
         check_heads(rule, name, x, *context)
 
     monkeypatch.setattr(Heads, "__call__", record)
-    inputs = torch.randn(3, batch, 2, 3, 4).unbind()
+    inputs = torch.randn(3, 2, 2, 3, 4).unbind()
     checked_inputs = inputs[: 2 if function is attention_weights else 3]
     function(*checked_inputs, causal=True)
     assert checked == ["query", "key", "value"][: len(checked_inputs)]
@@ -199,13 +197,25 @@ def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
     return masks
 
 
-@every_path
-def test_the_fused_kernel_never_receives_a_fully_masked_row(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+@every_dtype
+@pytest.mark.parametrize("kernel", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
+def test_every_kernel_of_a_cpu_gives_zeros_and_finite_gradients_for_a_fully_masked_row(
+    dtype: torch.dtype, kernel: SDPBackend
 ) -> None:
-    masks = spy_on_torch(monkeypatch)
-    fused_attention(*torch.randn(3, 1, 1, 3, 4).unbind(), **options)
-    assert [mask is None or bool(mask.any(-1).all()) for mask in masks] == [True]
+    for queries, keys, groups in ((3, 5, 4), (40, 40, 2), (2, 600, 1)):
+        mask = torch.rand(2, 1, queries, keys) < 0.4
+        mask[0, 0, 1] = True
+        query, key, value = (
+            torch.randn(2, heads, length, 8).to(dtype).requires_grad_()
+            for heads, length in ((4, queries), (groups, keys), (groups, keys))
+        )
+        with sdpa_kernel(kernel):
+            output = fused_attention(query, key, value, mask=mask)
+            gradients = torch.autograd.grad(output.square().sum(), (query, key, value))
+        assert output.isfinite().all()
+        assert (output[0, :, 1] == 0.0).all()
+        assert all(each.isfinite().all() for each in gradients)
+        assert (gradients[0][0, :, 1] == 0.0).all()
 
 
 @pytest.mark.parametrize(
@@ -285,15 +295,15 @@ LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)
         "masked, causal": [(False, False), (False, True), (True, False), (True, True)],
     }
 )
-def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or_head(
+def test_non_finite_inputs_show_in_explicit_attention_and_never_in_another_sequence_or_head(
     dtype: torch.dtype, with_gradients: bool, fault: float, place: str, masked: bool, causal: bool
 ) -> None:
-    for (queries, keys), (batch, all_rows) in product(LENGTHS, ((2, False), (40, True))):
+    for (queries, keys), all_rows in product(LENGTHS, (False, True)):
         mask = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
         mask[..., keys - keys // 3 :] = masked
         hidden = mask[0, 0] | (causal_mask(queries, keys) & causal)
         inputs = {
-            name: torch.randn(batch, 2, length, 4).to(dtype)
+            name: torch.randn(2, 2, length, 4).to(dtype)
             for name, length in (("query", queries), ("key", keys), ("value", keys))
         }
         faulty = inputs[place][0, 0]
@@ -304,24 +314,11 @@ def test_non_finite_inputs_show_wherever_attended_to_and_in_no_other_sequence_or
                 found = ~attention_function(
                     *inputs.values(), mask=mask if masked else None, causal=causal
                 ).isfinite()
-            assert found[expected].all()
-            assert masked or causal or torch.equal(found, expected)
+            # A NaN that torch's own kernel loses is not restored.
+            assert attention_function is fused_attention or found[expected].all()
+            assert masked or causal or not found[~expected].any()
             found[0, 0] = False
             assert not found.any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("causal", [False, True])
-def test_non_finite_inputs_show_in_compiled_code_of_every_length_too(causal: bool) -> None:
-    torch.compiler.reset()
-    compiled: Any = torch.compile(fused_attention, backend="eager", dynamic=True)
-    for length in (3, 10, 20):
-        for faulty in range(3):
-            inputs = torch.randn(3, 2, 2, length, 4).unbind()
-            inputs[faulty][0, 0] = torch.nan
-            expected = ~explicit(*inputs, causal=causal).isfinite()
-            assert torch.equal(~compiled(*inputs, causal=causal).isfinite(), expected)
-            assert expected[0, 0].all()
 
 
 @both_implementations
@@ -332,49 +329,15 @@ def test_inputs_and_masks_are_not_changed(attention_function: Function) -> None:
     assert all(map(torch.equal, inputs, before))
 
 
-@every_pair(
-    {
-        "dtype": TOLERANCE,
-        "heads, queries, keys, with_gradients, masked, causal, is_explicit": [
-            *((4, 5, 9, False, True, False, True), (4, 5, 9, True, True, True, True)),
-            *((4, 1, 9, False, True, False, False), (2, 5, 9, True, True, False, False)),
-            *((4, 20, 20, False, False, False, True), (4, 21, 21, False, False, False, False)),
-            *((4, 32, 32, True, False, False, True), (4, 33, 33, True, False, False, False)),
-            *((4, 5, 5, False, False, True, False), (4, 5, 5, True, False, True, False)),
-        ],
-    }
-)
-def test_many_small_matrices_are_computed_explicitly_with_the_same_result(
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-    heads: int,
-    queries: int,
-    keys: int,
-    with_gradients: bool,
-    masked: bool,
-    causal: bool,
-    is_explicit: bool,
+@pytest.mark.parametrize("length", [1, 5])
+@every_dtype
+def test_dropout_is_explicit_on_a_cpu_in_full_precision_and_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, length: int
 ) -> None:
-    query, key, value = (torch.randn(16, heads, n, 4, dtype=dtype) for n in (queries, keys, keys))
-    mask = torch.rand(16, 1, queries, keys) < 0.4 if masked else None
-    if mask is not None:
-        mask[3] = True  # fully masked rows
-    expected = explicit(query, key, value, mask=mask, causal=causal)
+    query, key, value = torch.randn(3, 16, 4, length, 4, dtype=dtype).unbind()
     masks = spy_on_torch(monkeypatch)
-    is_explicit &= dtype in (torch.float32, torch.float64)  # half precision would lose too much
-    with torch.set_grad_enabled(with_gradients):
-        found = fused_attention(query, key, value, mask=mask, causal=causal)
-    assert len(masks) == (not is_explicit)
-    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("length", [16, 20, 40])
-def test_an_infinite_query_shows_also_where_it_attends_to_few_keys(length: int) -> None:
-    query, key, value = torch.randn(3, 2, 2, length, 8).unbind()
-    query[0, 1, 0, 3] = -torch.inf * key[0, 1, 0, 3].sign()  # its only visible score is -inf
-    visible = torch.ones(length, length, dtype=torch.bool).tril()
-    for options in ({"causal": True}, {"mask": ~visible}):
-        expected, _ = scaled_dot_product_attention(query, key, value, **options)
-        found = fused_attention(query, key, value, **options)
-        assert not expected[0, 1, 0].isfinite().any()
-        assert torch.equal(found.isfinite(), expected.isfinite())
+    fused_attention(query, key, value, causal=True)
+    assert len(masks) == 1
+    fused_attention(query, key, value, causal=True, dropout=0.5)
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    assert len(masks) == 1 + is_half

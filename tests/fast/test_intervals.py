@@ -55,7 +55,7 @@ def test_attention_equals_that_with_a_stored_mask(
     shapes = (4, length, 3), (groups, length, 3), (groups, length, 2)
     values = [torch.randn(batch, *shape, generator=generator).double() for shape in shapes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformer_blocks.fast.attention.BLOCK_SIZE", 4)
+        patch.setattr("transformer_blocks.fast.intervals.BLOCK_SIZE", 4)
         for attention_function, each in (
             (lambda *x, **o: scaled_dot_product_attention(*x, **o)[0], stored),
             (fused_attention, mask),

@@ -47,7 +47,7 @@ def test_output_and_gradients_equal_those_with_a_stored_mask(
     expected, weights = scaled_dot_product_attention(*inputs, mask=stored, causal=causal, scale=0.7)
     attention = SlidingWindowAttention(window)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformer_blocks.fast.attention.BLOCK_SIZE", 4)
+        patch.setattr("transformer_blocks.fast.intervals.BLOCK_SIZE", 4)
         found = attention(*inputs, mask=mask, causal=causal, scale=0.7)
         gradients = torch.autograd.grad(found.square().sum(), inputs)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from tests.examples.tiny_run import SETTINGS, begin
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -193,6 +195,22 @@ def packed_documents(device: str) -> Any:
     documents = torch.tensor([[0] * 5 + [1] * 7]).to(device)
     mask = blocks.packed_mask(documents)
     return blocks.fused_attention(x, x, x, mask=mask, causal=True)
+
+
+@case
+def fully_masked_rows(device: str) -> Any:
+    """The kernel of another device may give NaN for them, as this one does."""
+    torch_kernel = F.scaled_dot_product_attention
+
+    def kernel(*args: Any, **options: Any) -> Tensor:
+        output = torch_kernel(*args, **options)
+        is_masked = ~options["attn_mask"].any(-1, keepdim=True) & (device != "cpu")
+        return output.masked_fill(is_masked, torch.nan)
+
+    x = torch.arange(24.0).view(1, 2, 3, 4).sin().to(device)
+    mask = torch.tensor([[False, True, False], [True, True, True], [True, True, False]]).to(device)
+    with mock.patch.object(F, "scaled_dot_product_attention", kernel):
+        return blocks.fused_attention(x, x, x, mask=mask, causal=True)
 
 
 @case

@@ -13,8 +13,9 @@ Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
+from operator import getitem
 from typing import Annotated, Any
 
 import torch
@@ -27,6 +28,10 @@ from transformer_blocks.masks import document_mask
 __all__ = ["IntervalMask", "packed_mask"]
 
 log = logging.getLogger(__name__)
+
+BLOCK_SIZE = 128  # queries that attend together
+
+Attend = Callable[..., Tensor]
 
 
 @checked
@@ -207,6 +212,84 @@ def band_intervals(
     positions = torch.arange(key_length - query_length, key_length, device=like.device)[None]
     first, end = (positions - before + 1).clamp(min=0), (positions + after).clamp(0, key_length)
     return _make_mask(first, end, key_length)
+
+
+def attend_to_intervals(
+    attend: Attend, mask: IntervalMask, *inputs: Tensor, can_recompute: bool
+) -> Tensor:
+    """Compute attention in blocks of queries, each with the keys in the intervals of its queries.
+
+    Left to autograd, the backward pass would keep the masks of all blocks, and the gradient of each
+    slice of the keys would be as large as all keys. It computes each block again instead, where
+    this is possible: not in ``vmap`` and the other transforms of torch.func.
+
+    Args:
+        attend: The attention function of a block.
+        mask: The mask, of which a block has a part.
+        inputs: Query, key and value.
+        can_recompute: Whether ``attend``, called again, returns the same; with dropout, it does
+            not.
+    """
+    if can_recompute and _allows_autograd_functions(inputs[0]):
+        output: Tensor = _Blockwise.apply(attend, mask, *inputs)  # type: ignore[no-untyped-call]
+        return output
+    return _attend_in_blocks(attend, mask, *inputs)
+
+
+def _attend_in_blocks(attend: Attend, mask: IntervalMask, *inputs: Tensor) -> Tensor:
+    """Compute :func:`attend_to_intervals`, with the backward pass of autograd."""
+    blocks = [
+        attend(*map(getitem, inputs, places), mask=part) for places, part in mask.blocks(BLOCK_SIZE)
+    ]
+    count = len(blocks) // mask.first.shape[0]  # of blocks of one sequence
+    rows = [torch.cat(blocks[i : i + count], dim=2) for i in range(0, len(blocks), count)]
+    return torch.cat(rows)
+
+
+class _Blockwise(torch.autograd.Function):
+    """Attention in blocks, whose backward pass computes one block after another."""
+
+    @staticmethod
+    def forward(ctx: Any, attend: Attend, mask: IntervalMask, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs, mask.rest)  # torch refuses them if they change
+        ctx.attend, ctx.mask = attend, mask
+        return _attend_in_blocks(attend, mask, *inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if torch.is_grad_enabled():  # as with create_graph=True
+            raise RuntimeError(
+                "attention to intervals of keys can be differentiated once, not twice; "
+                "scaled_dot_product_attention with sliding_window_mask or document_mask can"
+            )
+        *inputs, _ = ctx.saved_tensors
+        gradients = [torch.zeros_like(each) for each in inputs]
+        for places, part in ctx.mask.blocks(BLOCK_SIZE):
+            pairs = list(zip(inputs, places, strict=True))
+            with torch.enable_grad():
+                parts = [each[place].detach().requires_grad_() for each, place in pairs]
+                output = ctx.attend(*parts, mask=part)
+            of_parts = torch.autograd.grad(output, parts, gradient[places[0]])
+            for whole, place, each in zip(gradients, places, of_parts, strict=True):
+                whole[place] += each
+        return None, None, *gradients
+
+
+class _Identity(torch.autograd.Function):
+    """The simplest function that is of the same kind as :class:`_Blockwise`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+
+def _allows_autograd_functions(x: Tensor) -> bool:
+    """Return whether a function like :class:`_Blockwise` may be applied to ``x``."""
+    try:
+        _Identity.apply(x.detach())  # type: ignore[no-untyped-call]
+        return True
+    except RuntimeError:
+        return False
 
 
 def _with_elements(value: Any) -> Any:
