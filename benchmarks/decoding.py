@@ -188,7 +188,7 @@ def make_small(*, prepared: bool) -> SetUp:
         Encoder,
         EncoderLayer,
         GatedFeedForward,
-        GroupedQueryAttention,
+        MultiHeadAttention,
         PreNorm,
         RotaryPositionalEncoding,
     )
@@ -198,7 +198,13 @@ def make_small(*, prepared: bool) -> SetUp:
     torch.manual_seed(0)
     layers = [
         EncoderLayer(
-            GroupedQueryAttention(128, 4, 2, bias=False, transforms=[RotaryPositionalEncoding(32)]),
+            MultiHeadAttention(
+                128,
+                4,
+                num_key_value_heads=2,
+                bias=False,
+                transforms=[RotaryPositionalEncoding(32)],
+            ),
             GatedFeedForward(128, 341),
             residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),
         )

@@ -264,11 +264,13 @@ for name, found in results.items():
 # sequences: from four sequences on, or from one of 4,000 tokens, the cache is the larger part.
 
 # %%
-from transformer_blocks import GroupedQueryAttention, KeyValueCache
+from transformer_blocks import KeyValueCache, MultiHeadAttention
 
 x = torch.randn(1, 10, 512)  # ten tokens
 for groups in (8, 2):
-    layer = GroupedQueryAttention(512, 8, groups, bias=False)
+    layer = MultiHeadAttention(
+        512, 8, num_key_value_heads=groups, bias=False
+    )
     cache = KeyValueCache()
     with torch.no_grad():
         layer(x, x, x, causal=True, cache=cache)
@@ -331,8 +333,12 @@ def rms_pre_norm(d_model, dropout):
 
 def grouped():
     transforms = [QueryKeyNorm(8), RotaryPositionalEncoding(8)]
-    return GroupedQueryAttention(
-        64, 8, 2, bias=False, transforms=transforms
+    return MultiHeadAttention(
+        64,
+        8,
+        num_key_value_heads=2,
+        bias=False,
+        transforms=transforms,
     )
 
 
@@ -539,7 +545,7 @@ def cache_bytes(layers, groups, d_k, tokens, size=2):
 # %% tags=["check"]
 for groups in (8, 2):
     layer, cache = (
-        GroupedQueryAttention(512, 8, groups),
+        MultiHeadAttention(512, 8, num_key_value_heads=groups),
         KeyValueCache(),
     )
     x = torch.randn(1, 10, 512)

@@ -27,7 +27,7 @@ from transformer_blocks import (
     Encoder,
     EncoderLayer,
     GatedFeedForward,
-    GroupedQueryAttention,
+    MultiHeadAttention,
     PreNorm,
     QueryKeyTransform,
     Residual,
@@ -78,10 +78,10 @@ class Llama(PublishedLanguageModel):
     @classmethod
     def make_layer(cls, sizes: Sizes, window: int | None) -> EncoderLayer:
         """Make a layer, with a window or without."""
-        attention = GroupedQueryAttention(
+        attention = MultiHeadAttention(
             sizes.d_model,
             sizes.num_heads,
-            sizes.num_key_value_heads,
+            num_key_value_heads=sizes.num_key_value_heads,
             d_k=sizes.d_k,
             bias=sizes.bias,
             attention_function=fused_attention

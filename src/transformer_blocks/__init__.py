@@ -5,7 +5,7 @@ From ``transformer_blocks``:
   whole models       LanguageModel, Seq2Seq, build_language_model, build_seq2seq
   stacks             build_encoder, build_decoder, Encoder, Decoder, EncoderDecoder
   layers             EncoderLayer, DecoderLayer, FeedForward, GatedFeedForward
-  attention layers   MultiHeadAttention, GroupedQueryAttention, SingleHeadAttention
+  attention layers   MultiHeadAttention, SingleHeadAttention
   attention          fused_attention, scaled_dot_product_attention, attention_weights,
                      AttentionFunction, ExplicitAttention, AdditiveAttention,
                      SlidingWindowAttention
@@ -77,7 +77,6 @@ from transformer_blocks.variants.rotary_scaling import Llama3Scaling, PositionIn
 from transformer_blocks.variants.alibi import ALiBi, alibi_slopes
 from transformer_blocks.variants.relative_bias import RelativeBias
 from transformer_blocks.variants.query_key_norm import QueryKeyNorm
-from transformer_blocks.variants.grouped_query import GroupedQueryAttention
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 from transformer_blocks.variants.pooling import first_pool, last_pool, mean_pool
@@ -105,7 +104,6 @@ __all__ = [
     "ExplicitAttention",
     "FeedForward",
     "GatedFeedForward",
-    "GroupedQueryAttention",
     "KeyValueCache",
     "LanguageModel",
     "LearnedPositionalEncoding",

@@ -115,7 +115,7 @@ def scaled_dot_product_attention(
         query: Query vectors, of shape (B, H, L, d_k).
         key: Key vectors, of shape (B, H, S, d_k). There may be fewer key and value heads: if their
             number G divides H, each is shared by H / G consecutive query heads
-            (:mod:`transformer_blocks.variants.grouped_query`).
+            (grouped-query attention, :mod:`transformer_blocks.multi_head`).
         value: Value vectors, of shape (B, H, S, d_v), with as many heads as ``key``.
         mask: Boolean mask; True hides a key from a query. Shape (L, S) or (B|1, H|1, L|1, S).
         causal: Also mask future positions. With L < S the last query attends to every key.

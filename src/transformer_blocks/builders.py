@@ -85,7 +85,6 @@ def build_encoder(
         >>> from transformer_blocks import (
         ...     build_encoder,
         ...     GatedFeedForward,
-        ...     GroupedQueryAttention,
         ...     MultiHeadAttention,
         ...     PreNorm,
         ...     QueryKeyNorm,
@@ -105,8 +104,12 @@ def build_encoder(
         ...     residual=lambda d_model, dropout: PreNorm(
         ...         d_model, dropout=dropout, norm=nn.RMSNorm(d_model)
         ...     ),
-        ...     attention=lambda: GroupedQueryAttention(
-        ...         64, 8, 2, bias=False, transforms=[QueryKeyNorm(8), RotaryPositionalEncoding(8)]
+        ...     attention=lambda: MultiHeadAttention(
+        ...         64,
+        ...         8,
+        ...         num_key_value_heads=2,
+        ...         bias=False,
+        ...         transforms=[QueryKeyNorm(8), RotaryPositionalEncoding(8)],
         ...     ),
         ...     feed_forward=lambda: GatedFeedForward(64, 170),
         ... )

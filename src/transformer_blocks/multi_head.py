@@ -16,8 +16,33 @@ different positions (section 3.2.2):
 Each head has only d_k = d_model / H dimensions, so the total cost is similar to that of one head
 with all d_model dimensions. The matrices :math:`W_i^Q` of all heads are stored side by side, as the
 weight of one linear layer, whose output is then split into heads; so are those of keys and values.
-Some later models have heads of another size. The paper's projections
-have no biases; here they have biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
+Some later models have heads of another size. The paper's projections have no biases; here they have
+biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
+
+**Grouped-query attention: several query heads share one head of keys and values.** Memory bandwidth
+often limits autoregressive decoding: each step reads all weights, once for a batch, and the cached
+keys and values of every head and sequence, which are the larger part for many or long sequences.
+But heads with different queries can share keys and values. In grouped-query attention (GQA, Ainslie
+et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G groups, and
+each group has one key head and one value head:
+
+.. math:: head_i = \mathrm{Attention}(Q W_i^Q,\ K W_{g(i)}^K,\ V W_{g(i)}^V),
+          \qquad g(i) = \lceil i\,G / H \rceil
+
+.. code-block:: text
+
+   multi-head attention      grouped-query attention      multi-query attention
+   H = 4, G = 4              H = 4, G = 2                 H = 4, G = 1
+
+   queries   q q q q         queries   q q q q            queries   q q q q
+             | | | |                   \ / \ /                      \ \ / /
+   keys,     k k k k         keys,      k   k             keys,        k
+   values    v v v v         values     v   v             values       v
+
+The cache is smaller by a factor of H / G. G = H is multi-head attention, G = 1 is multi-query
+attention ("Fast Transformer Decoding", Shazeer 2019, https://arxiv.org/abs/1911.02150). Fewer key
+and value heads can reduce quality. Ainslie et al. report that models with several groups, trained
+further from multi-head models, come close to the quality of multi-head attention.
 
 Both layers serve the three uses of section 3.2.3. In self-attention, queries, keys and values are
 projections of the same sequence. In cross-attention, the queries come from the decoder, the keys
@@ -205,6 +230,8 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_model: Size of the query and output vectors.
         num_heads: Number of heads H.
+        num_key_value_heads: Number of key and value heads G, which divides ``num_heads``; H if not
+            given. With fewer, H / G consecutive query heads share a head of keys and values.
         d_k: Size of the queries, keys and values of one head. If not given, it is d_model / H, and
             H must divide ``d_model``.
         key_width: Size of the key vectors that :meth:`forward` receives; ``d_model`` if not given.
@@ -225,7 +252,8 @@ class MultiHeadAttention(nn.Module):
         TypeError: If an argument is of the wrong type, for example a size that is not an integer,
             or a class as ``attention_function``.
         ValueError: If a size is not positive, ``d_k`` is not given and ``num_heads`` does not
-            divide ``d_model``, or ``dropout`` is out of range.
+            divide ``d_model``, ``num_key_value_heads`` does not divide ``num_heads``, or
+            ``dropout`` is out of range.
 
     Example:
         >>> import torch
@@ -242,6 +270,10 @@ class MultiHeadAttention(nn.Module):
         >>> memory = torch.randn(2, 7, 16)  # cross-attention to seven other tokens
         >>> attention(x, memory, memory).shape
         torch.Size([2, 5, 16])
+        >>> grouped = MultiHeadAttention(16, num_heads=4, num_key_value_heads=2)
+        >>> keys, values = grouped.project(x, x)
+        >>> keys.shape  # what a cache holds: two heads, not four
+        torch.Size([2, 2, 5, 4])
     """
 
     @checked
@@ -250,6 +282,7 @@ class MultiHeadAttention(nn.Module):
         d_model: Size,
         num_heads: Size,
         *,
+        num_key_value_heads: Size | None = None,
         d_k: Size | None = None,
         key_width: Size | None = None,
         value_width: Size | None = None,
@@ -258,20 +291,19 @@ class MultiHeadAttention(nn.Module):
         attention_function: Function[AttentionFunction] = fused_attention,
         transforms: Sequence[QueryKeyTransform] = (),
     ) -> None:
-        if d_k is None and d_model % num_heads:
-            got = f"d_model={d_model} and num_heads={num_heads}"
-            raise ValueError(f"d_model must be divisible by num_heads, got {got}")
+        groups = num_key_value_heads or num_heads
+        _check_divides("num_heads", num_heads, "num_key_value_heads", groups)
+        if d_k is None:
+            _check_divides("d_model", d_model, "num_heads", num_heads)
         super().__init__()
         self.d_model, self.num_heads = d_model, num_heads
         self.key_width, self.value_width = key_width or d_model, value_width or d_model
-        self.d_k = d_k or d_model // num_heads
-        self.dropout = dropout
-        self.attention_function = attention_function
-        width = num_heads * self.d_k
-        self.query_projection = nn.Linear(d_model, width, bias=bias)
-        self.key_projection = nn.Linear(self.key_width, width, bias=bias)
-        self.value_projection = nn.Linear(self.value_width, width, bias=bias)
-        self.output_projection = nn.Linear(width, d_model, bias=bias)
+        self.num_key_value_heads, self.d_k = groups, d_k or d_model // num_heads
+        self.dropout, self.attention_function = dropout, attention_function
+        self.query_projection = nn.Linear(d_model, num_heads * self.d_k, bias=bias)
+        self.key_projection = nn.Linear(self.key_width, groups * self.d_k, bias=bias)
+        self.value_projection = nn.Linear(self.value_width, groups * self.d_k, bias=bias)
+        self.output_projection = nn.Linear(num_heads * self.d_k, d_model, bias=bias)
         self.transforms: Any = nn.ModuleList(transforms)
         initialise(self)
 
@@ -340,15 +372,14 @@ class MultiHeadAttention(nn.Module):
             value: Value sequence, of shape (B, S, value_width).
 
         Returns:
-            Transformed keys, and values, each of shape (B, H, S, d_k).
+            Transformed keys, and values, each of shape (B, G, S, d_k).
 
         Raises:
             TypeError: If an input is not a floating-point tensor.
             ValueError: If an input has another shape.
         """
-        keys = self.split_heads(self.key_projection(key))
-        values = self.split_heads(self.value_projection(value))
-        return self.transform_keys(keys, start=0), values
+        keys = self.transform_keys(self.split_heads(self.key_projection(key)), start=0)
+        return keys, self.split_heads(self.value_projection(value))
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool
@@ -359,8 +390,8 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             queries: Query vectors, of shape (B, H, L, d_k).
-            keys: Key vectors, of shape (B, H, S, d_k).
-            values: Value vectors, of shape (B, H, S, d_k).
+            keys: Key vectors, of shape (B, G, S, d_k).
+            values: Value vectors, of shape (B, G, S, d_k).
             mask: Boolean mask; True hides a key from a query. Shape (L, S) or
                 (B|1, H|1, L|1, S).
             causal: Also mask future positions.
@@ -396,9 +427,7 @@ class MultiHeadAttention(nn.Module):
         compute = getattr(self.attention_function, "attention_weights", attention_weights)
         return compute(queries, keys, mask=mask, causal=causal)
 
-    def project_heads(
-        self, query: Tensor, key: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project_heads(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
         """Project to the queries, keys and values of all heads, before they are transformed.
 
         A subclass may compute all three by one matrix product; :meth:`project` and
@@ -410,7 +439,7 @@ class MultiHeadAttention(nn.Module):
             value: Value sequence, of shape (B, S, value_width).
 
         Returns:
-            Queries, of shape (B, H, L, d_k); keys and values, of shape (B, H, S, d_k).
+            Queries, of shape (B, H, L, d_k); keys and values, of shape (B, G, S, d_k).
         """
         queries, keys = self.query_projection(query), self.key_projection(key)
         values = self.value_projection(value)
@@ -452,5 +481,13 @@ class MultiHeadAttention(nn.Module):
         return keys
 
     def extra_repr(self) -> str:
-        """Show the number of heads when the module is printed."""
-        return f"num_heads={self.num_heads}"
+        """Show the numbers of heads when the module is printed."""
+        heads, groups = self.num_heads, self.num_key_value_heads
+        return f"num_heads={heads}" + f", num_key_value_heads={groups}" * (groups != heads)
+
+
+def _check_divides(name: str, size: int, divisor: str, parts: int) -> None:
+    """Raise unless the second of two sizes divides the first."""
+    if size % parts:
+        rule = f"{name} must be divisible by {divisor}"
+        raise ValueError(f"{rule}, got {name}={size} and {divisor}={parts}")

@@ -24,7 +24,6 @@ from transformer_blocks import (
     EncoderLayer,
     ExplicitAttention,
     FeedForward,
-    GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
     PreNorm,
@@ -85,7 +84,7 @@ def multi_head(**options: Any) -> MultiHeadAttention:
 
 
 def grouped(groups: int = 2, **options: Any) -> MultiHeadAttention:
-    return GroupedQueryAttention(D_MODEL, HEADS, groups, **options)
+    return MultiHeadAttention(D_MODEL, HEADS, num_key_value_heads=groups, **options)
 
 
 LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (

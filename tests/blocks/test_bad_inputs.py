@@ -17,7 +17,6 @@ from transformer_blocks import (
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
-    GroupedQueryAttention,
     KeyValueCache,
     LearnedPositionalEncoding,
     MultiHeadAttention,
@@ -84,7 +83,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "d_model must be divisible by num_heads, got d_model=10 and num_heads=3",
     ),
     (
-        lambda: GroupedQueryAttention(16, 4, 3),
+        lambda: MultiHeadAttention(16, 4, num_key_value_heads=3),
         "num_heads must be divisible by num_key_value_heads, got num_heads=4 and num_key_value_",
     ),
     (lambda: FeedForward(8, 0), "d_ff must be positive, got d_ff=0"),

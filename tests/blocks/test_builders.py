@@ -14,7 +14,6 @@ from transformer_blocks import (
     Encoder,
     FeedForward,
     GatedFeedForward,
-    GroupedQueryAttention,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -81,7 +80,9 @@ def test_every_argument_reaches_every_layer(build: Builder) -> None:
 @both_builders
 def test_every_factory_is_called_once_per_layer(build: Builder) -> None:
     makers: dict[str, Callable[[], nn.Module]] = {
-        "attention": lambda: GroupedQueryAttention(8, 2, 1, transforms=[QueryKeyNorm(4)]),
+        "attention": lambda: MultiHeadAttention(
+            8, 2, num_key_value_heads=1, transforms=[QueryKeyNorm(4)]
+        ),
         "cross_attention": lambda: MultiHeadAttention(8, 4, key_width=5, value_width=5),
         "feed_forward": lambda: GatedFeedForward(8, 6),
     }

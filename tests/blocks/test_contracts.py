@@ -165,7 +165,6 @@ OF_CALLS: dict[str, dict[str, Any]] = {
     "MultiHeadAttention.attention_weights": OF_LAYER,
     "MultiHeadAttention.project": OF_LAYER,
     "MultiHeadAttention": {"d_k": None},
-    "GroupedQueryAttention": {"d_k": None},
     "build_encoder": {"residual": PreNorm, "feed_forward": None},
     "build_decoder": {"residual": PreNorm, "feed_forward": None, "cross_attention": None},
     "build_language_model": {"residual": PreNorm},

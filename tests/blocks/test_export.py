@@ -19,7 +19,6 @@ from transformer_blocks import (
     DecoderLayer,
     Encoder,
     FeedForward,
-    GroupedQueryAttention,
     MultiHeadAttention,
     PreNorm,
     build_decoder,
@@ -107,7 +106,7 @@ def test_the_decoding_step_that_the_documentation_exports_decodes_a_sequence(
 ) -> None:
     layers = [
         DecoderLayer(
-            GroupedQueryAttention(D_MODEL, 4, 2),
+            MultiHeadAttention(D_MODEL, 4, num_key_value_heads=2),
             MultiHeadAttention(D_MODEL, NUM_HEADS),
             FeedForward(D_MODEL, 12),
             residual=lambda: PreNorm(D_MODEL),

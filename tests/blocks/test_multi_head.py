@@ -14,7 +14,6 @@ from tests.pairs import every_pair
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
     QueryKeyTransform,
@@ -241,7 +240,7 @@ def test_each_key_is_transformed_once_before_it_enters_the_cache() -> None:
     [
         lambda **options: MultiHeadAttention(64, 8, **options),
         lambda **options: SingleHeadAttention(64, **options),
-        lambda **options: GroupedQueryAttention(64, 8, 2, **options),
+        lambda **options: MultiHeadAttention(64, 8, num_key_value_heads=2, **options),
     ],
 )
 def test_projections_are_initialised_as_xavier_does_and_biases_with_zero(make: Any) -> None:

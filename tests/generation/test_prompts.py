@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     ALiBi,
-    GroupedQueryAttention,
     LanguageModel,
     LearnedPositionalEncoding,
     MultiHeadAttention,
@@ -67,7 +66,8 @@ POSITIONS: dict[str, Callable[[], Prompted]] = {
         SinusoidalPositionalEncoding(D, max_length=MAX_LENGTH), lambda: MultiHeadAttention(D, H)
     ),
     "learned": lambda: Prompted(
-        LearnedPositionalEncoding(D, max_length=MAX_LENGTH), lambda: GroupedQueryAttention(D, H, 1)
+        LearnedPositionalEncoding(D, max_length=MAX_LENGTH),
+        lambda: MultiHeadAttention(D, H, num_key_value_heads=1),
     ),
     "rotary": lambda: Prompted(
         None,

@@ -21,7 +21,6 @@ from transformer_blocks import (
     EncoderLayer,
     FeedForward,
     GatedFeedForward,
-    GroupedQueryAttention,
     KeyValueCache,
     LanguageModel,
     MultiHeadAttention,
@@ -66,7 +65,7 @@ def encoder_layer(dropout: float) -> EncoderLayer:
 
 def decoder_layer(dropout: float) -> DecoderLayer:
     return DecoderLayer(
-        GroupedQueryAttention(16, 4, 2, dropout=dropout),
+        MultiHeadAttention(16, 4, num_key_value_heads=2, dropout=dropout),
         attention(dropout),
         FeedForward(16, 24, dropout=dropout),
         residual=lambda: PostNorm(16, dropout=dropout),
@@ -238,8 +237,8 @@ def test_a_weight_that_is_not_finite_affects_the_same_outputs_of_every_form_of_a
     "attention",
     [
         MultiHeadAttention(16, 4, bias=False),
-        GroupedQueryAttention(16, 4, 2, bias=False),
-        GroupedQueryAttention(16, 4, 1, d_k=6),
+        MultiHeadAttention(16, 4, num_key_value_heads=2, bias=False),
+        MultiHeadAttention(16, 4, num_key_value_heads=1, d_k=6),
     ],
     ids=["no bias", "grouped", "grouped, large heads"],
 )

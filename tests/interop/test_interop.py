@@ -526,6 +526,10 @@ REFUSED_TO_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
         *(lambda: MultiHeadAttention(8, 2, d_k=5), ValueError),
         "d_k must be d_model / num_heads, as in torch, got d_k=5",
     ),
+    (
+        *(lambda: MultiHeadAttention(8, 2, num_key_value_heads=1), ValueError),
+        "num_key_value_heads must be num_heads, as in torch, got num_key_value_heads=1 and",
+    ),
     (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
     (lambda: prepare(build_encoder(**SIZES)), TypeError, "must be one of .* got UnpaddedEncoder"),
     (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),

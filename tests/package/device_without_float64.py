@@ -176,7 +176,7 @@ def variants(device: str) -> Any:
     ]
     transforms = [blocks.QueryKeyNorm(4), blocks.RotaryPositionalEncoding(4)]
     modules += [
-        blocks.GroupedQueryAttention(16, 4, 2, transforms=transforms),
+        blocks.MultiHeadAttention(16, 4, num_key_value_heads=2, transforms=transforms),
         blocks.GatedFeedForward(16, 24),
         blocks.LearnedPositionalEncoding(16, max_length=9),
         blocks.LoraLinear(blocks.FeedForward(16, 24).up_projection, rank=2),

@@ -50,7 +50,6 @@ LEVELS = {
     "variants.rotary_scaling": 1,
     "variants.sandwich_norm": 3,
     "variants.query_key_norm": 5,
-    "variants.grouped_query": 5,
     "encoder": 5,
     "decoder": 5,
     "encoder_decoder": 6,

@@ -27,9 +27,8 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     values use the three projections one by one.
 
     Args:
-        attention: Trained layer to copy, a :class:`~transformer_blocks.MultiHeadAttention` or a
-            :class:`~transformer_blocks.GroupedQueryAttention`; its queries, keys and values have
-            the same input size.
+        attention: Trained layer to copy, a :class:`~transformer_blocks.MultiHeadAttention`, whose
+            queries, keys and values have the same input size.
         linear: Function that receives a trained ``nn.Linear`` and returns the module that replaces
             it. It is called with the fused projection and with the output projection.
     """
@@ -39,7 +38,7 @@ class FusedQKVAttention(InferenceModule, MultiHeadAttention):
     ) -> None:
         # The three projections remain: `attention_weights` projects queries and keys alone.
         vars(self).update(vars(attention), _modules={**attention._modules})
-        groups = self.key_projection.out_features // self.d_k
+        groups = self.num_key_value_heads
         self.head_counts = [self.num_heads, groups, groups]  # of queries, keys and values
         self.fused_projection = linear(
             fuse_linear_layers([self.query_projection, self.key_projection, self.value_projection])

@@ -23,7 +23,6 @@ from transformer_blocks.models import TiedLinear
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
-from transformer_blocks.variants.grouped_query import GroupedQueryAttention
 from transformer_blocks.variants.lora import LoraLinear, merge_lora
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
@@ -135,10 +134,7 @@ def _is_standard_encoder(module: nn.Module) -> bool:
 
 def _can_fuse_projections(attention: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Return whether one matrix product computes the same as the three input projections."""
-    if not isinstance(attention, MultiHeadAttention):
-        return False
-    known = type(attention) in (MultiHeadAttention, GroupedQueryAttention)
-    if not known or any(map(alteration, attention.modules())):
+    if type(attention) is not MultiHeadAttention or any(map(alteration, attention.modules())):
         return False
     parts = attention.query_projection, attention.key_projection, attention.value_projection
     return (

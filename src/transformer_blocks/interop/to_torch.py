@@ -77,6 +77,11 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     if len(ours.transforms):
         names = ", ".join(type(each).__name__ for each in ours.transforms)
         raise TypeError(f"transforms must be empty, as torch's attention has none, got {names}")
+    if ours.num_key_value_heads != ours.num_heads:
+        raise ValueError(
+            "num_key_value_heads must be num_heads, as in torch, got "
+            f"num_key_value_heads={ours.num_key_value_heads} and num_heads={ours.num_heads}"
+        )
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
     if ours.num_heads * ours.d_k != query.in_features:
         raise ValueError(

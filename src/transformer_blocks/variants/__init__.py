@@ -15,8 +15,8 @@ attention, there are three:
   attention function is called: :mod:`~transformer_blocks.variants.rotary`,
   :mod:`~transformer_blocks.variants.query_key_norm`, or both, one after the other, as
   ``MultiHeadAttention(transforms=[...])``.
-- **The projections** to keys and values can have fewer heads than the projection to queries:
-  :mod:`~transformer_blocks.variants.grouped_query`.
+- **The projections** to keys and values can have fewer heads than the projection to queries, as
+  ``MultiHeadAttention(num_key_value_heads=...)``: :mod:`transformer_blocks.multi_head`.
 
 The feed-forward network has a variant too, :mod:`~transformer_blocks.variants.gated_feed_forward`,
 and so has the residual connection, :mod:`~transformer_blocks.variants.sandwich_norm`. A model of

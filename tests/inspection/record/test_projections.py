@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     ALiBi,
-    GroupedQueryAttention,
     KeyValueCache,
     MultiHeadAttention,
     QueryKeyNorm,
@@ -53,7 +52,7 @@ def layer_of(kind: str) -> MultiHeadAttention | SingleHeadAttention:
         "plain": lambda: MultiHeadAttention(16, 4),
         "explicit": lambda: MultiHeadAttention(16, 4, attention_function=explicit),
         "transforms": lambda: MultiHeadAttention(16, 4, transforms=transforms),
-        "grouped": lambda: GroupedQueryAttention(16, 4, 2, transforms=transforms),
+        "grouped": lambda: MultiHeadAttention(16, 4, num_key_value_heads=2, transforms=transforms),
         "single": lambda: SingleHeadAttention(16, scale=0.3),
     }
     return layers[kind]()

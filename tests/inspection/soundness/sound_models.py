@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     ALiBi,
-    GroupedQueryAttention,
     LanguageModel,
     LearnedPositionalEncoding,
     MultiHeadAttention,
@@ -154,7 +153,7 @@ def our_language_model_alibi() -> Sound:
 @sound
 def our_language_model_grouped_query() -> Sound:
     def attention() -> MultiHeadAttention:
-        return GroupedQueryAttention(D, H, num_key_value_heads=1)
+        return MultiHeadAttention(D, H, num_key_value_heads=1)
 
     model = decoder_only(SinusoidalPositionalEncoding(D), attention=attention)
     return language_model(model)
