@@ -46,6 +46,15 @@ def test_the_mean_is_the_default_as_in_torch() -> None:
     torch.testing.assert_close(cross_entropy(logits, TARGET), F.cross_entropy(logits, TARGET))
 
 
+@pytest.mark.parametrize("unknown", [-100, -1, 11])
+def test_no_target_outside_the_vocabulary_is_ignored_unless_asked(unknown: int) -> None:
+    logits, target = torch.randn(2, 11), torch.tensor([3, unknown])
+    with pytest.raises(IndexError, match="out of bounds"):
+        cross_entropy(logits, target)
+    loss = cross_entropy(logits, target, ignore_index=unknown)
+    torch.testing.assert_close(loss, cross_entropy(logits[:1], target[:1]))
+
+
 def test_large_logits_do_not_overflow() -> None:
     logits = 1000.0 * torch.randn(4, 11)
     loss = cross_entropy(logits, TARGET, label_smoothing=0.1)

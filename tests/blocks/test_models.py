@@ -194,6 +194,13 @@ def test_a_mask_hides_keys_besides_the_causal_mask(documents: Tensor | None) -> 
         logits = model(tokens, **options)[:, 1:]
         expected = model(PACKED, mask=mask, documents=documents)[:, 1:]
         assert torch.allclose(logits, expected, atol=1e-5) == is_same
+    if documents is not None:  # both masks hold: other documents stay hidden
+        changed[0, 1] = changed[1, 3] = 8
+        found, expected = (
+            model(each, mask=mask, documents=documents) for each in (changed, PACKED)
+        )
+        torch.testing.assert_close(found[0, 2:], expected[0, 2:])
+        torch.testing.assert_close(found[1, 4:], expected[1, 4:])
     loss = model.loss(PACKED, mask=mask[:-1, :-1], documents=documents)
     assert loss != model.loss(PACKED, documents=documents)
 
