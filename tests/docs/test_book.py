@@ -214,7 +214,7 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
         return [re.search(r"^ *assert ", source, re.M) is not None for source in found]
 
     assert any(asserts("proof")), "the implementation equals that of the library"
-    imports = re.compile(r"^(from|import) transformer_blocks", re.M)
+    imports = re.compile(r"^(from|import) (transformer_blocks|translation)", re.M)
     assert any(imports.search(cell.source) for cell in code)
     assert "broken" in roles, "something is broken on purpose"
     places = [number for number, role in enumerate(roles) if role == "stub"]
