@@ -288,8 +288,9 @@ def random_generator(seed: int, *purpose: object) -> random.Random:
 def get_random_state(device: torch.device) -> dict[str, Tensor]:
     """Return the states of the random number generators of the CPU and of a device."""
     states = {"cpu": torch.get_rng_state()}
-    if device.type != "cpu":
-        states[device.type] = torch.get_device_module(device).get_rng_state()
+    module = torch.get_device_module(device)
+    if device.type != "cpu" and hasattr(module, "get_rng_state"):  # a device may have none
+        states[device.type] = module.get_rng_state()
     return states
 
 

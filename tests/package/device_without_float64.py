@@ -156,7 +156,8 @@ def forward_and_backward(device: str) -> Any:
 @case
 def an_optimiser_step(device: str) -> Any:
     model, tokens = translator(device), TOKENS.to(device)
-    optimiser = torch.optim.Adam(model.parameters())
+    # The gradient of a key's bias is nothing but rounding, which a smaller eps blows up.
+    optimiser = torch.optim.Adam(model.parameters(), eps=1e-3)
     for _ in range(2):
         optimiser.zero_grad()
         model(tokens, tokens).square().mean().backward()
