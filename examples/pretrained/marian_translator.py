@@ -198,7 +198,8 @@ def generate(
 
     def output(hidden: Tensor) -> Tensor:
         logits = model.output(hidden)
-        if steps.cache.length == max_length:  # the last token is the end token, with probability 1
+        # The cache counts a token once its step has ended. The last is the end token for certain.
+        if steps.cache.length == max_length - 1:
             logits.fill_(-math.inf)[:, model.end_id] = 0.0
         return logits
 

@@ -62,10 +62,10 @@ class PublishedTokenizer:
         path = folder / FILE
         older = [name for name in OLDER if (folder / name).exists()]
         if older and not path.exists():
-            tokenizer = f"transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
+            made = f"transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
             raise UserError(
                 f"{path} is missing, and only it is read, not {older[0]}; make it with "
-                f"{tokenizer}.save_pretrained({str(folder)!r})"
+                f"{made}.save_pretrained({str(folder)!r})"
             )
         read_json(path)  # whose errors are clearer than the library's
         try:

@@ -248,7 +248,7 @@ class LanguageModel(TokenModel):
             mask: Boolean mask besides the causal one; **True hides** a key from a query. Shape
                 (L, L) or (B|1, H|1, L|1, L).
             documents: Id of the document that each token belongs to, of shape (B, L), if several
-                are packed into one sequence; the tokens of a document are adjacent. Each document
+                share one sequence; the tokens of a document are adjacent. Each document
                 then has the logits that it has alone: no token attends to another document, and
                 positions are counted from the document's first token.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_a_query_whose_keys_are_all_masked_in_x_transformers() -> None:
             sizes = {"dim": 16, "depth": 1, "heads": 4, "attn_dim_head": 4}
             model = getattr(module, kind)(**sizes, attn_flash=is_flash)
             [attention] = [m for name, m in model.named_modules() if name.endswith("to_out")]
-            result = of_masked_rows(attention, lambda m=model, p=padding: m(x, mask=~p), padding)
+            result = of_masked_rows(attention, partial(model, x, mask=~padding), padding)
             if result != "zeros":
                 found.add((kind, is_flash, padding is LEFT, result))
     assert found == {("Decoder", False, True, "weights")}

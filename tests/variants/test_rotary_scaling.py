@@ -76,7 +76,7 @@ def test_the_scaling_is_shown() -> None:
     ("arguments", "message"),
     [
         ({"factor": 0.5}, "factor must be at least 1, got factor=0.5"),
-        ({"factor": math.nan}, "factor must be at least 1, got factor=nan"),
+        ({"factor": math.nan}, "factor must be finite, got factor=nan"),
         ({"length": 0}, "length"),
         ({"low": 0.0}, "low must be above 0 and below high, got low=0.0 and high=4.0"),
         ({"low": 4.0}, "low must be above 0 and below high, got low=4.0 and high=4.0"),

@@ -503,8 +503,8 @@ def positions_are_counted_on_the_cpu() -> Sound:
 @broken("causality", "of row 0 changes if its last token is left out, by")
 def outputs_depend_on_the_number_of_tokens() -> Sound:
     class Model(LanguageModel):
-        def forward(self, tokens: Tensor) -> Tensor:
-            return super().forward(tokens) / tokens.shape[1]
+        def forward(self, tokens: Tensor, **options: Any) -> Tensor:
+            return super().forward(tokens, **options) / tokens.shape[1]
 
     model = decoder_only(SinusoidalPositionalEncoding(D), kind=Model)
     return Sound(model, FULL, "causal")
