@@ -206,12 +206,14 @@ def fully_masked_rows(device: str) -> Any:
     def kernel(*args: Any, **options: Any) -> Tensor:
         output = torch_kernel(*args, **options)
         is_masked = ~options["attn_mask"].any(-1, keepdim=True) & (device != "cpu")
-        return output.masked_fill(is_masked, torch.nan)
+        factor = torch.ones(is_masked.shape).to(device).masked_fill(is_masked, torch.nan)
+        return output * factor  # and the gradients
 
-    x = torch.arange(24.0).view(1, 2, 3, 4).sin().to(device)
+    x = torch.arange(24.0).view(1, 2, 3, 4).sin().to(device).requires_grad_()
     mask = torch.tensor([[False, True, False], [True, True, True], [True, True, False]]).to(device)
     with mock.patch.object(F, "scaled_dot_product_attention", kernel):
-        return blocks.fused_attention(x, x, x, mask=mask, causal=True)
+        output = blocks.fused_attention(x, x, x, mask=mask, causal=True)
+    return output, *torch.autograd.grad(output.sum(), x)
 
 
 @case
