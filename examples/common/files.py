@@ -56,13 +56,13 @@ def write_folder(path: Path) -> Iterator[Path]:
 
     Example:
         >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "corpus"
+        >>> path = Path(tempfile.mkdtemp()) / "exported"
         >>> with write_folder(path) as folder:
-        ...     _ = (folder / "tokens.bin").write_bytes(b"...")
+        ...     _ = (folder / "model.bin").write_bytes(b"...")
         ...     path.exists()
         False
         >>> [file.name for file in path.iterdir()]
-        ['tokens.bin']
+        ['model.bin']
     """
     partial, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
     with disk_errors(f"cannot write {path}"):

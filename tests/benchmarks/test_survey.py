@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.docs.test_howto import ROOT, blocks, run
-from tests.inspection.survey.survey_cases import (
+from tests.benchmarks.survey_cases import (
     crashing,
     hanging,
     leaking,
@@ -17,6 +16,7 @@ from tests.inspection.survey.survey_cases import (
     too_large,
     undriven,
 )
+from tests.docs.test_howto import ROOT, blocks, run
 
 from field_report import main
 from survey.cases import find_cases
