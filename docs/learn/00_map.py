@@ -414,8 +414,10 @@ def probability(model, source, target):
 # %% tags=["check"]
 ids, right = to_ids([(ours, ["the", "cat", "eats", "fish", "."])])
 _, swapped = to_ids([(ours, ["the", "fish", "eats", "cat", "."])])
-assert 0.9 < probability(model, ids, right[0].tolist()) < 1
-assert 0 < probability(model, ids, swapped[0].tolist()) < 1e-3
+likely = probability(model, ids, right[0].tolist())
+assert 0.9 < likely < 1, f"{likely}: the right sentence is likely"
+unlikely = probability(model, ids, swapped[0].tolist())
+assert 0 < unlikely < 1e-3, f"{unlikely}: the fish does not eat"
 for tokens in (right[0], swapped[0]):
     with torch.no_grad():
         logits = model(ids, tokens[None, :-1])[0]

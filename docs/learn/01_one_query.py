@@ -306,7 +306,8 @@ def safe_softmax(scores):
 
 
 # %% tags=["check"]
-assert safe_softmax([800.0, 800.0, -800.0]) == [0.5, 0.5, 0.0]
+found = safe_softmax([800.0, 800.0, -800.0])
+assert found == [0.5, 0.5, 0.0], f"{found}: subtract the maximum"
 for c in [-800.0, 0.0, 800.0]:
     found = safe_softmax([2.0 + c, 1.0 + c, c])
     for mine, right in zip(found, [0.665, 0.245, 0.090]):

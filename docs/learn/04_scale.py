@@ -427,10 +427,11 @@ signs = torch.randint(2, (2, 200_000, 9), generator=generator) * 2.0 - 1
 products = 2 * signs[0] * signs[1]
 sampled = products.sum(dim=-1)
 product, score, deviation, factor = by_hand()
-assert abs(product - products.var()) < 0.1
-assert abs(score - sampled.var()) < 0.5
-assert abs(deviation - sampled.std()) < 0.05
-assert abs((factor * sampled).std() - 1) < 0.01
+assert abs(product - products.var()) < 0.1, "one product: 1 or 4?"
+assert abs(score - sampled.var()) < 0.5, "variances add up"
+assert abs(deviation - sampled.std()) < 0.05, "a square root"
+scaled = (factor * sampled).std()
+assert abs(scaled - 1) < 0.01, f"the deviation becomes {scaled:.2f}"
 
 
 # %% tags=["solution"]

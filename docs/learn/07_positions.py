@@ -573,10 +573,11 @@ batch = torch.tensor(
     [[5, 6, 7, 8, 9], [0, 0, 5, 6, 7], [0, 0, 0, 0, 5]]
 )
 found = positions_of(batch)
-assert found.shape == batch.shape and found.min() >= 0
-assert found[0].tolist() == [0, 1, 2, 3, 4]
-assert found[1, 2:].tolist() == [0, 1, 2]
-assert found[2, 4] == 0
+assert found.shape == batch.shape, f"shape {tuple(found.shape)}"
+assert found.min() >= 0, "no position is negative, not of padding"
+assert found[0].tolist() == [0, 1, 2, 3, 4], "a row without padding"
+assert found[1, 2:].tolist() == [0, 1, 2], "count the tokens only"
+assert found[2, 4] == 0, "the first token has position 0"
 
 
 # %% tags=["solution"]

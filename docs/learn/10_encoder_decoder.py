@@ -524,12 +524,15 @@ def cutting_mask(memory):
 # %% tags=["check"]
 one, other = torch.randn(2, 3, 7, 32)  # two memories
 mask = cutting_mask(one)
-assert mask.shape == (3, 1, 1, 7) and mask.dtype == torch.bool
+assert mask.shape == (3, 1, 1, 7), f"shape {tuple(mask.shape)}"
+assert mask.dtype == torch.bool, f"dtype {mask.dtype}"
 y = torch.randn(3, 5, 32)
 cut = library(y, one, memory_mask=mask)
-assert torch.equal(cut, library(y, other, memory_mask=mask))
+same = torch.equal(cut, library(y, other, memory_mask=mask))
+assert same, "the output still depends on the memory"
 with ablate(library, heads={"cross_attention": [0]}):
-    assert torch.allclose(cut, library(y, one), atol=1e-6)
+    without = library(y, one)
+assert torch.allclose(cut, without, atol=1e-6), "more was cut off"
 
 
 # %% tags=["solution"]
@@ -571,7 +574,7 @@ source, target = make_batch(50)
 found = decode_faster(model, source)
 hook.remove()
 assert calls == ["encoder"], f"the encoder ran {len(calls)} times"
-assert torch.equal(found, decode(model, source))
+assert torch.equal(found, decode(model, source)), "other tokens"
 
 
 # %% tags=["solution"]
@@ -614,14 +617,15 @@ def log_probability(model, source, target):
 source, target = make_batch(20)
 right = log_probability(model, source, target)
 wrong = log_probability(model, source, source.roll(1, dims=1))
-assert right.shape == (20,) and bool((right <= 0).all())
-assert bool((right > wrong).all())
+assert right.shape == (20,), f"one number a row: {right.shape}"
+assert bool((right <= 0).all()), "the logarithm of at most 1"
+assert bool((right > wrong).all()), "a wrong target is likelier"
 one_by_one = torch.zeros(20)
 with torch.no_grad():
     for t in range(LENGTH):
         step = model(source, shift(target)[:, : t + 1])[:, -1]
         one_by_one += step.log_softmax(-1)[range(20), target[:, t]]
-assert torch.allclose(right, one_by_one, atol=1e-4)
+assert torch.allclose(right, one_by_one, atol=1e-4), "shifted once?"
 
 
 # %% tags=["solution"]

@@ -351,7 +351,10 @@ def merges_by_hand():
 
 
 # %% tags=["check"]
-assert merges_by_hand() == learn_merges("low low lower slow", 3)[0]
+right = learn_merges("low low lower slow", 3)[0]
+for i, (mine, pair) in enumerate(zip(merges_by_hand(), right)):
+    assert mine == pair, f"merge {i + 1}: {mine} is not the commonest"
+assert len(merges_by_hand()) == 3, "three merges"
 
 
 # %% tags=["solution"]
@@ -385,9 +388,11 @@ def encode_word(word, merges):
 
 
 # %% tags=["check"]
-assert encode_word("食べました", merges) == ["食べ", "ま", "し", "た"]
-assert encode_word("食べます", merges) == ["食べます"]
-assert encode_word("", merges) == []
+found = encode_word("食べました", merges)
+assert found == ["食べ", "ま", "し", "た"], found
+found = encode_word("食べます", merges)
+assert found == ["食べます"], f"{found}: in the order of learning"
+assert encode_word("", merges) == [], "an empty word has no tokens"
 
 
 # %% tags=["solution"]
@@ -424,12 +429,13 @@ def make_batches(lengths, batch_tokens):
 
 # %% tags=["check"]
 made = make_batches(lengths, 512)
-assert sorted(i for batch in made for i in batch) == list(
-    range(len(lengths))
-)
+used = sorted(i for batch in made for i in batch)
+assert used == list(range(len(lengths))), "each sentence once"
 taken = [[lengths[i] for i in batch] for batch in made]
-assert all(len(batch) * max(batch) <= 512 for batch in taken)
-assert padding_share(taken) < 0.03
+largest = max(len(batch) * max(batch) for batch in taken)
+assert largest <= 512, f"a batch of {largest} tokens with padding"
+share = padding_share(taken)
+assert share < 0.03, f"{share:.0%} padding: sort by length first"
 assert len(made) < sum(lengths) / 512 * 1.1, "the batches are too small"
 
 

@@ -500,12 +500,14 @@ def lowest_loss(epsilon, size):
 
 
 # %% tags=["check"]
-assert abs(lowest_loss(0.1, 5) - 0.390) < 0.001
+found = lowest_loss(0.1, 5)
+assert abs(found - 0.390) < 0.001, f"{found}: the goal's entropy"
 for epsilon, size in ((0.1, 37000), (0.3, 20)):
     goal = torch.full((1, size), epsilon / size, dtype=torch.float64)
     goal[0, 3] += 1 - epsilon
     found = smoothed_loss(goal.log(), torch.tensor([3]), epsilon)
-    assert abs(lowest_loss(epsilon, size) - found.item()) < 1e-4
+    mine = lowest_loss(epsilon, size)
+    assert abs(mine - found.item()) < 1e-4, f"{mine} for V = {size}"
 
 
 # %% tags=["solution"]
@@ -556,9 +558,9 @@ every_loss = [
     for logits, ids in batches
     for row, place in (ids != PAD).nonzero().tolist()
 ]
-assert len(every_loss) == 27
 expected = torch.cat(every_loss).mean().item()
-assert abs(loss_per_token(batches) - expected) < 1e-5
+found = loss_per_token(batches)
+assert abs(found - expected) < 1e-5, "each token counts the same"
 
 
 # %% tags=["solution"]
@@ -596,10 +598,11 @@ def early_stopping(losses, patience):
 
 # %% tags=["check"]
 curve = [4.8, 4.4, 4.3, 4.4, 4.2, 4.4, 4.7, 5.0, 5.3]
-assert early_stopping(curve, 1) == (3, 2)
-assert early_stopping(curve, 2) == (6, 4)
-assert early_stopping(curve, 3) == (7, 4)
-assert early_stopping([3.0, 2.0, 1.0], 1) == (2, 2)
+for patience, right in ((1, (3, 2)), (2, (6, 4)), (3, (7, 4))):
+    found = early_stopping(curve, patience)
+    assert found == right, f"{found} with patience {patience}"
+found = early_stopping([3.0, 2.0, 1.0], 1)
+assert found == (2, 2), f"{found} of a loss that always falls"
 
 
 # %% tags=["solution"]

@@ -362,16 +362,16 @@ def garden_path():
 
 # %% tags=["check"]
 made = garden_path()
-assert made.shape == (4, 4)
-assert torch.allclose(made.sum(dim=1), torch.ones(4), atol=1e-6)
+assert made.shape == (4, 4), f"shape {tuple(made.shape)}"
+sums = made.sum(dim=1)
+assert torch.allclose(sums, torch.ones(4), atol=1e-6), "rows sum to 1"
 start = torch.tensor([0])
 options = {"end_id": 0, "max_length": 5}
 greedy = greedy_search(TableModel(made), start, **options)[0]
 ((best,),) = beam_search(
     TableModel(made), start, beam_size=2, length_penalty=0.0, **options
 )
-assert greedy.finished
-assert best.finished
+assert greedy.finished and best.finished, "a row must reach the end"
 assert best.score - greedy.score > 0.6932, "not twice as probable"
 
 
@@ -419,7 +419,8 @@ for p, expected in (
     (1.0, [0.0625, 0.5, 0.375, 0.0625]),
 ):
     found = nucleus(given, p)
-    assert torch.allclose(found, torch.tensor(expected), atol=1e-6)
+    right = torch.tensor(expected)
+    assert torch.allclose(found, right, atol=1e-6), f"p = {p}: {found}"
 
 
 # %% tags=["solution"]
@@ -458,12 +459,11 @@ def best_hypothesis(hypotheses, alpha):
 
 # %% tags=["check"]
 two = [(-1.2, 3), (-1.5, 6)]  # A and B of the table above
-assert [best_hypothesis(two, alpha) for alpha in (0, 0.6, 1)] == [
-    0,
-    0,
-    1,
-]
-assert best_hypothesis([(-2.0, 4), (-2.0, 9)], 0.6) == 1
+for alpha, best in ((0, 0), (0.6, 0), (1, 1)):
+    found = best_hypothesis(two, alpha)
+    assert found == best, f"number {found} for alpha = {alpha}"
+found = best_hypothesis([(-2.0, 4), (-2.0, 9)], 0.6)
+assert found == 1, "of equal scores, the longer one is better"
 
 
 # %% tags=["solution"]

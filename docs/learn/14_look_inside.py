@@ -762,9 +762,10 @@ def largest_contribution(weights, parts):
 # %% tags=["check"]
 w = torch.tensor([[[0.9, 0.1]]])
 c = torch.tensor([[[[0.09, 0.0], [0.0, -0.3]]]])  # the table above
-assert largest_contribution(w, c).tolist() == [[1]]
+found = largest_contribution(w, c).tolist()
+assert found == [[1]], f"{found}: weight times length of the vector"
 found = largest_contribution(by_hand, parts)
-assert found.shape == (2, 7)
+assert found.shape == (2, 7), f"shape {tuple(found.shape)}"
 assert found[0, 5] == 3, "を for the query ます"
 
 

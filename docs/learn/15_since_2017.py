@@ -552,7 +552,8 @@ for groups in (8, 2):
     with torch.no_grad():
         layer(x, x, x, causal=True, cache=cache)
     stored = sum(each.numel() for each in cache.read())
-    assert cache_bytes(1, groups, 64, 10, size=1) == stored
+    found = cache_bytes(1, groups, 64, 10, size=1)
+    assert found == stored, f"{found} for {stored}: keys and values"
 assert cache_bytes(32, 8, 128, 8192) == 2**30, "one GiB"
 
 
@@ -597,11 +598,13 @@ networks = [
     for each in stack.modules()
     if isinstance(each, GatedFeedForward)
 ]
-assert len(networks) == 2 and networks[0] is not networks[1]
+assert len(networks) == 2, f"{len(networks)} gated networks"
+assert networks[0] is not networks[1], "each layer needs its own"
 for network in networks:
     count = sum(each.numel() for each in network.parameters())
     assert count == 2 * 24 * 96, f"{count} weights"
-assert stack(torch.randn(1, 5, 24)).shape == (1, 5, 24)
+shape = tuple(stack(torch.randn(1, 5, 24)).shape)
+assert shape == (1, 5, 24), f"the output has shape {shape}"
 
 
 # %% tags=["solution"]
@@ -638,7 +641,8 @@ def to_neighbours(rows):
 
 
 # %% tags=["check"]
-assert to_neighbours(torch.arange(6)).tolist() == [0, 3, 1, 4, 2, 5]
+found = to_neighbours(torch.arange(6)).tolist()
+assert found == [0, 3, 1, 4, 2, 5], f"{found}: 0 and 3 are a pair"
 repaired = MultiHeadAttention(
     32, 4, transforms=[RotaryPositionalEncoding(8)]
 ).eval()
@@ -650,9 +654,10 @@ for name in state:
 repaired.load_state_dict(state)
 x = torch.randn(1, 8, 32)
 with torch.no_grad():
-    assert torch.allclose(
+    same = torch.allclose(
         repaired(x, x, x), published(x, x, x), atol=1e-5
     )
+assert same, "right for one vector, but not for rows of weights"
 
 
 # %% tags=["solution"]

@@ -505,12 +505,13 @@ def neighbours(table, token, count):
 # %% tags=["check"]
 rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [5.0, 5.0], [0.0, 1.0]])
 assert neighbours(rows, 0, 2) == [1, 2], "is length divided out?"
-assert neighbours(rows, 3, 1) == [2]
+assert neighbours(rows, 3, 1) == [2], "the nearest other row"
 torch.manual_seed(1)
 rows = torch.randn(50, 8)
 cosines = F.cosine_similarity(rows[7][None], rows)
 expected = cosines.argsort(descending=True)[1:6].tolist()
-assert neighbours(rows, 7, 5) == expected
+found = neighbours(rows, 7, 5)
+assert found == expected, f"{found}, not {expected}"
 
 
 # %% tags=["solution"]
@@ -553,7 +554,8 @@ for tying in ("none", "output"):
     count = sum(each.numel() for each in built.parameters())
     count -= sum(each.numel() for each in inner)
     assert count_tables(20, 30, 16, tying) == count, tying
-assert count_tables(37_000, 37_000, 512, "all") == 18_944_000
+found = count_tables(37_000, 37_000, 512, "all")
+assert found == 18_944_000, f"{found:,} when all three are one"
 
 
 # %% tags=["solution"]
@@ -594,7 +596,8 @@ rows = torch.tensor(
     [[4.0, 0.0], [4.0, 2.0], [3.0, 3.0], [3.0, 6.0], [0.0, 4.0]]
 )
 rows = torch.cat([rows, torch.tensor([[-4.0, 0.1], [-4.0, 3.0]])])
-assert complete(rows, [(0, 1), (2, 3)], 5) == 6
+found = complete(rows, [(0, 1), (2, 3)], 5)
+assert found == 6, f"row {found}: the nearest by its angle"
 small = torch.eye(4) + 0.01
 assert complete(small, [(0, 0)], 2) != 2, "not the word itself"
 torch.manual_seed(2)
@@ -607,7 +610,7 @@ known = [(i, i + 6) for i in range(5)]
 found = complete(rows, known, 5)
 assert found != 12, "use all pairs, not only the first"
 assert found != 13, "the second word minus the first"
-assert found == 11
+assert found == 11, f"row {found}"
 
 
 # %% tags=["solution"]

@@ -373,12 +373,14 @@ short, long = (
     ["the", "the", "the"],
     ["the", "cat", "eats", "the", "fish"],
 )
-assert abs(clipped_precision(short, long, 1) - 2 / 3) < 1e-9
-assert clipped_precision(short, long, 2) == 0.0
+found = clipped_precision(short, long, 1)
+assert abs(found - 2 / 3) < 1e-9, f"{found}: the is there twice"
+assert clipped_precision(short, long, 2) == 0.0, "no 2-gram in common"
 assert clipped_precision(["the"], long, 2) == 0.0, "no 2-gram at all"
-assert clipped_precision(long, long, 4) == 1.0
+assert clipped_precision(long, long, 4) == 1.0, "all of its own"
 found = [clipped_precision(hypothesis, reference, n) for n in (1, 2)]
-assert abs(found[0] - 6 / 7) < 1e-9 and found[1] == 0.5
+assert abs(found[0] - 6 / 7) < 1e-9, f"{found[0]:.3f} of the words"
+assert found[1] == 0.5, f"{found[1]:.3f} of the 2-grams"
 
 
 # %% tags=["solution"]
@@ -415,13 +417,15 @@ def bleu_without(rows, left_out):
 
 # %% tags=["check"]
 some = rows["two tables, seed 0"]
-assert abs(bleu_without(some, []) - bleu(some)) < 1e-9
+found = bleu_without(some, [])
+assert abs(found - bleu(some)) < 1e-9, "without none: unchanged"
 lines = [h.split() for h in systems["two tables, seed 0"]]
 emptied = [[] if i in (3, 5) else line for i, line in enumerate(lines)]
 expected = bleu(
     [counts(h, r.split()) for h, r in zip(emptied, references)]
 )
-assert abs(bleu_without(some, [3, 5]) - expected) < 1e-9
+found = bleu_without(some, [3, 5])
+assert abs(found - expected) < 1e-9, f"{found}, not {expected}"
 assert bleu_without(some, range(150)) < 5, "and the references?"
 assert bleu(some) == bleu_without(some, set()), "rows are unchanged"
 
@@ -471,8 +475,10 @@ slightly = first.clone()
 worse = (torch.arange(200) % 20 == 0) & (first[:, 0] > 0)
 slightly[worse, 0] -= 1  # one word less is right
 mean, share = compare(first, slightly, draws)
-assert 0 < float(mean) < 1 and float(share) > 0.99, "paired?"
-assert float(compare(first, first, draws)[1]) == 0.0
+assert 0 < float(mean) < 1, f"a mean difference of {mean}"
+assert float(share) > 0.99, "paired?"
+share = compare(first, first, draws)[1]
+assert float(share) == 0.0, "no system is better than itself"
 
 
 # %% tags=["solution"]

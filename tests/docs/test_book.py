@@ -1,5 +1,6 @@
 """The book: every chapter has all its parts, runs, and shows no line that is too wide."""
 
+import ast
 import builtins
 import itertools
 import json
@@ -258,6 +259,14 @@ def needed_of_others(path: Path) -> list[tuple[int, set[str]]]:
             known |= bound(cell.source)
     missing = [used(source) - bound(source) - known for source in exercises]
     return [(number, names) for number, names in enumerate(missing, 1) if names]
+
+
+@chapters
+def test_every_check_of_an_exercise_says_what_is_wrong(path: Path) -> None:
+    checks = [ast.parse(cell.source) for cell in read_cells(path) if cell.role == "check"]
+    found = [each for tree in checks for each in ast.walk(tree) if isinstance(each, ast.Assert)]
+    assert len(found) >= 3
+    assert [ast.unparse(each) for each in found if each.msg is None] == []
 
 
 @chapters
