@@ -5,6 +5,8 @@ From ``transformer_blocks``:
   whole models       LanguageModel, Seq2Seq, build_language_model, build_seq2seq
   stacks             build_encoder, build_decoder, Encoder, Decoder, EncoderDecoder
   layers             EncoderLayer, DecoderLayer, FeedForward, GatedFeedForward
+  mixture of experts MixtureOfExperts, Routing, softmax_over_chosen, softmax_over_all,
+                     SigmoidRouting, balancing_loss, record_router_logits
   attention layers   MultiHeadAttention, SingleHeadAttention
   attention          fused_attention, scaled_dot_product_attention, attention_weights,
                      AttentionFunction, ExplicitAttention, AdditiveAttention,
@@ -78,6 +80,14 @@ from transformer_blocks.variants.alibi import ALiBi, alibi_slopes
 from transformer_blocks.variants.relative_bias import RelativeBias
 from transformer_blocks.variants.query_key_norm import QueryKeyNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.routing import (
+    Routing,
+    SigmoidRouting,
+    balancing_loss,
+    softmax_over_all,
+    softmax_over_chosen,
+)
+from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts, record_router_logits
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 from transformer_blocks.variants.pooling import first_pool, last_pool, mean_pool
 from transformer_blocks.variants.lora import LoraLinear, add_lora, merge_lora
@@ -109,6 +119,7 @@ __all__ = [
     "LearnedPositionalEncoding",
     "Llama3Scaling",
     "LoraLinear",
+    "MixtureOfExperts",
     "MultiHeadAttention",
     "PositionInterpolation",
     "PostNorm",
@@ -118,9 +129,11 @@ __all__ = [
     "RelativeBias",
     "Residual",
     "RotaryPositionalEncoding",
+    "Routing",
     "SandwichNorm",
     "SelfAttentionCache",
     "Seq2Seq",
+    "SigmoidRouting",
     "SingleHeadAttention",
     "SinusoidalPositionalEncoding",
     "SlidingWindowAttention",
@@ -128,6 +141,7 @@ __all__ = [
     "add_lora",
     "alibi_slopes",
     "attention_weights",
+    "balancing_loss",
     "beam_search",
     "build_decoder",
     "build_encoder",
@@ -148,8 +162,11 @@ __all__ = [
     "packed_mask",
     "padding_mask",
     "record_attention",
+    "record_router_logits",
     "sample",
     "scaled_dot_product_attention",
     "sinusoidal_table",
     "sliding_window_mask",
+    "softmax_over_all",
+    "softmax_over_chosen",
 ]

@@ -26,6 +26,7 @@ from transformer_blocks import (
     GatedFeedForward,
     LearnedPositionalEncoding,
     LoraLinear,
+    MixtureOfExperts,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
@@ -35,6 +36,7 @@ from transformer_blocks import (
     Residual,
     RotaryPositionalEncoding,
     SandwichNorm,
+    SigmoidRouting,
     SingleHeadAttention,
     SinusoidalPositionalEncoding,
     SlidingWindowAttention,
@@ -96,6 +98,18 @@ class Transforms(nn.Module):
         return queries + self.transform.transform_keys(heads, start=0)
 
 
+class Weights(nn.Module):
+    """The weights that a routing gives to two experts."""
+
+    def __init__(self, routing: nn.Module) -> None:
+        super().__init__()
+        self.routing = routing
+
+    def forward(self, logits: Tensor) -> Tensor:
+        weights: Tensor = self.routing(logits, 2)[0]
+        return weights
+
+
 def vectors(batch: int, length: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(batch, length, WIDTH).to(dtype)
 
@@ -127,6 +141,12 @@ def self_attention(**options: Any) -> SelfAttention:
     return SelfAttention(attention(**options))
 
 
+def mixture_of_experts(**options: Any) -> MixtureOfExperts:
+    return MixtureOfExperts(
+        WIDTH, num_experts=3, top_k=2, expert=lambda: GatedFeedForward(WIDTH, 6), **options
+    )
+
+
 CASES = {
     "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), token_ids),
     "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
@@ -151,6 +171,8 @@ CASES = {
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
+    "MixtureOfExperts": Case(lambda: mixture_of_experts(shared=FeedForward(WIDTH, 12))),
+    "SigmoidRouting": Case(lambda: Weights(SigmoidRouting(WIDTH, num_groups=4, top_groups=2))),
     "LoraLinear": Case(lambda: LoraLinear(nn.Linear(WIDTH, 12), rank=2, alpha=3)),
     "PostNorm": Case(lambda: AroundTanh(PostNorm(WIDTH))),
     "PreNorm": Case(lambda: AroundTanh(PreNorm(WIDTH))),

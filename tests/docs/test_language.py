@@ -17,7 +17,7 @@ LEFT_OUT = {
     r"hands? (over|on)\b|handed (over|on)\b": "value; passes",
     r"(looks?|looked|looking) (at|into|back|over|around|ahead)\b": "attends to",
     r"\bmix(es|ed|ing)? (value|the value|what)": "weighted sum of the values",
-    r"\bmixtures?\b": "weighted sum, output",
+    r"\bmixtures?\b(?! of experts)": "weighted sum, output",
     r"\b(asks?|asked|asking) (as|louder|together)\b": "query",
     r"\bthinks? (about|on|for)\b": "feed-forward network",
     r"\bway of looking\b": "attention head",

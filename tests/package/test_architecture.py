@@ -39,6 +39,8 @@ LEVELS = {
     "fast.attention": 3,
     "variants.explicit": 3,
     "variants.gated_feed_forward": 3,
+    "variants.routing": 3,
+    "variants.mixture_of_experts": 4,
     "variants.lora": 1,
     "variants.pooling": 1,
     "fast.sliding_window": 4,

@@ -24,13 +24,24 @@ from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 from transformer_blocks.variants.lora import LoraLinear, merge_lora
+from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts
+from transformer_blocks.variants.routing import SigmoidRouting
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 Model = TypeVar("Model", bound=nn.Module)
 
 STANDARD_PARTS = {
     *(Encoder, EncoderLayer, MultiHeadAttention, nn.ModuleList),
-    *(FeedForward, GatedFeedForward, PreNorm, PostNorm, SandwichNorm, Dropout),
+    *(
+        FeedForward,
+        GatedFeedForward,
+        MixtureOfExperts,
+        SigmoidRouting,
+        PreNorm,
+        PostNorm,
+        SandwichNorm,
+        Dropout,
+    ),
     *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity),
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
 }
@@ -101,8 +112,8 @@ def _replace_parts(module: Any, linear: Callable[[nn.Linear], nn.Module]) -> Any
     if type(module) is FeedForward and module.activation in (F.relu, torch.relu):
         module.activation = relu
     for name, part in list(module._modules.items()):
-        if part is None:
-            continue
+        if part is None or (isinstance(module, MixtureOfExperts) and name == "router"):
+            continue  # a router that rounds otherwise chooses other experts
         is_layer = isinstance(module, EncoderLayer | DecoderLayer)
         if is_layer and name == "self_attention" and _can_fuse_projections(part):
             setattr(module, name, FusedQKVAttention(part, linear=linear))

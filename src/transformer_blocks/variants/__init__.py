@@ -18,12 +18,13 @@ attention, there are three:
 - **The projections** to keys and values can have fewer heads than the projection to queries, as
   ``MultiHeadAttention(num_key_value_heads=...)``: :mod:`transformer_blocks.multi_head`.
 
-The feed-forward network has a variant too, :mod:`~transformer_blocks.variants.gated_feed_forward`,
-and so has the residual connection, :mod:`~transformer_blocks.variants.sandwich_norm`. A model of
-whole sequences has a :mod:`~transformer_blocks.variants.pooling` in place of the decoder. Linear
-layers anywhere in a trained model are replaced by :mod:`~transformer_blocks.variants.lora`, which
-trains few weights in place of all. With each of these parts, the mask rule of
-:mod:`transformer_blocks.masks` holds, and ``causal`` is aligned to the bottom right.
+The feed-forward network has variants too, :mod:`~transformer_blocks.variants.gated_feed_forward`
+and :mod:`~transformer_blocks.variants.mixture_of_experts`, and so has the residual connection,
+:mod:`~transformer_blocks.variants.sandwich_norm`. A model of whole sequences has a
+:mod:`~transformer_blocks.variants.pooling` in place of the decoder. Linear layers anywhere in a
+trained model are replaced by :mod:`~transformer_blocks.variants.lora`, which trains few weights in
+place of all. With each of these parts, the mask rule of :mod:`transformer_blocks.masks` holds, and
+``causal`` is aligned to the bottom right.
 
 Next: :mod:`transformer_blocks.variants.additive`, attention before the Transformer.
 """

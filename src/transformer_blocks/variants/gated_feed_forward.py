@@ -11,7 +11,7 @@ other ("GLU Variants Improve Transformer", Shazeer 2020, https://arxiv.org/abs/2
 The gate :math:`\mathrm{Swish}(x W)` thus scales each element of :math:`x V`. The paper reports
 better results than with ReLU and offers no explanation.
 
-Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises outputs.
+Next: :mod:`transformer_blocks.variants.routing`, which chooses among many such networks.
 """
 
 from collections.abc import Callable
