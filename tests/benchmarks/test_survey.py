@@ -20,7 +20,7 @@ from tests.docs.test_howto import ROOT, blocks, run
 
 from field_report import main
 from survey.cases import find_cases
-from survey.page import find_mark, find_status, format_tables
+from survey.page import find_status, format_findings, holds
 from survey.run import Row, examine, find_version, survey
 from survey.tiny import find_field, shrink, special_tokens
 
@@ -37,11 +37,12 @@ def last(build: Any) -> Row:
 def test_a_violation_is_found_and_a_sound_model_is_sound() -> None:
     broken, good = last(leaking), last(sound)
     assert find_status(broken) == "violation"
-    assert find_mark(broken, ["causality"]) == find_mark(broken, ["batch"]) == "**violated**"
+    assert not holds(broken, ["causality"])
+    assert not holds(broken, ["batch"])
     assert find_status(good) == "sound"
-    assert find_mark(good, ["causality"]) == "holds"
-    assert find_mark(good, ["cache"]) == "holds"  # a GRU continues from its state
-    assert find_mark(good, ["padding"]) == "–"
+    assert holds(good, ["causality"])
+    assert holds(good, ["cache"])  # a GRU continues from its state
+    assert not holds(good, ["padding"])  # which could not be tried
     assert find_status(last(undriven)) == "not driven"
 
 
@@ -103,7 +104,7 @@ def test_models_of_transformers_are_driven_and_recorded(name: str, kind: str) ->
     assert row["returned"] == row["recorded"]
     assert row["not_recorded"] == []
     if kind != "encoder":
-        assert find_mark(row, ["cache"]) == "holds"
+        assert holds(row, ["cache"])
 
 
 def test_a_small_configuration_keeps_each_kind_of_layer_and_its_proportions() -> None:
@@ -145,7 +146,8 @@ def test_the_page_keeps_what_stands_around_its_tables(tmp_path: Path) -> None:
     page, lines = tmp_path / "page.md", tmp_path / "lines"
     main([str(lines), "--only", r"nn\.(GRU|LSTM)", "--page", str(page)])
     tables = page.read_text("utf-8")
-    assert "| `nn.GRU(bidirectional=False)` | sound |" in tables
+    assert "sound: 4" in tables
+    assert "`nn.GRU(bidirectional=False)`" in tables
     page.write_text(f"before\n\n{tables}\nafter\n", encoding="utf-8")
     main([str(lines), "--only", r"nn\.LSTM", "--page", str(page)])
     text = page.read_text("utf-8")
@@ -155,18 +157,33 @@ def test_the_page_keeps_what_stands_around_its_tables(tmp_path: Path) -> None:
     assert "nn.LSTM" in text
 
 
-def test_a_table_is_valid_markdown_whatever_an_error_says() -> None:
-    row = {
-        "name": "library Model",
-        "version": "1",
-        "date": "today",
-        "seconds": 1.0,
-        "stage": "done",
-        "not_built": "Error: `a` | b",
+def test_a_finding_is_said_once_with_all_its_models() -> None:
+    def row(name: str, **found: object) -> Row:
+        common: Row = {"version": "1", "date": "today", "seconds": 1.0, "kind": "causal"}
+        return common | {"name": f"library {name}"} | found
+
+    violated = {
+        "batch": [""],
+        "dtype": ["", "in float16: RuntimeError: want the same dtype: `Half`"],
     }
-    line = format_tables([row]).splitlines()[-1]
-    assert "`Error: 'a' \\| b`" in line
-    assert line.count("|") - line.count("\\|") == 12
+    changed = {"batch": [""], "cache": ["", "step 3 differs by 0.5 standard deviations"]}
+    other = {"batch": [""], "cache": ["", "step 12 differs by 1.5 standard deviations"]}
+    text = format_findings(
+        [
+            row("A", reports=violated, recorded=2, returned=2),
+            row("B", reports=changed),
+            row("C", reports=violated, recorded=4, returned=4),
+            row("D", reports=other),
+            row("E", not_built="Error: `a` | b"),
+            row("F", reports={"batch": [""], "cache": ["not tried"]}),
+        ]
+    )
+    assert "| violation | 4 |" in text
+    assert "<details><summary>violation: 4</summary>\n\n- `dtype" in text  # a blank line: Markdown
+    assert "dtype: 'Half'` (2 models)\n  - `A`, `C`: causal; holds: batch; weights" in text
+    assert "- `cache: step 3 differs by 0.5 standard deviations` (2 models)\n  - `B`, `D`" in text
+    assert "<summary>not built: 1</summary>\n\n- `Error: 'a' | b`\n  - `E`: causal\n" in text
+    assert "<summary>sound: 1</summary>\n\n- `F`: causal; holds: batch\n" in text
 
 
 @pytest.mark.slow
