@@ -17,10 +17,11 @@ with ``# %%``, text cells with ``# %% [markdown]``. Tags give a cell its role:
 An exercise is a text, then a stub, a check and a solution, in this order.
 
 The notebook, ``NN_name.ipynb``, has the same cells, but its solutions are folded text. It begins
-with a cell that installs what is missing, and holds the outputs that the chapter's page shows, also
-those of long computations, which are seldom computed again (see ``execution.py``).
+with a cell that installs what is missing. It holds its figures, and the outputs that the chapter's
+page shows, also those of long computations, which are seldom computed again (see ``execution.py``).
 """
 
+import base64
 import re
 from collections.abc import Sequence
 from contextlib import chdir
@@ -45,13 +46,18 @@ ROLES = (
 )
 
 INSTALL = """\
-# Installs the library if it is missing; the notebook must lie in the library's repository.
-import importlib.util
-from pathlib import Path
+# Installs the library if it is missing. A notebook that lies elsewhere, as in Colab, needs
+# the repository, too: unpack it, and name its folder here.
+repository = "../.."
+
+import importlib.util, os
 
 if not importlib.util.find_spec("transformer_blocks"):
-    root = next(each for each in Path.cwd().parents if (each / "pyproject.toml").is_file())
-    %pip install -q "{root}[book]"
+    if not os.path.isfile(f"{repository}/pyproject.toml"):
+        raise ModuleNotFoundError("no transformer_blocks here: name the folder of its repository")
+    %pip install -q "{repository}[book]"
+if os.path.isdir(f"{repository}/docs/learn"):
+    os.chdir(f"{repository}/docs/learn")  # beside the programs that some chapters import
 """
 UNSOLVED = "# Raises an error, shown in red, until the exercise above is solved.\n"
 LONG = "# This cell takes some minutes.\n"
@@ -119,7 +125,8 @@ def make_notebook(path: Path, outputs: Sequence[Output] = ()) -> NotebookNode:
         metadata: dict[str, Any] = {"tags": ["raises-exception"]} if cell.role == "check" else {}
         metadata |= {"recorded": output.recorded} if output.recorded else {}
         if cell.kind == "markdown":
-            made.append(nbformat.v4.new_markdown_cell(plain_markdown(cell.source, path.stem)))
+            text = with_figures(plain_markdown(cell.source, path.stem))
+            made.append(nbformat.v4.new_markdown_cell(text))
         elif cell.role == "solution":
             printed = f"\n\n```text\n{output.text}\n```" if output.text else ""
             folded = f"```python\n{cell.source}\n```{printed}"
@@ -154,8 +161,8 @@ def stored_outputs(path: Path) -> list[Output]:
 def plain_markdown(text: str, chapter: str = "") -> str:
     """Replace what only Sphinx knows: links to the API become code, widgets links to pages."""
     text = re.sub(r"\{[a-z:]+\}`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
-    page = f"../_build/html/learn/{chapter}.html#widget-"
-    link = rf"*Interactive on [the page of this chapter]({page}\1), which `make docs` writes.*"
+    link = f"*Interactive on the page of this chapter, `docs/_build/html/learn/{chapter}.html`, "
+    link += "which `make docs` writes.*"
     widget = r"^```\{widget\} (\w+)\n(!.*\n)?(?:.*\n)*?```$"
     text = re.sub(widget, rf"\2\n{link}", text, flags=re.M)
     text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
@@ -163,6 +170,16 @@ def plain_markdown(text: str, chapter: str = "") -> str:
     exhibit = r"\]\(\.\./museum/(\w+)\.md\)"  # its page is made with the others
     text = re.sub(exhibit, r"](../../src/transformer_blocks/museum/\1.py)", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def with_figures(text: str) -> str:
+    """Put the figures of a text into it, so that a copied notebook shows them, too."""
+
+    def embedded(found: re.Match[str]) -> str:
+        data = base64.b64encode((LEARN / found[1]).read_bytes()).decode()
+        return f"](data:image/svg+xml;base64,{data})"
+
+    return re.sub(r"\]\((figures/\w+\.svg)\)", embedded, text)
 
 
 def definitions(name: str, *, until: str = "") -> dict[str, Any]:

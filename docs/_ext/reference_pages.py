@@ -4,6 +4,10 @@
 be read in the repository, and the site is built from the same pages. A page begins with the
 docstring of its file and with the lines that import its names; each name follows with its
 signature, its description and its methods. ``docs/reference.toml`` lists the pages in their order.
+
+The pages are not made by sphinx-markdown-builder 0.6, which writes signatures, with the rules of
+their annotations, as headings of one long line, nor by griffe2md 1.5, which leaves roles, formulas
+and examples as they stand in the docstrings, and splits what is said of a result by its lines.
 """
 
 import inspect
@@ -428,24 +432,19 @@ def entry(path: str, thing: Any, level: str, to: Callable[..., str]) -> Iterator
         yield description(text, partial(to, f"{path}.{member}"))
 
 
-def summary(thing: Any) -> str:
-    """Return the first line of a docstring."""
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
-
-
 def render_index() -> str:
-    """Return the Markdown of the overview: a table of all names, by page."""
+    """Return the Markdown of the overview: a list of all names, by page."""
     blocks = ["# Reference", INTRODUCTION.strip()]
     for folder, described in FOLDERS.items():
-        rows = ["| name | summary |", "| --- | --- |"]
+        blocks += [f"## {described['heading']}", described["text"]]
         for page in folders()[folder]:
             title, lead, to = title_of(page, "index.md")
-            rows.append(row([f"**[{title}]({page.path})**", lead]))
+            items = [f"**[{title}]({page.path})**. {lead}\n"]
             for path, thing in page.names.items():
                 name = to(path, path, f"`{path.rpartition('.')[2]}`")
                 summary = (inspect.getdoc(thing) or "").partition("\n")[0]
-                rows.append(row([name, in_line(summary, partial(to, path))]))
-        blocks += [f"## {described['heading']}", described["text"], "\n".join(rows)]
+                items.append(f"- {name}: {in_line(summary, partial(to, path))}")
+            blocks.append("\n".join(items))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

@@ -133,7 +133,8 @@ function itemOf({url, page, title, body, isPage}, words) {
   const link = document.createElement("a");
   const excerpt = document.createElement("p");
   link.href = url;
-  const titles = isPage ? page : withFolded(`${page.text} › ${title.text}`);
+  const kind = /^museum\/(?!index)/.test(url) ? "A published fault: " : ""; // its code is wrong
+  const titles = withFolded(kind + (isPage ? page.text : `${page.text} › ${title.text}`));
   append(link, titles, words, 0, titles.text.length);
   const start = startOf(body, words);
   const end = start + EXCERPT + Math.min(body.text.slice(start + EXCERPT).search(BETWEEN_WORDS), 20);

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import importlib.util
 import itertools
 import json
 import re
@@ -15,7 +16,16 @@ import pytest
 from nbclient import NotebookClient
 from tests.docs.test_language import texts
 
-from cells import LEARN, LONG, Output, chapter_files, make_notebook, read_cells, stored_outputs
+from cells import (
+    INSTALL,
+    LEARN,
+    LONG,
+    Output,
+    chapter_files,
+    make_notebook,
+    read_cells,
+    stored_outputs,
+)
 from execution import execute
 
 DOCS = LEARN.parent
@@ -294,7 +304,8 @@ def test_a_notebook_installs_shows_outputs_and_announces_errors(path: Path) -> N
     assert "%pip install" in install.source
     for cell, made in zip(read_cells(path), cells, strict=True):
         assert "```{" not in made.source
-        assert f"#widget-{name}" in made.source if (name := widget(cell.source)) else True
+        assert "](figures/" not in made.source
+        assert "_build/html/learn/" in made.source if "{widget}" in cell.source else True
         if cell.role == "check":
             assert made.source.startswith("# Raises an error, shown in red, until")
             assert not made.outputs
@@ -302,9 +313,18 @@ def test_a_notebook_installs_shows_outputs_and_announces_errors(path: Path) -> N
             assert bool(made.outputs) >= bool(re.search(r"^print\(", cell.source, re.M))
 
 
-def widget(text: str) -> str:
-    """Return the name of the widget in a text of a chapter, if there is one."""
-    return "".join(re.findall(r"\{widget\} (\w+)", text)[:1])
+def test_the_first_cell_says_what_is_missing_outside_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = INSTALL.replace("%pip install", "pass  #")
+    exec(code, {})  # the library is installed
+    assert Path.cwd() == tmp_path
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="name the folder of its repository"):
+        exec(code, {})
+    exec(code.replace('"../.."', repr(str(DOCS.parent))), {})
+    assert Path.cwd() == LEARN
 
 
 @pytest.mark.slow
