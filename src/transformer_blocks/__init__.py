@@ -7,10 +7,10 @@ From ``transformer_blocks``:
   layers             EncoderLayer, DecoderLayer, FeedForward, GatedFeedForward
   mixture of experts MixtureOfExperts, Routing, softmax_over_chosen, softmax_over_all,
                      SigmoidRouting, balancing_loss, record_router_logits
-  attention layers   MultiHeadAttention, SingleHeadAttention
+  attention layers   MultiHeadAttention, GatedAttention, SingleHeadAttention
   attention          fused_attention, scaled_dot_product_attention, attention_weights,
                      AttentionFunction, ExplicitAttention, AdditiveAttention,
-                     SlidingWindowAttention
+                     SinkAttention, SlidingWindowAttention
   residual, dropout  PostNorm, PreNorm, SandwichNorm, Residual, Dropout
   tokens, positions  TokenEmbedding, sinusoidal_table, SinusoidalPositionalEncoding,
                      LearnedPositionalEncoding, ALiBi, alibi_slopes, RelativeBias
@@ -79,6 +79,8 @@ from transformer_blocks.variants.rotary_scaling import Llama3Scaling, PositionIn
 from transformer_blocks.variants.alibi import ALiBi, alibi_slopes
 from transformer_blocks.variants.relative_bias import RelativeBias
 from transformer_blocks.variants.query_key_norm import QueryKeyNorm
+from transformer_blocks.variants.sinks import SinkAttention
+from transformer_blocks.variants.gated_attention import GatedAttention
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 from transformer_blocks.variants.routing import (
     Routing,
@@ -113,6 +115,7 @@ __all__ = [
     "EncoderLayer",
     "ExplicitAttention",
     "FeedForward",
+    "GatedAttention",
     "GatedFeedForward",
     "KeyValueCache",
     "LanguageModel",
@@ -135,6 +138,7 @@ __all__ = [
     "Seq2Seq",
     "SigmoidRouting",
     "SingleHeadAttention",
+    "SinkAttention",
     "SinusoidalPositionalEncoding",
     "SlidingWindowAttention",
     "TokenEmbedding",

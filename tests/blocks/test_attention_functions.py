@@ -24,6 +24,7 @@ from transformer_blocks import (
     EncoderLayer,
     ExplicitAttention,
     FeedForward,
+    GatedAttention,
     KeyValueCache,
     MultiHeadAttention,
     PreNorm,
@@ -31,6 +32,7 @@ from transformer_blocks import (
     QueryKeyTransform,
     RelativeBias,
     RotaryPositionalEncoding,
+    SinkAttention,
     SlidingWindowAttention,
     attention_weights,
     fused_attention,
@@ -54,6 +56,12 @@ def relative_bias(**options: Any) -> RelativeBias:
     return made
 
 
+def sinks(**options: Any) -> SinkAttention:
+    made = SinkAttention(HEADS, **options)
+    nn.init.normal_(made.sinks)
+    return made
+
+
 FUNCTIONS: dict[str, Callable[[], AttentionFunction]] = {
     "fused": lambda: fused_attention,
     "explicit": lambda: scaled_dot_product_attention,
@@ -62,6 +70,8 @@ FUNCTIONS: dict[str, Callable[[], AttentionFunction]] = {
     "relative bias": relative_bias,
     "relative bias, causal": lambda: relative_bias(bidirectional=False),
     "window": lambda: SlidingWindowAttention(4),
+    "sinks": sinks,
+    "sinks, window": lambda: sinks(window=4),
 }
 
 
@@ -96,6 +106,10 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
     | {
         "large heads": lambda: multi_head(d_k=D_MODEL),
         "grouped": grouped,
+        "gated": lambda: GatedAttention(D_MODEL, HEADS, num_key_value_heads=2, bias=False),
+        "gated, rotary": lambda: GatedAttention(
+            D_MODEL, HEADS, transforms=TRANSFORMS["norm, rotary"](), headwise=True
+        ),
         "grouped, large heads": lambda: grouped(d_k=D_MODEL),
         "grouped, norm, rotary": lambda: grouped(1, transforms=TRANSFORMS["norm, rotary"]()),
         "grouped, alibi": lambda: grouped(attention_function=ALiBi(HEADS)),
@@ -146,7 +160,8 @@ def test_a_fully_masked_query_has_zero_weights_and_finite_gradients(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
     attention, x = make(), torch.randn(2, 6, D_MODEL, requires_grad=True)
-    nn.init.zeros_(attention.output_projection.bias)
+    if attention.output_projection.bias is not None:
+        nn.init.zeros_(attention.output_projection.bias)
     mask = torch.zeros(6, 6, dtype=torch.bool)
     mask[2] = True
     with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly():
@@ -171,7 +186,7 @@ def test_the_recorded_weights_are_those_of_the_output(
     weights = maps[""][0]
     _, values = attention.project(x, x)
     values = values.repeat_interleave(HEADS // values.shape[1], dim=1)
-    expected = attention.output_projection((weights @ values).transpose(1, 2).flatten(2))
+    expected = attention.project_output(weights @ values, x)
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)
 
 

@@ -23,6 +23,7 @@ from transformer_blocks import (
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
+    GatedAttention,
     GatedFeedForward,
     LearnedPositionalEncoding,
     LoraLinear,
@@ -38,6 +39,7 @@ from transformer_blocks import (
     SandwichNorm,
     SigmoidRouting,
     SingleHeadAttention,
+    SinkAttention,
     SinusoidalPositionalEncoding,
     SlidingWindowAttention,
     TokenEmbedding,
@@ -167,6 +169,8 @@ CASES = {
     "SlidingWindowAttention": Case(
         lambda: self_attention(attention_function=SlidingWindowAttention(2))
     ),
+    "SinkAttention": Case(lambda: self_attention(attention_function=SinkAttention(HEADS))),
+    "GatedAttention": Case(lambda: SelfAttention(GatedAttention(WIDTH, HEADS))),
     "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(D_K))),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),

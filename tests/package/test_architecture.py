@@ -41,6 +41,8 @@ LEVELS = {
     "variants.gated_feed_forward": 3,
     "variants.routing": 3,
     "variants.mixture_of_experts": 4,
+    "variants.sinks": 4,
+    "variants.gated_attention": 5,
     "variants.lora": 1,
     "variants.pooling": 1,
     "fast.sliding_window": 4,

@@ -1,7 +1,7 @@
 """Variants: parts that replace those of the paper.
 
 A layer is composed of parts, so a part can be replaced without a change to the layer. In multi-head
-attention, there are three:
+attention, there are four:
 
 - **The attention function** computes attention from queries, keys and values. Any function with the
   arguments of :class:`~transformer_blocks.AttentionFunction` can be passed as
@@ -10,13 +10,17 @@ attention, there are three:
   scores, derive a class from :class:`~transformer_blocks.ExplicitAttention`, which masks the scores
   and applies the softmax: :mod:`~transformer_blocks.variants.additive`,
   :mod:`~transformer_blocks.variants.alibi` and :mod:`~transformer_blocks.variants.relative_bias` do
-  so.
+  so. For other weights of the same scores, override its method ``normalise``, as
+  :mod:`~transformer_blocks.variants.sinks` does.
 - **A transform** is applied to queries and keys, before keys enter the cache and before the
   attention function is called: :mod:`~transformer_blocks.variants.rotary`,
   :mod:`~transformer_blocks.variants.query_key_norm`, or both, one after the other, as
   ``MultiHeadAttention(transforms=[...])``.
 - **The projections** to keys and values can have fewer heads than the projection to queries, as
   ``MultiHeadAttention(num_key_value_heads=...)``: :mod:`transformer_blocks.multi_head`.
+- **The output** of the heads is concatenated and projected by
+  :meth:`~transformer_blocks.MultiHeadAttention.project_output`, which a derived class extends:
+  :mod:`~transformer_blocks.variants.gated_attention`.
 
 The feed-forward network has variants too, :mod:`~transformer_blocks.variants.gated_feed_forward`
 and :mod:`~transformer_blocks.variants.mixture_of_experts`, and so has the residual connection,

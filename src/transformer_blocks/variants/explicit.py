@@ -53,6 +53,18 @@ class ExplicitAttention(nn.Module):
         """
         raise NotImplementedError
 
+    def normalise(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Compute weights from scores: by a softmax over the keys that are not masked.
+
+        Args:
+            scores: Scores, of shape (B, H, L, S).
+            mask: Boolean mask; True hides. Broadcastable to (B, H, L, S).
+
+        Returns:
+            Weights, of shape (B, H, L, S).
+        """
+        return masked_softmax(scores, mask)
+
     @checked
     def attention_weights(
         self,
@@ -81,7 +93,7 @@ class ExplicitAttention(nn.Module):
             ValueError: If the shapes do not fit.
         """
         scores = self.attention_scores(query, repeat_heads(key, query.shape[1]), scale)
-        return masked_softmax(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
+        return self.normalise(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
     @checked
     def forward(

@@ -14,7 +14,7 @@ place of 1 / sqrt(d_k). Dehghani et al. use layer normalisation. The default her
 divides by the root mean square and learns a gain for each of the d_k elements. While all gains are
 1, a score is at most sqrt(d_k).
 
-Next: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
+Next: :mod:`transformer_blocks.variants.sinks`, with which a query can attend to nothing.
 """
 
 from collections.abc import Callable
