@@ -30,6 +30,13 @@ def an_ngram_matches_as_often_as_its_reference_has_it(my: Any) -> Any:
 
 
 @UNIT.law("modified_precision", "n")
+def the_reference_of_another_sentence_does_not_count(my: Any) -> Any:
+    """The matches of 'a a' and 'b c' with the references 'a b' and 'a c', for n = 1 and 2."""
+    corpora = [["a", "a"], ["b", "c"]], [["a", "b"], ["a", "c"]]
+    return torch.tensor([my.modified_precision(*corpora, n)[0] for n in (1, 2)])
+
+
+@UNIT.law("modified_precision", "n")
 def all_ngrams_of_the_hypotheses_are_counted(my: Any) -> Any:
     """The totals for n = 1 to 4."""
     return torch.tensor([my.modified_precision(HYPOTHESES, REFERENCES, n)[1] for n in range(1, 5)])

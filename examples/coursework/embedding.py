@@ -11,7 +11,7 @@ UNIT = Unit(__name__, "token embeddings")
 UNIT.calls(
     "TokenEmbedding",
     "sequence position feature",
-    sizes=(7, 4),
+    sizes=(7, 6),
     each_token_has_its_row_times_sqrt_d_model=(TOKENS,),
 )
 
@@ -19,18 +19,18 @@ UNIT.calls(
 @UNIT.law("TokenEmbedding")
 def the_first_weights_have_the_standard_deviation_1_over_sqrt_d_model(my: Any) -> Any:
     """Their standard deviation in units of 1 / sqrt(d_model), to one decimal."""
-    return round(float(my.TokenEmbedding(5000, 16).weight.detach().std()) * 4, 1)
+    return round(float(my.TokenEmbedding(5000, 12).weight.detach().std()) * 12**0.5, 1)
 
 
 @UNIT.law("output_logits", "sequence position token")
 def the_logits_are_dot_products_with_the_rows(my: Any) -> Any:
     """output_logits(hidden, embedding)."""
-    return my.output_logits(normal(2, 3, 4), filled(my.TokenEmbedding(7, 4)))
+    return my.output_logits(normal(2, 3, 6), filled(my.TokenEmbedding(7, 6)))
 
 
 @UNIT.law("output_logits", "token feature")
 def both_uses_of_the_weights_are_trained(my: Any) -> Any:
     """The gradient of the weights."""
-    embedding = filled(my.TokenEmbedding(7, 4))
+    embedding = filled(my.TokenEmbedding(7, 6))
     my.output_logits(embedding(TOKENS), embedding).square().sum().backward()
     return embedding.weight.grad

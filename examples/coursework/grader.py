@@ -2,8 +2,8 @@
 
 A unit has an *answer*, the file of ``answers`` that computes what is right, and *laws*. A law
 computes something with the reader's functions. It holds if the answer computes the same. Where it
-does not hold, and the answer with the edits of a known mistake (``mistakes.toml``) computes the
-same as the reader's code, the cause is shown, not guessed.
+does not hold, and the answer with the edits of a known mistake (``mistakes.toml``), or of two at
+once, computes the same as the reader's code, the cause is shown, not guessed.
 """
 
 import functools
@@ -41,8 +41,13 @@ class Mistake(NamedTuple):
     """A known mistake: old and new texts of the answer, and its exhibit in the museum."""
 
     name: str
-    edits: list[tuple[str, str]]
+    edits: tuple[tuple[str, str], ...]
     exhibit: str = ""
+
+    def with_another(self, other: "Mistake") -> "Mistake":
+        """Combine two mistakes that are made at once."""
+        name = f"{self.name}; and {other.name}"
+        return Mistake(name, self.edits + other.edits, self.exhibit or other.exhibit)
 
 
 class Law(NamedTuple):
@@ -120,17 +125,26 @@ class Unit:
         """The empty file of this unit; its annotations say what each function returns."""
         return importlib.import_module(f"coursework.template.{self.file.split('.')[-1]}")
 
-    @property
+    @functools.cached_property
     def mistakes(self) -> list[Mistake]:
         """The known mistakes."""
         known = tomllib.loads((FOLDER / "mistakes.toml").read_text("utf-8"))
-        return [Mistake(name, **each) for name, each in known[self.file.split(".")[-1]].items()]
+        return [
+            Mistake(name, tuple(map(tuple, each["edits"])), each.get("exhibit", ""))
+            for name, each in known[self.file.split(".")[-1]].items()
+        ]
 
     def answer(self, edits: Iterable[tuple[str, str]] = ()) -> ModuleType:
-        """Run the answer, right or with the edits of a mistake."""
+        """Run the answer, right or with the edits of a mistake.
+
+        Raises:
+            ValueError: If another edit has removed the text of one.
+        """
         path = FOLDER / "answers" / f"{self.file.split('.')[-1]}.py"
         source = path.read_text("utf-8")
         for old, new in edits:
+            if old not in source:
+                raise ValueError(f"the edits of a mistake must apply, got {old!r}")
             source = source.replace(old, new)
         module = ModuleType(path.stem)
         module.__file__ = str(path)
@@ -325,20 +339,23 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
         for x in (got, expected)
     ]
     text = f"{f'at {named}: ' if named else ''}{pair[0]} instead of {pair[1]}"
-    most = (got.double() - expected.double()).abs()[wrong].max()
-    size = f", by at most {most:.3g}" if expected.is_floating_point() else ""
+    sizes = (got.double() - expected.double()).abs()[wrong]
+    finite = sizes[sizes.isfinite()]
+    size = (
+        f", by at most {finite.max():.3g}" if expected.is_floating_point() and len(finite) else ""
+    )
+    size += f", {len(sizes) - len(finite)} are NaN or infinite" if len(finite) < len(sizes) else ""
     counts = f" ({wrong.sum()} of {wrong.numel()} numbers differ{size})"
     return text + (counts if wrong.numel() > 1 else "")
 
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
     """Yield the laws of a unit that do not hold for the reader's functions."""
-    right = unit.answer()
     mine = typed(functions, unit.template)
     results = {law.title: evaluate(unit, law, mine) for law in unit.laws}
     for law in unit.laws:
         got = results[law.title]
-        expected = comparable(law.expected()) if law.expected else evaluate(unit, law, right)
+        expected = right_value(unit.file, law.title)
         if not are_equal(got, expected):
             is_empty = isinstance(got, Raised) and got.is_empty
             cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
@@ -347,19 +364,52 @@ def check(unit: Unit, functions: Any) -> Iterator[Finding]:
 
 
 def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
-    """Return the mistake that gives the reader's results in all laws of a function, if one does.
+    """Return what gives the reader's results in all laws of a function: a mistake, or two at once.
 
     A law in which one of them raises an error, such as one of gradients of numpy's numbers, is left
     out.
     """
-    for mistake in unit.mistakes:
-        wrong = unit.answer(mistake.edits)
-        found = {each.title: evaluate(unit, each, wrong) for each in unit.laws_of(law.of)}
-        if are_equal(found[law.title], results[law.title]) and all(
-            isinstance(known, Raised)
+    others = [each.title for each in unit.laws_of(law.of) if each is not law]
+    pairs = itertools.combinations(unit.mistakes, 2)
+    for mistake in itertools.chain(unit.mistakes, itertools.starmap(Mistake.with_another, pairs)):
+        found = functools.partial(result_of, unit.file, mistake.edits)
+        if are_equal(found(law.title), results[law.title]) and all(
+            isinstance(found(title), Raised)
             or isinstance(results[title], Raised)
-            or are_equal(known, results[title])
-            for title, known in found.items()
+            or are_equal(found(title), results[title])
+            for title in others
         ):
             return mistake
     return None
+
+
+@functools.cache
+def right_value(file: str, title: str) -> Any:
+    """Compute what a law must give."""
+    law = law_of(file, title)
+    return comparable(law.expected()) if law.expected else result_of(file, (), title)
+
+
+@functools.cache
+def result_of(file: str, edits: tuple[tuple[str, str], ...], title: str) -> Any:
+    """Compute what a law gives for the answer with these edits."""
+    answer = answer_with(file, edits)
+    if isinstance(answer, Raised):
+        return answer
+    return evaluate(sys.modules[file].UNIT, law_of(file, title), answer)
+
+
+@functools.cache
+def answer_with(file: str, edits: tuple[tuple[str, str], ...]) -> ModuleType | Raised:
+    """Run the answer with these edits, once; an error if they do not apply."""
+    try:
+        answer: ModuleType = sys.modules[file].UNIT.answer(edits)
+    except ValueError as error:
+        return Raised(str(error))
+    return answer
+
+
+def law_of(file: str, title: str) -> Law:
+    """Return a law of the unit of a file."""
+    laws: list[Law] = sys.modules[file].UNIT.laws
+    return next(each for each in laws if each.title == title)

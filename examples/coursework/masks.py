@@ -12,7 +12,7 @@ UNIT.calls(
     "causal_mask",
     "query key",
     a_position_attends_to_itself_and_to_the_past=(5,),
-    the_last_query_attends_to_every_key=(2, 5),
+    the_last_query_attends_to_every_key=(3, 7),
     a_decoding_step_attends_to_all_of_the_past=(1, 3),
 )
 

@@ -18,8 +18,8 @@ def the_rate_rises_linearly_and_falls_as_an_inverse_root(my: Any) -> Any:
 
 @UNIT.law("noam_rate", "update")
 def the_warm_up_is_an_argument(my: Any) -> Any:
-    """The rates of the updates 1, 5 and 9, d_model=16, warmup_steps=5."""
-    return torch.tensor([my.noam_rate(step, 16, 5) for step in (1, 5, 9)])
+    """The rates of the updates 1, 5 and 9, d_model=20, warmup_steps=5."""
+    return torch.tensor([my.noam_rate(step, 20, 5) for step in (1, 5, 9)])
 
 
 def _train(make: Any, eps: float) -> Any:

@@ -6,7 +6,7 @@ import torch
 
 from coursework.grader import Unit, normal
 
-X = normal(3, 4, 6)
+X = normal(3, 5, 6)
 UNIT = Unit(__name__, "positional encodings")
 UNIT.calls(
     "sinusoidal_table",
@@ -19,7 +19,7 @@ UNIT.calls(
 @UNIT.law("SinusoidalPositionalEncoding", expected=set)
 def nothing_of_it_is_trained_or_saved(my: Any) -> Any:
     """Its parameters and its state_dict()."""
-    module = my.SinusoidalPositionalEncoding(6, max_length=9)
+    module = my.SinusoidalPositionalEncoding(6, max_length=11)
     saved = {f"state_dict() holds {name!r}" for name in module.state_dict()}
     return saved | {f"{name!r} would be trained" for name, _ in module.named_parameters()}
 
@@ -27,7 +27,7 @@ def nothing_of_it_is_trained_or_saved(my: Any) -> Any:
 UNIT.calls(
     "SinusoidalPositionalEncoding",
     "sequence position feature",
-    sizes=(6, 9),
+    sizes=(6, 11),
     each_position_gets_its_encoding=(X,),
 )
 
@@ -35,5 +35,5 @@ UNIT.calls(
 @UNIT.law("SinusoidalPositionalEncoding", "sequence position feature")
 def steps_with_an_offset_give_what_a_full_pass_gives(my: Any) -> Any:
     """One position at a time."""
-    module = my.SinusoidalPositionalEncoding(6, max_length=9)
-    return torch.cat([module(X[:, i : i + 1], offset=i) for i in range(4)], dim=1)
+    module = my.SinusoidalPositionalEncoding(6, max_length=11)
+    return torch.cat([module(X[:, i : i + 1], offset=i) for i in range(5)], dim=1)

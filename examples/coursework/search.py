@@ -40,22 +40,22 @@ UNIT = Unit(__name__, "cached greedy and beam search")
 
 @UNIT.law("KeyValueCache", "batch head position feature")
 def the_cache_returns_all_positions_so_far(my: Any) -> Any:
-    """Keys and values side by side, after three positions and one more."""
-    cache, keys, values = my.KeyValueCache(), normal(2, 2, 4, 3), normal(2, 2, 4, 3, seed=1)
-    cache.append(keys[:, :, :3], values[:, :, :3])
-    return torch.cat(cache.append(keys[:, :, 3:], values[:, :, 3:]), -1)
+    """Keys and values side by side, after four positions and one more."""
+    cache, keys, values = my.KeyValueCache(), normal(2, 3, 5, 7), normal(2, 3, 5, 7, seed=1)
+    cache.append(keys[:, :, :4], values[:, :, :4])
+    return torch.cat(cache.append(keys[:, :, 4:], values[:, :, 4:]), -1)
 
 
 @UNIT.law("KeyValueCache", "batch head position feature")
 def a_reordered_cache_continues_other_rows(my: Any) -> Any:
     """Keys and values after reorder(tensor([1, 1, 2])) and one more position."""
-    cache, keys, values = my.KeyValueCache(), normal(3, 2, 4, 3), normal(3, 2, 4, 3, seed=1)
+    cache, keys, values = my.KeyValueCache(), normal(3, 2, 5, 7), normal(3, 2, 5, 7, seed=1)
     cache.append(keys, values)
     cache.reorder(torch.tensor([1, 1, 2]))
     return torch.cat(cache.append(keys[:, :, :1], values[:, :, :1]), -1)
 
 
-QUERY, KEY, VALUE = normal(2, 2, 5, 3), normal(2, 2, 5, 3, seed=1), normal(2, 2, 5, 3, seed=2)
+QUERY, KEY, VALUE = (normal(2, 3, 5, 7, seed=seed) for seed in range(3))
 
 
 @UNIT.law(

@@ -43,6 +43,13 @@ def the_vocabulary_has_the_characters_and_then_the_merged_tokens(my: Any) -> Any
 
 
 @UNIT.law("learn_merges")
+def both_ids_decide_between_equally_frequent_pairs(my: Any) -> Any:
+    """One merge of 'az ab', of 'ab zb', of 'za az', and of 'zb ab'."""
+    texts = ("az ab", "ab zb", "za az", "zb ab")
+    return [[tuple(pair) for pair in my.learn_merges(text, 1)[0]] for text in texts]
+
+
+@UNIT.law("learn_merges")
 def learning_ends_when_no_pair_is_left(my: Any) -> Any:
     """learn_merges('ab ab', 9)."""
     return [tuple(pair) for pair in my.learn_merges("ab ab", 9)[0]]

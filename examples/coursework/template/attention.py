@@ -10,7 +10,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     """Compute the attention weights, softmax(QK^T / sqrt(d_k)).
 
     The weights of a query sum to one. A masked key has the weight zero; if every key of a query is
-    masked, all its weights are zero, not NaN.
+    masked, all its weights are zero, not NaN, and so are its gradients: a NaN that is replaced
+    after the softmax comes back in the gradients of the whole batch.
 
     Args:
         query: Query vectors, of shape (B, H, L, d_k).

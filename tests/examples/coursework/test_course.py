@@ -95,6 +95,21 @@ def test_wrong_answers_are_refused_and_their_cause_is_shown(build: Build) -> Non
     assert len(without_cause + with_another) <= 0.3 * len(WRONG), (without_cause, with_another)
 
 
+def test_a_nan_that_is_replaced_after_the_softmax_is_found_in_the_gradient(build: Build) -> None:
+    edits = [
+        (
+            "scores.masked_fill(mask, -math.inf)",
+            "scores + mask.float().masked_fill(mask, -math.inf)",
+        ),
+        ("weights.masked_fill(mask, 0.0)", "weights.nan_to_num()"),
+    ]
+    answer = Answer("attention", "replaced", edits)
+    (finding,) = check(UNITS["attention"], build("attention", answer))
+    assert "gradients of a fully masked query" in finding.law.title
+    assert "nan instead of 0" in finding.difference
+    assert "are NaN or infinite" in finding.difference
+
+
 @pytest.mark.parametrize(
     ("unit", "old", "new", "text"),
     [
@@ -136,8 +151,8 @@ def test_every_known_mistake_is_wrong_and_recognised() -> None:
         source = Path(unit.answer().__file__ or "").read_text("utf-8")
         for mistake in unit.mistakes:
             assert all(old in source for old, _ in mistake.edits), mistake.name
-            first = next(check(unit, unit.answer(mistake.edits)))
-            assert first.cause == mistake
+            findings = check(unit, unit.answer(mistake.edits))
+            assert next(each.cause for each in findings if each.cause) == mistake
 
 
 def test_every_exhibit_that_is_named_exists() -> None:
