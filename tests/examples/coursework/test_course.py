@@ -280,7 +280,7 @@ def test_code_that_changes_its_input_is_refused_and_the_input_is_restored(build:
     before = positions.X.clone()
     finding = next(check(UNITS["positions"], build("positions", answer)))
     assert finding.difference == (
-        "SinusoidalPositionalEncoding(6, 9)(a Tensor of shape (3, 4, 6)): "
+        "SinusoidalPositionalEncoding(6, 11)(a Tensor of shape (3, 5, 6)): "
         "changes its input in place; compute a new tensor"
     )
     assert positions.X.equal(before)
