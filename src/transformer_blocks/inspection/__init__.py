@@ -7,8 +7,9 @@ kernels of the flash-attn package; :func:`record_projections` collects the queri
 from which they are computed, and :func:`logit_lens` the predictions of each layer.
 :func:`head_patterns` names heads whose weights follow a simple rule. :func:`explain_mask` shows
 which positions a mask hides and why. :func:`trace_shapes` lists the shapes in a forward pass and
-finds the module that fails. :func:`ablate` removes parts of a trained model, to measure what they
-contribute.
+finds the module that fails. :func:`patched` replaces outputs of heads and modules, for example by
+those of another input, which :func:`record_values` records, and :func:`ablate` removes parts of a
+trained model, to measure what they contribute.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks thirteen
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
 :func:`check_padding` and :func:`check_cache` check one property of any function,
@@ -20,13 +21,17 @@ Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """
 
 # ruff: noqa: I001  (in teaching order)
-from transformer_blocks.inspection.record.recorder import record_attention, record_projections
+from transformer_blocks.inspection.record.attention_layers import (
+    record_attention,
+    record_projections,
+)
 from transformer_blocks.inspection.record.projections import Projections
 from transformer_blocks.inspection.record.lens import logit_lens
 from transformer_blocks.inspection.patterns import HeadPattern, head_patterns
 from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.record.shapes import Trace, trace_shapes
-from transformer_blocks.inspection.record.ablation import ablate
+from transformer_blocks.inspection.record.values import record_values, save_values
+from transformer_blocks.inspection.record.patching import ablate, patched
 from transformer_blocks.inspection.soundness.checks import (
     Report,
     check_cache,
@@ -66,7 +71,10 @@ __all__ = [
     "first_difference",
     "head_patterns",
     "logit_lens",
+    "patched",
     "record_attention",
     "record_projections",
+    "record_values",
+    "save_values",
     "trace_shapes",
 ]

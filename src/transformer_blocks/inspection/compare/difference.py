@@ -9,18 +9,19 @@ cause.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product, zip_longest
+from os import PathLike
 from textwrap import wrap
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, checked
+from transformer_blocks._contracts import Function, checked, raise_type_error
 from transformer_blocks._tables import html_table
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.compare.corrections import Site, Values, corrected, corrections
@@ -40,11 +41,15 @@ from transformer_blocks.inspection.record.values import (
     in_float64,
     is_model_output,
     layouts,
+    load_values,
+    name_place,
+    rounded,
 )
 
 FLOOR = 2e-6  # of a run in float64: constants such as rotary angles are rounded to float32
 ROUNDING = 1e-11  # of float64 itself
 WIDTH, SHOWN = 80, 6  # columns of a printed table, and pairs that agree in it
+ROUNDED = 4  # times the rounding of a model, in that of saved values
 SEARCHED = 64  # differing tensors of each model that are paired by name
 SYNONYMS = {"q": "query", "k": "key", "v": "value", "attn": "attention", "norm1": "norm"}
 
@@ -136,9 +141,14 @@ class Difference:
         return html_table(self.summary, self._rows())
 
 
+def _is_model_or_file(name: str, value: object, *_: object) -> None:
+    if not callable(value) and not isinstance(value, str | PathLike):
+        raise_type_error(name, "a model, or the path of saved values", value)
+
+
 @checked
 def first_difference(
-    a: Function[Callable[..., Any]],
+    a: Annotated[Callable[..., Any] | str | PathLike[str], _is_model_or_file],
     b: Function[Callable[..., Any]],
     inputs: Any,
     *,
@@ -206,21 +216,48 @@ def first_difference(
         >>> difference.module_b, difference.cause
         ('feed_forward.activation', 'activation: must be relu')
     """
-    subjects = [ForwardPass(a, inputs), ForwardPass(b, inputs if b_inputs is None else b_inputs)]
+    second = ForwardPass(b, inputs if b_inputs is None else b_inputs)
+    if isinstance(a, str | PathLike):
+        return _compare_saved(load_values(a), second, tolerance).find()
+    passes = [ForwardPass(a, inputs), second]
     with ExitStack() as modes:
-        if all(getattr(each.model, "training", False) for each in subjects):
-            for each in subjects:
+        if all(getattr(each.model, "training", False) for each in passes):
+            for each in passes:
                 modes.enter_context(evaluation(each.model))
         try:
-            doubled = in_float64(subjects)
+            doubled = in_float64(passes)
             runs = [each.run() for each in doubled]
-            subjects = doubled
+            passes = doubled
         except Exception:  # whatever prevents it: then the models themselves are run, or raise it
-            runs = [each.run() for each in subjects]
+            runs = [each.run() for each in passes]
         if tolerance is None:
-            coarsest = max(epsilon(run[OUTPUT].tensor) for run in runs)
-            tolerance = max(FLOOR, coarsest**0.75)
-        return _Search(subjects, runs, tolerance).find()
+            tolerance = _tolerance(*(run[OUTPUT].tensor for run in runs))
+        return _Search(passes, runs, tolerance).find()
+
+
+def _tolerance(*tensors: Tensor) -> float:
+    """Return the distance that rounding of the coarsest of some tensors may cause."""
+    return max(FLOOR, max(map(epsilon, tensors)) ** 0.75)
+
+
+def _compare_saved(saved: Run, second: ForwardPass, tolerance: float | None) -> "_Search":
+    """Compare a model with saved values, whose rounding is that of the model in their dtype."""
+    floats = [each for each in saved.values() if each.tensor.is_floating_point()]
+    coarsest = max((each.tensor for each in floats), key=epsilon)
+    rounding: dict[Place, float] = {}
+    try:
+        passed = in_float64([second])[0]
+        run = passed.run()
+        coarse = rounded(passed, coarsest.dtype).run() if tolerance is None else {}
+        rounding = {
+            at: ROUNDED * measure_distance(value.tensor, run[at].tensor)
+            for at, value in coarse.items()
+            if at in run
+        }
+    except Exception:  # whatever prevents it: then the model itself is run, or raises it
+        passed, run = second, second.run()
+    tolerance = _tolerance(coarsest) if tolerance is None else tolerance
+    return _Search([passed, passed], [saved, run], tolerance, rounding, is_saved=True)
 
 
 @checked
@@ -300,29 +337,27 @@ def _differentiated(model: Callable[..., Any]) -> Callable[..., dict[str, Tensor
     return run
 
 
-def measure_distance(a: Tensor, b: Tensor) -> float:
+def measure_distance(a: Tensor, b: Tensor, *, any_order: bool = False) -> float:
     """Measure the largest difference, relative to the largest number of its feature.
 
     It is infinite if the shapes do not fit. These may differ: see :func:`layouts`.
     """
+    return _nearest(a, b, any_order=any_order)[0]
+
+
+def _nearest(a: Tensor, b: Tensor, *, any_order: bool = False) -> tuple[float, Tensor]:
+    """Return the distance of two tensors, and the first in the layout of the second."""
     if a.numel() != b.numel() or not a.numel():
-        return 0.0 if a.numel() == b.numel() else math.inf
+        return (0.0 if a.numel() == b.numel() else math.inf), a
     a, b = a.cpu(), b.cpu()
-    ways = [(a, each) for each in layouts(b, a.shape)]
-    if a.shape != b.shape:
-        ways += [(each, b) for each in layouts(a, b.shape)]
-    differences = [math.inf]
+    ways = [(each, b) for each in layouts(a, b.shape, any_order=any_order)]
+    if a.shape != b.shape:  # compared by the features of a
+        ways += [(a, each) for each in layouts(b, a.shape)]
+    found = [(math.inf, a)]
     for x, y in ways:
         sizes = measure_relative_differences(x, y).masked_fill(x.isnan() & y.isnan(), 0.0)
-        differences.append(float(sizes.max()))
-    return min(differences)
-
-
-def _describe(a: Value, b: Value, place: Place | None = None) -> Pair:
-    """Describe a pair by the first places of its tensors, or by one of both."""
-    places = [place or each.places[0] for each in (a, b)]
-    first, second = (f"{name or 'model'} {what}" for name, what, _ in places)
-    return Pair(first, second, _distance(a, b), _note(a, b))
+        found.append((float(sizes.max()), x))
+    return min(found, key=lambda each: each[0])
 
 
 def _note(*pair: Value) -> str:
@@ -342,14 +377,36 @@ Pairs = list[tuple[Value, Value]]
 
 @dataclass(frozen=True)
 class _Search:
-    """Two models and what they computed."""
+    """Two models, or saved values and a model, and what they computed.
 
-    subjects: Sequence[ForwardPass]
+    Attributes:
+        passes: The models; twice the second one beside saved values.
+        runs: Their values.
+        tolerance: Largest distance of values that agree.
+        rounding: Larger ones, at some places of the second model.
+        is_saved: Whether the first values were saved, so that their dimensions may be in any order.
+        known: Whether pairs of the two runs agree.
+    """
+
+    passes: Sequence[ForwardPass]
     runs: Sequence[Run]
     tolerance: float
+    rounding: Mapping[Place, float] = field(default_factory=dict)
+    is_saved: bool = False
+    known: dict[tuple[Value, Value], bool] = field(default_factory=dict)
 
     def agree(self, x: Value, y: Value | None) -> bool:
-        return y is not None and _distance(x, y) <= self.tolerance
+        if y is None:
+            return False
+        tolerance = max(self.tolerance, *(self.rounding.get(at, 0.0) for at in y.places))
+        return measure_distance(x.tensor, y.tensor, any_order=self.is_saved) <= tolerance
+
+    def describe(self, x: Value, y: Value, place: Place | None = None) -> Pair:
+        """Describe a pair by the first places of its tensors, or by one of the second model."""
+        is_shared = place in x.places
+        first = name_place(place if place and is_shared else x.places[0])
+        distance = measure_distance(x.tensor, y.tensor, any_order=self.is_saved)
+        return Pair(first, name_place(place or y.places[0]), distance, _note(x, y))
 
     def outputs(self) -> list[Place]:
         """List the places of the outputs that both models return, the main one first."""
@@ -363,40 +420,52 @@ class _Search:
                 yield f"{at[1]}, which holds NaN alone"
         for run, other, model in zip(self.runs, self.runs[::-1], "ab", strict=True):
             for at in run:
-                if is_model_output(at) and at not in other and run[at] is not run[OUTPUT]:
+                if is_model_output(at) and at not in other and run[at] is not run.get(OUTPUT):
                     yield f"{at[1]} of {model}, which the other model does not return"
 
     def find(self) -> Difference:
         """Find the first difference and its cause.
 
         Raises:
-            ValueError: If the main outputs hold no number that both models return.
+            ValueError: If the main outputs hold no number that both models return, or no saved
+                value is paired.
         """
-        main = self.runs[0][OUTPUT], self.runs[1][OUTPUT]
-        if all(not each.tensor.numel() or each.tensor.isnan().all() for each in main):
+        ends = {at: (self.runs[0][at], self.runs[1][at]) for at in self.outputs()}
+        skipped = [*self.find_skipped()]
+        agreed, differing = self.pair() if self.is_saved else ([], [])
+        if self.is_saved:  # the values that are paired stand for an output that was not saved
+            paired = {x for x, _ in agreed}
+            wrong = [pair for pair in differing if pair[0] not in paired]
+            ends = ends or {y.places[0]: (x, y) for x, y in wrong + agreed[::-1]}
+            paired |= {x for x, _ in (*wrong, *ends.values())}
+            lost = [at for at, x in self.runs[0].items() if x.places[0] == at and x not in paired]
+            skipped += [f"{name_place(at)} of a, which fits no value of b" for at in lost]
+        if not any(
+            x.tensor.numel() and not x.tensor.isnan().all() for pair in ends.values() for x in pair
+        ):
             raise ValueError("models must return numbers to compare, got NaN alone or no number")
-        outputs = {at: (self.runs[0][at], self.runs[1][at]) for at in self.outputs()}
-        wrong = [at for at, pair in outputs.items() if not self.agree(*pair)]
-        shown = next(iter(wrong), OUTPUT)
-        coarsest = max((each.tensor for each in main), key=epsilon)
+        wrong_ends = [at for at, pair in ends.items() if not self.agree(*pair)]
+        shown = next(iter(wrong_ends), next(iter(ends)))
+        coarsest = max((each.tensor for each in ends[next(iter(ends))]), key=epsilon)
         found = Difference(
-            _describe(*outputs[shown], place=shown),
+            self.describe(*ends[shown], place=shown),
             str(coarsest.dtype).removeprefix("torch."),
-            skipped=tuple(self.find_skipped()),
+            skipped=tuple(skipped),
         )
-        if not wrong:
+        if not wrong_ends:
             return found
-        agreed, differing = self.pair()
-        origin = self.find_origin(agreed, differing, [outputs[at] for at in wrong])
-        origin = origin or outputs[shown]
-        order = [*self.runs[0].values()]
-        agreed = [each for each in agreed if order.index(each[0]) <= order.index(origin[0])]
-        modules = [self.find_module(n, agreed, value) for n, value in enumerate(origin)]
-        cause, module = self.find_cause(modules, origin, agreed)
+        if not self.is_saved:
+            agreed, differing = self.pair()
+        first = self.find_first(agreed, differing, [ends[at] for at in wrong_ends])
+        first = first or ends[shown]
+        order = [*self.runs[1].values()]
+        agreed = [each for each in agreed if order.index(each[1]) <= order.index(first[1])]
+        modules = [self.find_module(n, agreed, value) for n, value in enumerate(first)]
+        cause, module = self.find_cause(modules, first, agreed, ends)
         return replace(
             found,
-            agreed=tuple(_describe(*each) for each in agreed),
-            first=_describe(*origin),
+            agreed=tuple(self.describe(*each) for each in agreed),
+            first=self.describe(*first),
             module_a=modules[0],
             module_b=module or modules[1],
             cause=cause,
@@ -432,7 +501,7 @@ class _Search:
                     differing.append((x, y))
         return agreed, differing
 
-    def find_origin(
+    def find_first(
         self, agreed: Pairs, differing: Pairs, wrong: Pairs
     ) -> tuple[Value, Value] | None:
         """Find the first pair from which the differences follow.
@@ -449,13 +518,26 @@ class _Search:
             siblings = [p for p in new if self.find_input(0, p[0]) is received]
             for origin in ([(x, y)], [(x, y), *siblings]):
                 try:
-                    run = self.subjects[1].run({w.places[0]: v.tensor for v, w in origin})
+                    patches = {w.places[0]: self.fit(v, w) for v, w in origin}
+                    run = self.passes[1].run(Run(patches))
                 except Exception:  # the tensor is no storage of its own
                     continue
                 is_mended = any(self.agrees_in(run, p) for p in (*later, *wrong) if p not in origin)
                 if is_mended and all(self.agrees_in(run, p) for p in agreed):
                     return x, y
         return None
+
+    def fit(self, x: Value, y: Value) -> Tensor:
+        """Return a tensor in the layout of the one of the second model."""
+        return _nearest(x.tensor, y.tensor, any_order=self.is_saved)[1].to(y.tensor)
+
+    def agrees_again(self, x: Value, y: Value, new: Value) -> bool:
+        """Return whether a pair agrees if the second model computes a new value."""
+        if not _is_same(y.tensor, new.tensor):
+            return self.agree(x, new)
+        if (x, y) not in self.known:
+            self.known[x, y] = self.agree(x, y)
+        return self.known[x, y]
 
     def agrees_in(self, run: Run, pair: tuple[Value, Value]) -> bool:
         """Return whether a pair agrees in another run of the second model."""
@@ -477,7 +559,11 @@ class _Search:
         return name
 
     def find_cause(
-        self, modules: Sequence[str], origin: tuple[Value, Value], agreed: Pairs
+        self,
+        modules: Sequence[str],
+        first: tuple[Value, Value],
+        agreed: Pairs,
+        ends: Mapping[Place, tuple[Value, Value]],
     ) -> tuple[str, str] | tuple[None, None]:
         """Correct the second model until its outputs agree, and what agreed still does.
 
@@ -486,47 +572,65 @@ class _Search:
         Returns:
             The correction, and the module in which it is made.
         """
-        (wanted, found), name = origin, modules[1]
-        others, parts = (each.parts for each in self.subjects)
+        (wanted, found), name = first, modules[1]
+        others, parts = (each.parts for each in self.passes)
         pairs = [(x, y) for x, y in agreed if not f"{y.places[0][0]}.".startswith(f"{name}.")]
         pairs = pairs if name else []
         if wanted not in [x for x, _ in agreed]:
-            pairs.append(origin)
-        sites = Site(parts, name, others, modules[0], found.tensor, wanted.tensor).in_all_layers()
-        tried = zip_longest(*map(corrections, sites), fillvalue=("", {}))
-        for corrections_of_layers in tried if parts and others else ():
-            text, values = corrections_of_layers[0]
+            pairs.append(first)
+        other = name if self.is_saved else modules[0]
+        site = Site(parts, name, others, other, found.tensor, self.fit(wanted, found))
+        sites = site.in_all_layers() if parts and others else []
+        for of_layers in zip_longest(*map(corrections, sites), fillvalue=("", {})):
+            text, values = of_layers[0]
             if not text:  # the other layers have more parts
                 break
-            run = self.run_corrected(values, pairs)
-            if run is None or not all(self.agrees_in(run, pair) for pair in pairs):
+            if not _changes(parts, values):
                 continue
-            if not self.is_mended(run):
-                kinds = {re.sub("[0-9]+", "", each) for each, _ in corrections_of_layers}
-                if len(sites) == 1 or len(kinds) > 1:
-                    continue
-                values = {at: x for _, each in corrections_of_layers for at, x in each.items()}
-                run = self.run_corrected(values, [])
+            is_mended = self.mends(values, pairs, ends)
+            kinds = {re.sub("[0-9]+", "", each) for each, _ in of_layers}
+            if is_mended is False and len(sites) > 1 and len(kinds) == 1:
+                values = {at: x for _, each in of_layers for at, x in each.items()}
+                is_mended = self.mends(values, [], ends)
                 text += f"; the same in all {len(sites)} layers"
-            if run and self.is_mended(run):
+            if is_mended:
                 return text, next(iter(values))[0]
         return None, None
 
-    def run_corrected(self, values: Values, pairs: Pairs) -> Run | None:
-        """Run the second model with a correction; None if it does not fit the model."""
+    def mends(
+        self, values: Values, pairs: Pairs, ends: Mapping[Place, tuple[Value, Value]]
+    ) -> bool | None:
+        """Return whether the outputs agree after a correction of the second model.
+
+        Returns:
+            None if it does not fit the model, or a pair does not agree.
+        """
+        expected = {y.places[0]: partial(self.agrees_again, x, y) for x, y in pairs}
         try:
-            with corrected(self.subjects[1].parts, values):
-                return self.subjects[1].run(only={y.places[0] for _, y in pairs})
+            with corrected(self.passes[1].parts, values):
+                run = self.passes[1].run(Run(only=dict.fromkeys(ends, _accept) | expected))
         except Exception:
             return None
+        if not run.keys() >= expected.keys():
+            return None
+        return all(at in run and self.agrees_again(*ends[at], run[at]) for at in ends)
 
-    def is_mended(self, run: Run) -> bool:
-        """Return whether all outputs of another run of the second model agree."""
-        return all(self.agree(self.runs[0][at], run.get(at)) for at in self.outputs())
+
+def _accept(value: Value) -> bool:
+    return True
 
 
-def _distance(*pair: Value) -> float:
-    return measure_distance(*(each.tensor for each in pair))
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.equal(b)
+
+
+def _changes(parts: Mapping[str, nn.Module], values: Values) -> bool:
+    """Return whether a correction changes anything."""
+    pairs = [(getattr(parts[name], key), new) for (name, key), new in values.items()]
+    return not all(
+        _is_same(old, new) if isinstance(old, Tensor) and isinstance(new, Tensor) else old is new
+        for old, new in pairs
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Ablation removes the named parts and no others, and restores the model exactly."""
+"""Patches and ablations change the named parts and no others, and the model is then as before."""
 
 import copy
 from typing import Any
@@ -24,7 +24,7 @@ from transformer_blocks import (
     scaled_dot_product_attention,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import ablate
+from transformer_blocks.inspection import ablate, patched, record_projections, record_values
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
 ATTENTION_FUNCTIONS: list[Any] = [
@@ -187,7 +187,7 @@ def test_a_part_that_the_model_never_calls_is_named(parts: dict[str, Any], name:
     model, x = Unused(), torch.randn(1, 3, 16)
     before = attributes(model)
     with (
-        pytest.raises(ValueError, match=rf"^{name} could not be ablated: the model was called, "),
+        pytest.raises(ValueError, match=rf"^{name} could not be patched: the model was called, "),
         ablate(model, **parts),
     ):
         model(x)
@@ -201,7 +201,7 @@ def test_a_part_that_the_model_never_calls_is_named(parts: dict[str, Any], name:
 def test_models_without_a_scale_and_prepared_models_are_refused() -> None:
     for model, message in (
         (nn.Linear(3, 3), r"^model must have an attention layer, got none in Linear$"),
-        (prepare(build_encoder(**SIZES)), r"^model must not be prepared for inference; ablate"),
+        (prepare(build_encoder(**SIZES)), r"^model must not be prepared for inference; patch"),
     ):
         with pytest.raises(ValueError, match=message):
             ablate(model, scale=True).__enter__()
@@ -223,7 +223,7 @@ def test_a_module_that_returns_no_tensor_cannot_be_ablated() -> None:
 
     with (
         pytest.raises(
-            TypeError, match=r"^a module to ablate must return a tensor, got list from Pair"
+            TypeError, match=r"^a module to patch must return a tensor, got list from Pair"
         ),
         ablate(pair := Pair(), modules=[""]),
     ):
@@ -250,3 +250,109 @@ def test_arguments_of_another_type_are_refused(parts: dict[str, Any], message: s
     attention = MultiHeadAttention(16, 4)
     with pytest.raises(TypeError, match=message), ablate(attention, **parts):
         raise AssertionError("the block must not begin")
+
+
+# --- patching
+
+
+class Explicit(nn.Module):
+    """Attention with an explicit softmax."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = x.unflatten(-1, (4, 4)).transpose(1, 2)
+        return ((q @ q.mT).softmax(-1) @ q).transpose(1, 2).flatten(2)
+
+
+ATTENTIONS: dict[str, tuple[nn.Module, int, Any]] = {
+    "ours": (MultiHeadAttention(16, 4), 4, lambda m, x: m(x, x, x)),
+    "one head": (SingleHeadAttention(16), 1, lambda m, x: m(x, x, x)),
+    "torch": (nn.MultiheadAttention(16, 4, batch_first=True), 4, lambda m, x: m(x, x, x)[0]),
+    "one sequence": (nn.MultiheadAttention(16, 4), 4, lambda m, x: m(x[0], x[0], x[0])[0]),
+    "explicit": (Explicit(), 4, lambda m, x: m(x)),
+}
+
+
+@pytest.mark.parametrize(("model", "num_heads", "run"), ATTENTIONS.values(), ids=ATTENTIONS)
+@torch.no_grad()
+def test_with_the_heads_of_another_input_attention_returns_that_of_the_other_input(
+    model: nn.Module, num_heads: int, run: Any
+) -> None:
+    x, other = torch.randn(2, 3, 5, 16)
+    seen: dict[int, Tensor] = {}
+
+    def see(head: int) -> Any:
+        return lambda output: seen.setdefault(head, output)
+
+    before = run(model, x)
+    with patched(model, {"": {head: see(head) for head in range(num_heads)}}):
+        expected = run(model, other)
+    torch.testing.assert_close(expected, run(model, other))
+    with patched(model, {"": seen}):
+        torch.testing.assert_close(run(model, x), expected)
+    one = {"": {num_heads - 1: seen[num_heads - 1]}}
+    with patched(model, one, positions=[2, -1]):
+        changed = (run(model, x) != before).any(-1).reshape(-1, 5)
+    assert changed.any(0).tolist() == [False, False, True, False, True]
+    assert torch.equal(run(model, x), before)
+
+
+@torch.no_grad()
+def test_the_output_of_a_head_is_its_weights_times_its_values() -> None:
+    attention, x = MultiHeadAttention(16, 4, num_key_value_heads=2), torch.randn(2, 5, 16)
+    with record_attention(attention) as maps, record_projections(attention) as projections:
+        expected = attention(x, x, x)
+    heads = maps[""][0] @ projections[""][0].value
+    with patched(attention, {"": dict(enumerate(heads.unbind(1)))}):
+        torch.testing.assert_close(attention(*3 * [torch.zeros(2, 5, 16)]), expected)
+
+
+@torch.no_grad()
+def test_a_module_is_replaced_by_values_of_another_input_a_number_or_a_function() -> None:
+    model = build_encoder(**SIZES).eval()
+    x, other = torch.randn(2, 3, 5, 16)
+    with record_values(model, only=lambda name: name.startswith("layers.")) as values:
+        expected = model(other)
+    assert values["layers.0"][0].shape == (3, 5, 16)
+    assert "" not in values
+    with patched(model, {"layers.0": values["layers.0"][0]}):
+        assert torch.equal(model(x), expected)
+    with patched(model, {"layers.1": lambda y: y.mean((0, 1)), "layers.0.feed_forward": 0.0}):
+        y = model(x)
+        assert torch.equal(y, y[:1, :1].expand_as(y))
+    with patched(model, {"layers.1": 7.0}, positions=[0, 2]):
+        assert (model(x) == 7.0).all(-1)[0].tolist() == [True, False, True, False, False]
+
+
+def test_of_a_tuple_the_first_tensor_is_patched_and_recorded() -> None:
+    class Cached(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+            return x, [x]
+
+    x = torch.ones(1, 2, 3)
+    with patched(model := Cached(), {"": 0.0}), record_values(model) as values:
+        y, (cache,) = model(x)
+    assert [bool(each.any()) for each in (y, cache, values[""][0])] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "positions", "error", "message"),
+    [
+        (
+            {"": torch.zeros(4)},
+            None,
+            ValueError,
+            r"^values of module '' must broadcast to .*\(4,\)$",
+        ),
+        ({"": {1: torch.ones(3)}}, None, ValueError, r"^values of head 1 of '' must broadcast"),
+        ({"": 0.0}, [5], IndexError, "out of bounds"),
+        (["x"], None, TypeError, r"^values must map names of modules to what replaces them"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    values: Any, positions: Any, error: type[Exception], message: str
+) -> None:
+    attention, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
+    before = attributes(attention)
+    with pytest.raises(error, match=message), patched(attention, values, positions=positions):
+        attention(x, x, x)
+    assert attributes(attention) == before

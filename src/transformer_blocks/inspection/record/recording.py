@@ -1,4 +1,4 @@
-"""Observation: what one ``with`` block records or changes in one model, and where."""
+"""Recording: what one ``with`` block records or patches in the attention of one model."""
 
 import re
 import sys
@@ -11,12 +11,16 @@ from torch import Tensor, nn
 
 from transformer_blocks.inspection.changes import without_gradients
 from transformer_blocks.inspection.record.projections import Projections
+from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 
 BEAM_SEARCHES = "beam_search", "_beam_search"  # of this package, and of Hugging Face
 NAMED_ATTENTION = re.compile("(attention|attn)(?!.*output)", re.IGNORECASE)
 
+Patch = Tensor | float | Callable[[Tensor], Tensor]
+"""What replaces a tensor: another one, a number, or a function of the tensor."""
 
-class Recording(dict[str, list[Any]]):
+
+class Record(dict[str, list[Any]]):
     """What is recorded, by name of the module; its form names the shapes instead of all numbers."""
 
     def __repr__(self) -> str:
@@ -27,25 +31,26 @@ class Recording(dict[str, list[Any]]):
         )
 
 
-class Observation:
-    """The attention that one ``with`` block records or changes in one model.
+class Recording:
+    """The attention that one ``with`` block records or patches in one model.
 
     Args:
-        model: The model whose attention is observed.
-        ignored: Modules whose attention is not observed here, nor that of their submodules.
-        of_projections: Whether projections are recorded, and not weights.
+        model: The model.
         only: Function of a module's name that returns whether its attention is recorded; none is
             by default.
+        of_projections: Whether projections are recorded, and not weights.
         device: Device that stores what is recorded; None leaves it where it is.
-        heads: The heads, from 0, whose outputs are replaced by zeros, for names of modules.
+        patches: What replaces the outputs of heads, from 0, for names of modules.
+        positions: The positions at which they are replaced; None for all.
 
     Attributes:
+        own: The attention layers of this package, whose attention functions are changed.
         recorded: The weights (or the projections) of each attention, by name of the module.
-        seen: Names of the modules in which attention was observed.
+        seen: Names of the modules in which attention was seen.
         failed: Names of modules and the errors that prevented their weights from being computed.
         undivided: Names of the modules whose outputs had no dimension of heads.
         called: Names of modules whose class is named after attention and that were executed.
-        unobserved: Names of modules that called another attention function than those observed.
+        unseen: Names of modules that called another attention function than those that are seen.
         has_run: Whether any part of the model was executed.
         has_hypotheses: Whether a beam search executed it, whose rows are hypotheses.
     """
@@ -54,25 +59,27 @@ class Observation:
         self,
         model: nn.Module,
         *,
-        ignored: Collection[nn.Module] = (),
-        of_projections: bool = False,
         only: Callable[[str], bool] = lambda name: False,
+        of_projections: bool = False,
         device: torch.device | str | None = None,
-        heads: Mapping[str, Collection[int]] | None = None,
+        patches: Mapping[str, Mapping[int, Patch]] | None = None,
+        positions: Collection[int] | None = None,
     ) -> None:
         self.modules = {id(module): (name, module) for name, module in model.named_modules()}
-        self.ignored = {id(part) for module in ignored for part in module.modules()}
+        kinds = SingleHeadAttention, MultiHeadAttention
+        self.own = {name: part for name, part in self.modules.values() if isinstance(part, kinds)}
+        self.ignored = {id(part) for module in self.own.values() for part in module.modules()}
         self.of_projections, self.is_recorded = of_projections, only
-        self.device, self.heads = device, heads or {}
-        self.recorded = Recording()
-        self.seen: set[str] = set()
+        self.device, self.patches, self.positions = device, patches or {}, positions
+        self.recorded = Record()
+        self.seen = {*self.own}
         self.failed: dict[str, str] = {}
         self.undivided: set[str] = set()
         self.called: set[str] = set()
-        self.unobserved: set[str] = set()
+        self.unseen: set[str] = set()
         self.has_run = self.has_hypotheses = False
 
-    def record(
+    def see(
         self,
         name: str,
         weights: Callable[[], Tensor],
@@ -104,8 +111,8 @@ class Observation:
         x = x[None] if x.dim() == 2 else x
         return (x[:, None] if x.dim() == 3 else x).to(device=self.device)
 
-    def ablate(self, name: str, output: Tensor, place: int = 1) -> Tensor:
-        """Replace the outputs of heads by zeros.
+    def patch(self, name: str, output: Tensor, place: int = 1) -> Tensor:
+        """Replace the outputs of heads.
 
         Args:
             name: Name of the module.
@@ -115,9 +122,14 @@ class Observation:
         if output.dim() != 4 or place < 0:
             self.undivided.add(name)
             return output
-        heads = self.heads.get(name, ())
-        check_heads(name, heads, output.shape[place])
-        return mask_heads(output.movedim(place, 1), heads).movedim(1, place) if heads else output
+        if name not in self.patches:
+            return output
+        check_heads(name, self.patches[name], output.shape[place])
+        heads = output.movedim(place, 1).clone()  # (B, H, L, d_k)
+        for head, patch in self.patches[name].items():
+            what = f"head {head} of {name!r}"
+            heads[:, head] = apply_patch(what, heads[:, head].clone(), patch, self.positions)
+        return heads.movedim(1, place)
 
     def find(self) -> tuple[str, nn.Module] | None:
         """Return the name of the innermost module that is being executed, and the module itself."""
@@ -136,28 +148,22 @@ class Observation:
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
-    def note_unobserved(self) -> None:
-        """Note that the module that is being executed calls an attention that is not observed."""
-        found = self.find()
-        if found is not None:
-            self.unobserved.add(found[0])
-
     def note_scripts(self) -> None:
         """Note the scripted and traced modules, whose calls cannot be seen, as if executed."""
         for name, part in self.modules.values():
             if isinstance(part, torch.jit.ScriptModule):
                 self.has_run = True
                 if NAMED_ATTENTION.search(getattr(part, "original_name", "")):
-                    self.unobserved.add(name)
+                    self.unseen.add(name)
 
     def find_unseen(self) -> list[str]:
-        """List the executed modules whose attention was not observed.
+        """List the executed modules whose attention was not seen.
 
         These are those that called an unknown attention function, and those named after attention
-        in which no attention was observed.
+        in which no attention was seen.
         """
         paths = {name: f"{name}." if name else "" for name in self.called | self.seen}
-        unseen = {
+        missing = {
             name
             for name in self.called
             if not any(  # one of the two is within the other
@@ -165,19 +171,29 @@ class Observation:
                 for other in self.seen
             )
         }
-        return sorted(unseen | self.unobserved)
+        return sorted(missing | self.unseen)
 
 
-def _unwrap(x: Tensor) -> Tensor:
-    """Return the tensor itself inside a transform of torch.func, with which its wrappers end.
+def apply_patch(what: str, x: Tensor, patch: Patch, positions: Collection[int] | None) -> Tensor:
+    """Replace a tensor, of shape (..., L, size), or some of its positions.
 
     Raises:
-        RuntimeError: If the transform is ``vmap``, whose batches are no dimension of a tensor.
+        IndexError: If a position does not exist.
+        ValueError: If the new tensor does not broadcast to the shape of ``x``.
     """
-    plain: Tensor = torch.func.debug_unwrap(x)
-    if plain.dim() != x.dim():
-        raise RuntimeError("it was executed inside torch.vmap")
-    return plain
+    new = torch.as_tensor(patch(x) if callable(patch) else patch).to(x)
+    try:
+        new = new.expand_as(x)
+    except RuntimeError as error:
+        raise ValueError(
+            f"values of {what} must broadcast to the shape {tuple(x.shape)} of its output, got "
+            f"{tuple(new.shape)}"
+        ) from error
+    if positions is None:
+        return new.clone()
+    x, places = x.clone(), [*positions]
+    x[..., places, :] = new[..., places, :]
+    return x
 
 
 def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
@@ -191,11 +207,16 @@ def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
             raise ValueError(f"heads of {name!r} must be in 0..{num_heads - 1}, got {head}")
 
 
-def mask_heads(output: Tensor, heads: Collection[int]) -> Tensor:
-    """Replace the outputs of some heads, of shape (B, H, L, d_k), by zeros."""
-    is_masked = torch.zeros(output.shape[1], dtype=torch.bool)
-    is_masked[list(heads)] = True
-    return output.masked_fill(is_masked.to(output.device)[:, None, None], 0.0)
+def _unwrap(x: Tensor) -> Tensor:
+    """Return the tensor itself inside a transform of torch.func, with which its wrappers end.
+
+    Raises:
+        RuntimeError: If the transform is ``vmap``, whose batches are no dimension of a tensor.
+    """
+    plain: Tensor = torch.func.debug_unwrap(x)
+    if plain.dim() != x.dim():
+        raise RuntimeError("it was executed inside torch.vmap")
+    return plain
 
 
 def _find_frames() -> Iterator[FrameType]:

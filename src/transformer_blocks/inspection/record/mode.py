@@ -1,4 +1,4 @@
-"""Observer: observe the attention inside modules that are not made of these blocks.
+"""Mode: see the attention inside modules that are not made of these blocks.
 
 Almost every model computes its attention in one of three ways:
 
@@ -12,7 +12,7 @@ A :class:`~torch.overrides.TorchFunctionMode` is called by torch instead of each
 model need not be changed, and its outputs stay the same. Attention weights are listed under the
 name of the innermost module whose method is being executed, which is found on Python's call stack.
 
-What cannot be observed: kernels that are not functions of torch, such as those of the flash-attn
+What cannot be seen: kernels that are not functions of torch, such as those of the flash-attn
 package, FlexAttention, compiled and exported code, and attention without a softmax.
 """
 
@@ -32,25 +32,25 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_blocks._contexts import SharedContext
 from transformer_blocks.inspection.changes import without_gradients
-from transformer_blocks.inspection.record.observation import NAMED_ATTENTION, Observation
 from transformer_blocks.inspection.record.projections import (
     KernelCall,
     torch_layer_weights,
     unfold_heads,
 )
+from transformer_blocks.inspection.record.recording import NAMED_ATTENTION, Recording
 
 
 class AttentionMode(TorchFunctionMode):
-    """The mode that observes attention for all observations of a thread.
+    """The mode that sees attention for all recordings of a thread.
 
     Attributes:
-        observations: The observations that have begun and not ended.
+        recordings: The recordings that have begun and not ended.
         is_in_fast_path: Whether a module of torch that has a fast path is being executed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.observations: list[Observation] = []
+        self.recordings: list[Recording] = []
         self.is_in_fast_path = False
         self.softmaxes: Any = WeakTensorKeyDictionary()  # the _Softmax of each result
         self.outputs: Any = WeakTensorKeyDictionary()  # what was recorded of each product
@@ -59,48 +59,51 @@ class AttentionMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         is_noted = func in _NOTED
-        for observation in self.observations:
-            if is_noted or not observation.has_run:
-                observation.note_call()
+        for recording in self.recordings:
+            if is_noted or not recording.has_run:
+                recording.note_call()
         handler = _HANDLERS.get(func)
         if handler is None:
             if _is_attention(func):
-                for observation in self.observations:
-                    observation.note_unobserved()
+                for recording in self.recordings:
+                    found = recording.find()
+                    recording.unseen |= {found[0]} if found else set()
             return func(*args, **(kwargs or {}))
         kwargs = dict(kwargs or {})
         if not args and "input" in kwargs:
             args = (kwargs.pop("input"),)
         return handler(self, func, args, kwargs)
 
-    def observe_scaled_dot_product(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Observe ``F.scaled_dot_product_attention``."""
+    def see_kernel(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``F.scaled_dot_product_attention``."""
         output = func(*args, **kwargs)
-        for observation, name, module in self._find_observations():
+        for recording, name, module in self._find_recordings():
             call = KernelCall(*args, **kwargs)
             heads = output
             if call.has_folded_heads(module):
                 call, heads = call.unfolded(), unfold_heads(output)
-            observation.record(name, call.weights, call.projections)
-            ablated = observation.ablate(name, heads)
-            output = output if ablated is heads else ablated.view(output.shape)
+            recording.see(name, call.weights, call.projections)
+            patched = recording.patch(name, heads)
+            output = output if patched is heads else patched.view(output.shape)
         return output
 
-    def observe_torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Observe ``F.multi_head_attention_forward``, with which torch's module computes."""
+    def see_torch_layer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``F.multi_head_attention_forward``, with which torch's module computes."""
         kwargs = inspect.signature(func).bind(*args, **kwargs).arguments
-        for observation, name, _ in self._find_observations():
-            observation.record(name, partial(torch_layer_weights, func, kwargs))
-            # The output projection reads the concatenated heads. If the columns of its weight that
-            # multiply a head are zero, that head does not contribute.
-            if name in observation.heads:
-                weight, num_heads = kwargs["out_proj_weight"], kwargs["num_heads"]
-                columns = weight.T[None].unflatten(1, (num_heads, -1))  # (1, H, d_k, d_model)
-                columns = observation.ablate(name, columns)
-                kwargs = kwargs | {"out_proj_weight": columns.flatten(0, 2).T}
-        return func(**kwargs)
+        found = [*self._find_recordings()]
+        for recording, name, _ in found:
+            recording.see(name, partial(torch_layer_weights, func, kwargs))
+        patching = [(recording, name) for recording, name, _ in found if name in recording.patches]
+        if not patching:
+            return func(**kwargs)
+        weight, bias = kwargs["out_proj_weight"], kwargs["out_proj_bias"]
+        identity = torch.eye(weight.shape[1]).to(weight)  # leaves the heads as they are
+        y, weights = func(**kwargs | {"out_proj_weight": identity, "out_proj_bias": None})
+        heads = y if y.dim() == 3 else y[:, None]  # (L, B, d_model)
+        heads = heads.unflatten(-1, (kwargs["num_heads"], -1)).movedim(0, 2)  # (B, H, L, d_k)
+        for recording, name in patching:
+            heads = recording.patch(name, heads)
+        return F.linear(heads.movedim(2, 0).reshape(y.shape), weight, bias), weights
 
     def remember_softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Remember the result of a softmax over the last dimension."""
@@ -128,16 +131,16 @@ class AttentionMode(TorchFunctionMode):
             self.softmaxes[output] = replace(softmax, weights=weights)
         return output
 
-    def observe_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Observe a matrix product whose left factor is the result of a softmax."""
+    def see_product(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See a matrix product whose left factor is the result of a softmax."""
         output = func(*args, **kwargs)
         factors = (*args, *kwargs.values())
         if any(isinstance(factor, nn.Parameter) for factor in factors[1:]):
             return output  # a product with parameters is, for example, a mean of embeddings
-        return self._observe_product(factors[0], output)
+        return self._see_product(factors[0], output)
 
-    def observe_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Observe a product in Einstein's notation that sums over the keys of a softmax."""
+    def see_einsum(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See a product in Einstein's notation that sums over the keys of a softmax."""
         output = func(*args, **kwargs)
         equation = args[0]
         operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
@@ -147,11 +150,11 @@ class AttentionMode(TorchFunctionMode):
         for term, operand in zip(terms.split(","), operands, strict=True):
             if self._find_softmax(operand) is not None and term[-1] not in result:
                 place = 1 if "." in term + result else result.find(term[1])
-                output = self._observe_product(operand, output, place)
+                output = self._see_product(operand, output, place)
         return output
 
-    def _observe_product(self, factor: Any, output: Tensor, place: int = 1) -> Tensor:
-        """Observe a product of a factor and values, if the factor is the result of a softmax.
+    def _see_product(self, factor: Any, output: Tensor, place: int = 1) -> Tensor:
+        """See a product of a factor and values, if the factor is the result of a softmax.
 
         ``place`` is the output's dimension of heads; -1 if this is not known.
         """
@@ -160,12 +163,12 @@ class AttentionMode(TorchFunctionMode):
             return output
         weights = factor if softmax.weights is None else softmax.weights
         calls = []
-        for observation, name, _ in self._find_observations():
-            if (observation, name) not in softmax.recorded:
-                softmax.recorded.append((observation, name))
-                observation.record(name, weights.detach)
-            calls.append(observation.recorded.get(name, []))
-            output = observation.ablate(name, output, place)
+        for recording, name, _ in self._find_recordings():
+            if (recording, name) not in softmax.recorded:
+                softmax.recorded.append((recording, name))
+                recording.see(name, weights.detach)
+            calls.append(recording.recorded.get(name, []))
+            output = recording.patch(name, output, place)
         self.outputs[output] = [(call, len(call) - 1) for call in calls if call]
         return output
 
@@ -180,13 +183,13 @@ class AttentionMode(TorchFunctionMode):
             if is_of_queries and output.shape[:-1] == weights.shape[:-1]:
                 recorded[number] = weights.masked_fill(mask.to(weights.device), 0.0)
 
-    def _find_observations(self) -> Iterator[tuple[Observation, str, nn.Module]]:
-        """Yield the observations of the module that is being executed, with its name."""
-        for observation in self.observations:
-            found = observation.find()
+    def _find_recordings(self) -> Iterator[tuple[Recording, str, nn.Module]]:
+        """Yield the recordings of the module that is being executed, with its name."""
+        for recording in self.recordings:
+            found = recording.find()
             if found is not None:
-                observation.seen.add(found[0])
-                yield observation, *found
+                recording.seen.add(found[0])
+                yield recording, *found
 
     def _find_softmax(self, x: object = None) -> "_Softmax | None":
         """Return the softmax whose result a tensor is; None if there is none."""
@@ -196,15 +199,15 @@ class AttentionMode(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class _Softmax:
-    """A softmax whose result may become a factor of an observed product.
+    """A softmax whose result may become a factor of an product with values.
 
     Attributes:
         weights: The weights from before a dropout; None if the result is the weights.
-        recorded: The observations that recorded the weights, with the name of the module.
+        recorded: The recordings that recorded the weights, with the name of the module.
     """
 
     weights: Tensor | None = None
-    recorded: list[tuple[Observation, str]] = field(default_factory=list)
+    recorded: list[tuple[Recording, str]] = field(default_factory=list)
 
 
 FAST_PATHS = nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder
@@ -215,8 +218,8 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def observe(observation: Observation) -> Iterator[None]:
-    """Observe what this thread executes inside the ``with`` block.
+def active(recording: Recording) -> Iterator[None]:
+    """See what this thread executes inside the ``with`` block.
 
     A thread has one mode for all its blocks, so that they may end in any order: the first block to
     begin activates it, and the last block to end deactivates it.
@@ -226,21 +229,21 @@ def observe(observation: Observation) -> Iterator[None]:
         mode = _local.mode = AttentionMode()
         mode.__enter__()  # type: ignore[no-untyped-call]
     with _lock:
-        mode.observations.append(observation)
-    with observed_fast_paths:
+        mode.recordings.append(recording)
+    with seen_fast_paths:
         try:
             yield
         finally:
             with _lock:
-                mode.observations.remove(observation)
+                mode.recordings.remove(recording)
                 is_own = getattr(_local, "mode", None) is mode  # not if another thread ends it
-                if is_own and not mode.observations:
+                if is_own and not mode.recordings:
                     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
                     _local.mode = None
 
 
 @contextmanager
-def _observed_fast_paths() -> Iterator[None]:
+def _seen_fast_paths() -> Iterator[None]:
     """Let the modules of torch take their fast path inside the ``with`` block.
 
     The classes are changed instead of the modules, so that a module can be copied and saved inside
@@ -256,7 +259,7 @@ def _observed_fast_paths() -> Iterator[None]:
             kind.forward = forward  # type: ignore[method-assign]
 
 
-observed_fast_paths = SharedContext(_observed_fast_paths)
+seen_fast_paths = SharedContext(_seen_fast_paths)
 
 
 def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,17 +267,17 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     torch's fast path computes several operations in one, and rounds differently. It is not taken
     while a mode is active. So the output is computed without the mode, and the second forward pass,
-    whose output is discarded, calls the functions in which attention can be observed.
+    whose output is discarded, calls the functions in which attention can be seen.
     """
 
     @wraps(forward)
-    def observed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def seen(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         mode: AttentionMode | None = getattr(_local, "mode", None)
         if (
             mode is None
-            or not mode.observations
+            or not mode.recordings
             or mode.is_in_fast_path
-            or any(observation.heads for observation in mode.observations)
+            or any(recording.patches for recording in mode.recordings)
             or not _has_fast_path(module)
         ):
             return forward(module, *args, **kwargs)
@@ -282,14 +285,14 @@ def _with_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
         try:  # the mode calls the function, and torch suspends the mode during the call
             output = handle_torch_function(forward, (), module, *args, **kwargs)
             parts = {id(part) for part in module.modules()}
-            if any(parts & observation.modules.keys() for observation in mode.observations):
+            if any(parts & recording.modules.keys() for recording in mode.recordings):
                 with suppress(Exception), without_gradients():  # the model must not be disturbed
                     forward(module, *args, **kwargs)
         finally:
             mode.is_in_fast_path = False
         return output
 
-    return observed
+    return seen
 
 
 @cache
@@ -325,10 +328,10 @@ _NOTED = {F.linear, torch.addmm, torch.conv1d, torch.conv2d, torch.einsum, *_PRO
 """Functions in which a module computes something, which may be an attention that is not seen."""
 
 _HANDLERS: dict[Any, Callable[[AttentionMode, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
-    F.scaled_dot_product_attention: AttentionMode.observe_scaled_dot_product,
-    F.multi_head_attention_forward: AttentionMode.observe_torch_layer,
-    torch.einsum: AttentionMode.observe_einsum,
+    F.scaled_dot_product_attention: AttentionMode.see_kernel,
+    F.multi_head_attention_forward: AttentionMode.see_torch_layer,
+    torch.einsum: AttentionMode.see_einsum,
     **dict.fromkeys(_SOFTMAX, AttentionMode.remember_softmax),
-    **dict.fromkeys(_PRODUCT, AttentionMode.observe_product),
+    **dict.fromkeys(_PRODUCT, AttentionMode.see_product),
     **dict.fromkeys((*_FOLLOWED, *_DROPOUT), AttentionMode.follow_change),
 }

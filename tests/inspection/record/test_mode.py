@@ -808,7 +808,7 @@ def test_a_head_of_torch_is_ablated_in_every_mode(
             [4],
             r"^heads of 'model\.layers\.0\.self_attn' must be in 0\.\.3",
         ),
-        ("model.layers.0.mlp", [0], r"no attention was observed in it, but in \['model\.lay"),
+        ("model.layers.0.mlp", [0], r"no attention was seen in it, but in \['model\.lay"),
     ],
 )
 def test_a_head_that_does_not_exist_or_is_not_seen_is_refused(

@@ -1,4 +1,4 @@
-"""Recording: collect the attention weights, or the projections, of all layers by module name."""
+"""Attention layers: record the weights, or the projections, of all of them by module name."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,12 @@ from transformer_blocks.inspection.changes import (
     offered_weights,
     run_eagerly,
 )
-from transformer_blocks.inspection.record.observation import Observation
-from transformer_blocks.inspection.record.observer import observe
+from transformer_blocks.inspection.record.mode import active
 from transformer_blocks.inspection.record.projections import KernelCall, Projections
-from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
+from transformer_blocks.inspection.record.recording import Recording
 
-OBSERVABLE = (
-    "what can be observed is F.scaled_dot_product_attention, torch.nn.MultiheadAttention, and an "
+VISIBLE = (
+    "what can be seen is F.scaled_dot_product_attention, torch.nn.MultiheadAttention, and an "
     "explicit softmax that is multiplied by values; models of Hugging Face compute attention in "
     "one of these ways with attn_implementation='sdpa' or 'eager'"
 )
@@ -73,7 +72,7 @@ def record_attention(
 
     Warns:
         UserWarning: At the end of the block, if the model was executed, and no attention was
-            observed at all, or none in a module whose class is named after attention or that calls
+            seen at all, or none in a module whose class is named after attention or that calls
             another attention function, or if weights could not be computed, or heads could not be
             told apart. The warning names the modules. Also if a beam search executed the model: the
             rows are then hypotheses, which it reorders after each step.
@@ -107,9 +106,10 @@ def record_attention(
         >>> maps["self_attn"][0].sum(dim=-1).allclose(torch.ones(1, 4, 5), atol=1e-6)
         True
     """
-    with _recording(model, only=only, device=device) as observation:
-        yield observation.recorded
-    for message in _describe_missing(model, observation):
+    recording = Recording(model, only=only, device=device)
+    with watched(recording):
+        yield recording.recorded
+    for message in _describe_missing(model, recording):
         warnings.warn(message, stacklevel=3)
 
 
@@ -154,48 +154,47 @@ def record_projections(
         >>> torch.allclose(weights, maps["layers.0.self_attention"][0], atol=1e-6)
         True
     """
-    with _recording(model, only=only, of_projections=True) as observation:
-        yield observation.recorded
+    recording = Recording(model, only=only, of_projections=True)
+    with watched(recording):
+        yield recording.recorded
 
 
 @contextmanager
-def _recording(
-    model: nn.Module, *, only: Callable[[str], bool], **options: Any
-) -> Iterator[Observation]:
-    """Record what every attention computes inside the ``with`` block.
+def watched(recording: Recording) -> Iterator[None]:
+    """Let a recording see all attention inside the ``with`` block.
 
     The attention functions of the layers of this package are replaced by functions that report
-    their calls, whose weights or projections are recorded. All others are observed.
+    their calls, in all threads. All other attention is seen by a mode of this thread.
     """
-    kinds = SingleHeadAttention, MultiHeadAttention
-    own = {name: part for name, part in model.named_modules() if isinstance(part, kinds)}
-    observation = Observation(model, ignored=own.values(), only=only, **options)
-    observation.seen.update(own)
     with ExitStack() as stack:
         stack.enter_context(run_eagerly())
-        for name, module in own.items():
-            if only(name):
-                watch = partial(_Watched, record=partial(observation.record, name))
+        for name, module in recording.own.items():
+            if recording.is_recorded(name) or name in recording.patches:
+                watch = partial(_Watched, recording=recording, name=name)
                 stack.enter_context(changed(module, "attention_function", watch))
-        observation.note_scripts()
-        stack.enter_context(observe(observation))
-        yield observation
+        recording.note_scripts()
+        stack.enter_context(active(recording))
+        yield
 
 
 class _Watched(AttentionWrapper):
-    """An attention function whose weights, or projections, are recorded in each call."""
+    """An attention function whose calls are recorded, and whose outputs are patched."""
 
-    def __init__(self, attention_function: Callable[..., Any], record: Callable[..., None]) -> None:
+    def __init__(
+        self, attention_function: Callable[..., Any], recording: Recording, name: str
+    ) -> None:
         super().__init__(attention_function)
-        self.record = record
+        self.recording, self.name = recording, name
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Any:
         result = super().__call__(*inputs, **options)
         weights = partial(_find_weights, self.attention_function, result, inputs, options)
         query, key, value = inputs
         call = KernelCall(query, key, value, scale=options.get("scale"), enable_gqa=True)
-        self.record(weights, call.projections)
-        return result
+        self.recording.see(self.name, weights, call.projections)
+        output, *others = result if isinstance(result, tuple) else (result,)
+        patched = self.recording.patch(self.name, output)
+        return result if patched is output else (patched, *others) if others else patched
 
 
 def _find_weights(
@@ -225,32 +224,32 @@ def _find_weights(
     return weights
 
 
-def _describe_missing(model: nn.Module, observation: Observation) -> Iterator[str]:
+def _describe_missing(model: nn.Module, recording: Recording) -> Iterator[str]:
     """Describe all attention that was executed and could not be recorded."""
 
     def describe(names: Iterable[str]) -> str:
         return ", ".join(_describe(name, model.get_submodule(name)) for name in sorted(names))
 
-    if observation.has_hypotheses:
+    if recording.has_hypotheses:
         yield (
             "the rows of the recorded weights are hypotheses of a beam search, in another order "
             "after each step; for those of a result, record one forward pass over it"
         )
-    undivided = [name for name in observation.undivided if _has_heads(model.get_submodule(name))]
+    undivided = [name for name in recording.undivided if _has_heads(model.get_submodule(name))]
     if undivided:
         yield (
             f"heads could not be told apart from the batch in {describe(undivided)}, whose "
             "recorded weights have shape (B * H, 1, L, S)"
         )
-    for name, error in observation.failed.items():
+    for name, error in recording.failed.items():
         yield f"no attention weights could be computed in {describe([name])}: {error}"
-    missing = observation.find_unseen()
+    missing = recording.find_unseen()
     if missing:
-        yield f"no attention weights could be recorded in {describe(missing)}: {OBSERVABLE}"
-    is_explained = observation.failed or missing
-    if observation.has_run and not (observation.recorded or is_explained):
-        seen = sorted(observation.seen)
-        reason = f"only selects none of {seen}" if seen else OBSERVABLE
+        yield f"no attention weights could be recorded in {describe(missing)}: {VISIBLE}"
+    is_explained = recording.failed or missing
+    if recording.has_run and not (recording.recorded or is_explained):
+        seen = sorted(recording.seen)
+        reason = f"only selects none of {seen}" if seen else VISIBLE
         yield f"no attention weights were recorded in {type(model).__name__}: {reason}"
 
 
