@@ -15,7 +15,8 @@ properties in one call, and :func:`assert_sound` is its form for tests. :func:`c
 :func:`check_padding` and :func:`check_cache` check one property of any function,
 :func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
 the decoding algorithm around a model. :func:`first_difference` names the module in which two models
-first differ, and the cause; :func:`assert_equivalent` is its form for tests.
+first differ, and the cause, also beside values that :func:`save_values` saved elsewhere;
+:func:`assert_equivalent` is its form for tests.
 
 Next: :mod:`transformer_blocks.interop`, conversion from and to torch's modules.
 """

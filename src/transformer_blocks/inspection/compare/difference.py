@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product, zip_longest
 from os import PathLike
 from textwrap import wrap
@@ -50,6 +50,7 @@ FLOOR = 2e-6  # of a run in float64: constants such as rotary angles are rounded
 ROUNDING = 1e-11  # of float64 itself
 WIDTH, SHOWN = 80, 6  # columns of a printed table, and pairs that agree in it
 ROUNDED = 4  # times the rounding of a model, in that of saved values
+SIMILAR = 5  # values of b among which a saved one is searched
 SEARCHED = 64  # differing tensors of each model that are paired by name
 SYNONYMS = {"q": "query", "k": "key", "v": "value", "attn": "attention", "norm1": "norm"}
 
@@ -70,6 +71,11 @@ class Pair:
     b: str
     distance: float
     note: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The distance; if it is infinite, what is not finite, or that the shapes differ."""
+        return f"{self.distance:.0e}" if self.distance < math.inf else self.note.partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class Difference:
         if self.first is None:
             return []
         rows = [
-            (pair.a, pair.b, pair.note.partition(" ")[0] or f"{pair.distance:.0e}")
+            (pair.a, pair.b, pair.shown)
             for pair in (*self.agreed[-SHOWN:], self.first, self.outputs)
         ]
         return [("a", "b", "distance"), *rows]
@@ -178,12 +184,20 @@ def first_difference(
     **Outputs** are all tensors and numbers that both models return, such as logits and the loss, by
     their keys or numbers; what only one of them returns is listed as not compared.
 
+    **A saved reference** takes the place of the first model: a file of :func:`save_values`, or any
+    other of safetensors. Names, the order of dimensions and the dtype may differ, and tensors may
+    be missing; those that fit no value of ``b`` are listed as not compared. A tensor called output
+    or logits is the output; without one, all that is paired must agree. Rounding is measured: ``b``
+    is run in float64 and in the coarsest dtype of the file, and four times the difference is no
+    error.
+
     All tensors are stored, and each correction, of some dozens or hundreds, costs a forward pass.
 
     Args:
         a: The first model, for example the original: a module, or a function, of which only the
             output is compared. It may be a part of a model. It is run in its current mode, but if
-            both models are in training mode, both are compared in evaluation mode.
+            both models are in training mode, both are compared in evaluation mode. Or the path of
+            the values of another process or framework, see below.
         b: The model to compare with.
         inputs: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
             (``model(**kwargs)``).
@@ -199,7 +213,8 @@ def first_difference(
 
     Raises:
         TypeError: If a model is not callable.
-        ValueError: If a model returns no floating-point tensor, or both return NaN alone.
+        ValueError: If a model returns no floating-point tensor, or both return NaN alone; or if a
+            saved file is not one of safetensors, or holds no value that fits.
         Exception: What a model raises if it is called with its inputs.
 
     Example:
@@ -423,45 +438,51 @@ class _Search:
                 if is_model_output(at) and at not in other and run[at] is not run.get(OUTPUT):
                     yield f"{at[1]} of {model}, which the other model does not return"
 
-    def find(self) -> Difference:
-        """Find the first difference and its cause.
+    def find_lost(self, differ: bool) -> Iterator[str]:
+        """Describe the saved values without a partner; if the models differ, of another size."""
+        paired = {x for x, _ in (*self.pairs[0], *self.ends.values())}
+        sizes = {y.tensor.numel() for y in self.runs[1].values()} if differ else ()
+        for x in dict.fromkeys(self.runs[0].values()):
+            if x.tensor.is_floating_point() and x not in paired and x.tensor.numel() not in sizes:
+                yield f"{name_place(x.places[0])} of a, which fits no value of b"
+
+    @cached_property
+    def ends(self) -> dict[Place, tuple[Value, Value]]:
+        """The outputs that both models return; if none was saved, all values that are paired.
 
         Raises:
-            ValueError: If the main outputs hold no number that both models return, or no saved
-                value is paired.
+            ValueError: If they hold no number that both models return.
         """
         ends = {at: (self.runs[0][at], self.runs[1][at]) for at in self.outputs()}
-        skipped = [*self.find_skipped()]
-        agreed, differing = self.pair() if self.is_saved else ([], [])
-        if self.is_saved:  # the values that are paired stand for an output that was not saved
-            paired = {x for x, _ in agreed}
-            wrong = [pair for pair in differing if pair[0] not in paired]
-            ends = ends or {y.places[0]: (x, y) for x, y in wrong + agreed[::-1]}
-            paired |= {x for x, _ in (*wrong, *ends.values())}
-            lost = [at for at, x in self.runs[0].items() if x.places[0] == at and x not in paired]
-            skipped += [f"{name_place(at)} of a, which fits no value of b" for at in lost]
-        if not any(
-            x.tensor.numel() and not x.tensor.isnan().all() for pair in ends.values() for x in pair
-        ):
+        if not ends:
+            agreed, _, mutual = self.pairs
+            ends = {y.places[0]: (x, y) for x, y in mutual + agreed[::-1]}
+        if not ends:
+            raise ValueError("saved values must fit those of b, got none that does")
+        if all(x.tensor.isnan().all() for pair in ends.values() for x in pair):  # or no number
             raise ValueError("models must return numbers to compare, got NaN alone or no number")
-        wrong_ends = [at for at, pair in ends.items() if not self.agree(*pair)]
-        shown = next(iter(wrong_ends), next(iter(ends)))
-        coarsest = max((each.tensor for each in ends[next(iter(ends))]), key=epsilon)
+        return ends
+
+    def find(self) -> Difference:
+        """Find the first difference and its cause."""
+        wrong = [at for at, pair in self.ends.items() if not self.agree(*pair)]
+        shown = next(iter(wrong or self.ends))
+        coarsest = max((each.tensor for each in next(iter(self.ends.values()))), key=epsilon)
+        lost = self.find_lost(bool(wrong)) if self.is_saved else ()
         found = Difference(
-            self.describe(*ends[shown], place=shown),
+            self.describe(*self.ends[shown], place=shown),
             str(coarsest.dtype).removeprefix("torch."),
-            skipped=tuple(skipped),
+            skipped=(*self.find_skipped(), *lost),
         )
-        if not wrong_ends:
+        if not wrong:
             return found
-        if not self.is_saved:
-            agreed, differing = self.pair()
-        first = self.find_first(agreed, differing, [ends[at] for at in wrong_ends])
-        first = first or ends[shown]
+        agreed, differing, _ = self.pairs
+        first = self.find_first(agreed, differing, [self.ends[at] for at in wrong])
+        first = first or self.ends[shown]
         order = [*self.runs[1].values()]
         agreed = [each for each in agreed if order.index(each[1]) <= order.index(first[1])]
         modules = [self.find_module(n, agreed, value) for n, value in enumerate(first)]
-        cause, module = self.find_cause(modules, first, agreed, ends)
+        cause, module = self.find_cause(modules, first, agreed)
         return replace(
             found,
             agreed=tuple(self.describe(*each) for each in agreed),
@@ -471,8 +492,14 @@ class _Search:
             cause=cause,
         )
 
-    def pair(self) -> tuple[Pairs, Pairs]:
-        """Pair the values that agree; and the others, if each is the most similar to the other."""
+    @cached_property
+    def pairs(self) -> tuple[Pairs, Pairs, Pairs]:
+        """Pair the values that agree, and the others by similarity.
+
+        Returns:
+            Those that agree; those that may be the same ones, and differ; and of these, those of
+            which each is the most similar to the other.
+        """
         left, right = (
             [x for x in dict.fromkeys(run.values()) if x.tensor.is_floating_point()]
             for run in self.runs
@@ -488,18 +515,24 @@ class _Search:
                 left.remove(x)
                 right.remove(y)
         left, right, equal = left[:SEARCHED], right[:SEARCHED], [x for x, _ in agreed[-SEARCHED:]]
-        scores = {(x, y): _similarity(x, y) for x, y in product(left + equal, right)}
-        differing = []
+        scores = {
+            (x, y): _similarity(x, y, any_order=self.is_saved)
+            for x, y in product(left + equal, right)
+        }
+        similar = {x: sorted(right, key=lambda y: -scores[x, y])[:SIMILAR] for x in left}
+        differing, mutual = [], []
         for y in right:
             if left:
                 x = max(left, key=lambda x: scores[x, y])
-                if scores[x, y] and y is max(right, key=lambda y: scores[x, y]):
+                if scores[x, y] and y is similar[x][0]:
+                    mutual.append((x, y))
+                if scores[x, y] and y in similar[x][: SIMILAR if self.is_saved else 1]:
                     differing.append((x, y))
             if equal:  # to another value of b: y may be this one, after what should not change it
                 x = max(equal, key=lambda x: scores[x, y])
                 if scores[x, y]:
                     differing.append((x, y))
-        return agreed, differing
+        return agreed, differing, mutual
 
     def find_first(
         self, agreed: Pairs, differing: Pairs, wrong: Pairs
@@ -513,7 +546,8 @@ class _Search:
         """
         equal = [x for x, _ in agreed]
         for number, (x, y) in enumerate(differing):
-            later, received = differing[number + 1 :], self.find_input(0, x)
+            later = [p for p in differing[number + 1 :] if p[0] is not x]
+            received = self.find_input(0, x)
             new = [p for p in later if received and p[0] not in equal]
             siblings = [p for p in new if self.find_input(0, p[0]) is received]
             for origin in ([(x, y)], [(x, y), *siblings]):
@@ -563,7 +597,6 @@ class _Search:
         modules: Sequence[str],
         first: tuple[Value, Value],
         agreed: Pairs,
-        ends: Mapping[Place, tuple[Value, Value]],
     ) -> tuple[str, str] | tuple[None, None]:
         """Correct the second model until its outputs agree, and what agreed still does.
 
@@ -587,33 +620,35 @@ class _Search:
                 break
             if not _changes(parts, values):
                 continue
-            is_mended = self.mends(values, pairs, ends)
+            is_mended = self.mends(values, pairs)
             kinds = {re.sub("[0-9]+", "", each) for each, _ in of_layers}
             if is_mended is False and len(sites) > 1 and len(kinds) == 1:
                 values = {at: x for _, each in of_layers for at, x in each.items()}
-                is_mended = self.mends(values, [], ends)
+                is_mended = self.mends(values, [])
                 text += f"; the same in all {len(sites)} layers"
             if is_mended:
                 return text, next(iter(values))[0]
         return None, None
 
-    def mends(
-        self, values: Values, pairs: Pairs, ends: Mapping[Place, tuple[Value, Value]]
-    ) -> bool | None:
+    def mends(self, values: Values, pairs: Pairs) -> bool | None:
         """Return whether the outputs agree after a correction of the second model.
 
         Returns:
             None if it does not fit the model, or a pair does not agree.
         """
         expected = {y.places[0]: partial(self.agrees_again, x, y) for x, y in pairs}
+        only: dict[Place, Callable[[Value], bool]] = {
+            **dict.fromkeys(self.ends, _accept),
+            **expected,
+        }
         try:
             with corrected(self.passes[1].parts, values):
-                run = self.passes[1].run(Run(only=dict.fromkeys(ends, _accept) | expected))
+                run = self.passes[1].run(Run(only=only))
         except Exception:
             return None
         if not run.keys() >= expected.keys():
             return None
-        return all(at in run and self.agrees_again(*ends[at], run[at]) for at in ends)
+        return all(at in run and self.agrees_again(*self.ends[at], run[at]) for at in self.ends)
 
 
 def _accept(value: Value) -> bool:
@@ -641,7 +676,7 @@ def _words(name: str) -> frozenset[str]:
     )
 
 
-def _similarity(x: Value, y: Value) -> float:
+def _similarity(x: Value, y: Value, *, any_order: bool = False) -> float:
     """Estimate how likely two values are the same one of two models: 0 if they cannot be."""
     if x.tensor.numel() != y.tensor.numel():
         return 0.0
@@ -649,5 +684,7 @@ def _similarity(x: Value, y: Value) -> float:
         len(_words(a) & _words(b)) / max(len(_words(a) | _words(b)), 1) + 0.5 * (what == other)
         for (a, what, _), (b, other, _) in product(x.places, y.places)
     )
-    first, second = (to_float64(each.tensor).flatten().nan_to_num() for each in (x, y))
-    return 0.01 + names + 0.5 * max(float(torch.cosine_similarity(first, second, dim=0)), 0.0)
+    first, second = (to_float64(each.tensor).nan_to_num() for each in (x, y))
+    ways = [*layouts(first, second.shape, any_order=True)] if any_order else [first]
+    cosines = [torch.cosine_similarity(each.flatten(), second.flatten(), dim=0) for each in ways]
+    return 0.01 + names + 0.5 * max(0.0, *map(float, cosines))
