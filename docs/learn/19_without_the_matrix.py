@@ -241,7 +241,7 @@ except AssertionError as error:
     print("assert_equivalent finds the", str(error).split(":")[0])
 
 # %% [markdown]
-# All three answers are right in part. At the beginning of a training all scores are near zero, all factors near 1, and the
+# The first and the third answer are right. At the beginning of a training all scores are near zero, all factors near 1, and the
 # error is within what one may take for rounding. It grows as the model learns to attend to something. And if the best key is in the first
 # block, there is nothing to correct, whatever the scores are. A test with sorted keys, with one block, or with an
 # untrained model passes. The comparison with equation 1, on random scores of usual size and more than one block, does not.
