@@ -4,6 +4,7 @@
     python examples/course.py check masks           # or a number; exit status 1 if a law fails
     python examples/course.py status                # list the units
     python examples/course.py train                 # train a translator of the reader's modules
+    python examples/course.py museum                # list published faults, or show one
 
 Each file of the package holds the empty functions and classes of one unit, with what they must
 compute. A check compares them with loops in float64, with torch, and with known mistakes: where a
@@ -37,6 +38,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(check, str, {"unit": "name or number of the unit, or all"}, metavar="UNIT")
     add(check, Path, {"--junit": "file for the result of each law, as JUnit XML"})
     listing = commands.add_parser("status", help="list the units, and which of them pass")
+    museum = commands.add_parser("museum", help="show a published fault, or list them")
+    add(museum, str, {"exhibit": "name or number of the fault (default: list them)"}, nargs="?")
     training = commands.add_parser("train", help="train a translator of your modules (3 minutes)")
     add(training, Number(int, "above 0"), {"--updates": "updates (default: 3000)"}, default=3000)
     page = Path("my_attention.html")

@@ -167,8 +167,8 @@ def plain_markdown(text: str, chapter: str = "") -> str:
     text = re.sub(widget, rf"\2\n{link}", text, flags=re.M)
     text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
     text = re.sub(r"\]\((\d\d_\w+)\.py(#[\w-]+)?\)", r"](\1.ipynb)", text)
-    exhibit = r"\]\(\.\./museum/(\w+)\.md\)"  # its page is made with the others
-    text = re.sub(exhibit, r"](../../src/transformer_blocks/museum/\1.py)", text)
+    exhibit = r"\]\(\.\./museum/(?!index)(\w+)\.md\)"  # its page is made with the others
+    text = re.sub(exhibit, r"](../../examples/coursework/museum/\1.py)", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 

@@ -1,4 +1,4 @@
-"""The museum: a page for each exhibit of :mod:`transformer_blocks.museum`.
+"""The museum: a page for each exhibit of ``examples/coursework/museum``.
 
 Before the pages are read, a file ``museum/NAME.md`` is written for each exhibit. It contains its
 title and the directive ``.. exhibit:: NAME``, which shows the story, the address of the thread, the
@@ -15,17 +15,24 @@ import html
 import re
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from transformer_blocks import inspection, museum
-from transformer_blocks.museum import Examination, Exhibit, examine, exhibits
-from transformer_blocks.museum.exhibit import NOT_EXHIBITS, THEMES, modules
-from transformer_blocks.museum.reading import FAULT, code, difference, format_result, story
+from coursework import museum
+from coursework.museum.exhibit import (
+    FAULT,
+    NOT_EXHIBITS,
+    THEMES,
+    Exhibit,
+    code,
+    difference,
+    exhibits,
+    format_result,
+)
+from transformer_blocks import inspection
 
 PAGES = Path(__file__).parents[1] / "museum"
 COLUMNS = 88  # of a report
@@ -44,9 +51,10 @@ FURTHER = {
 
 
 @cache
-def examined(name: str) -> Examination:
-    """Examine an exhibit, once in a build."""
-    return examine(exhibits()[name])
+def examined(name: str, state: str) -> str:
+    """Report on the broken or on the mended model of an exhibit, once in a build."""
+    exhibit = exhibits()[name]
+    return format_result(exhibit.examine(exhibit.make(state)), COLUMNS)
 
 
 def write_pages(app: Sphinx) -> None:
@@ -93,17 +101,16 @@ class ExhibitPage(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Show the exhibit."""
         (name,) = self.arguments
-        module, exhibit = modules()[name], exhibits()[name]
+        exhibit = exhibits()[name]
+        module = exhibit.module
         shared = (Path(museum.__file__).with_name(f"{each}.py") for each in NOT_EXHIBITS)
         checks = Path(inspection.__file__).parent.rglob("*.py")
         for path in (module.__file__, __file__, *map(str, shared), *map(str, checks)):
             self.env.note_dependency(path or "")
         source = code(module)
-        source = source[: source.rindex("EXHIBIT = ")].rstrip() + "\n"
-        result = examined(name)
         chapter, page = FURTHER[exhibit.theme].split()
         return [
-            *self.parse("\n\n".join(story(module))),
+            *self.parse("\n\n".join(exhibit.story)),
             *self.parse(
                 f"| Published in {library(exhibit)}: `{exhibit.source} <{exhibit.source}>`__\n"
                 f"| Found by: ``{exhibit.found_by}``\n"
@@ -116,9 +123,9 @@ class ExhibitPage(SphinxDirective):
                 "What the check reports",
                 "report",
                 *self.parse("On the broken model:"),
-                self.block(format_result(result.broken, COLUMNS), "text"),
+                self.block(examined(name, "broken"), "text"),
                 *self.parse("On the mended model:"),
-                self.block(format_result(result.mended, COLUMNS), "text"),
+                self.block(examined(name, "mended"), "text"),
             ),
         ]
 
@@ -144,16 +151,12 @@ class ExhibitList(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """List the exhibits by theme."""
         self.env.note_dependency(__file__)
-        for module in modules().values():
-            self.env.note_dependency(module.__file__ or "")
-        contents = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in modules())]
+        for exhibit in exhibits().values():
+            self.env.note_dependency(exhibit.module.__file__ or "")
+        contents = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in exhibits())]
         groups = []
         for theme in THEMES:
-            cards = [
-                card(name, exhibit, modules()[name])
-                for name, exhibit in exhibits().items()
-                if exhibit.theme == theme
-            ]
+            cards = [card(exhibit) for exhibit in exhibits().values() if exhibit.theme == theme]
             title = f'<p class="rubric" role="heading" aria-level="3">{theme.capitalize()}</p>'
             groups.append(f'<div>{title}<ol class="chapters exhibits">{"".join(cards)}</ol></div>')
         shown = nodes.raw("", "\n".join(groups), format="html")
@@ -166,16 +169,16 @@ def library(exhibit: Exhibit) -> str:
     return "/".join(path[:2]) if host == "github.com" else host
 
 
-def card(name: str, exhibit: Exhibit, module: ModuleType) -> str:
+def card(exhibit: Exhibit) -> str:
     """Return the HTML of an exhibit's card."""
     changes = "".join(
         f'<span class="{css}">{html.escape(line)}</span>'
         for sign, css in (("-", "gd"), ("+", "gi"))
-        for line in changed(difference(module), sign)
+        for line in changed(difference(exhibit.module), sign)
     )
     of, check = library(exhibit), exhibit.found_by
     return (
-        f'<li data-library="{of}" data-check="{check}"><a href="{name}.html">'
+        f'<li data-library="{of}" data-check="{check}"><a href="{exhibit.name}.html">'
         f'<strong>{html.escape(exhibit.title)}</strong><code class="highlight">{changes}</code>'
         f"<small>{of}, found by <b>{check}</b></small></a></li>"
     )

@@ -18,8 +18,8 @@
 #
 # Mistakes in masks are easily overlooked. They raise no error, and after a
 # forgotten causal mask the loss is *better* than it should be, so that one is
-# pleased at first. Many of the published faults in {mod}`~transformer_blocks.museum`
-# are of this kind.
+# pleased at first. Many of the published faults in [the museum](../museum/index.md) are of
+# this kind.
 #
 # ## By hand
 #

@@ -36,12 +36,14 @@ PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" e
 
 def run(options: argparse.Namespace) -> bool:
     """Run a command; return whether what it checks is right."""
+    if options.command == "museum":
+        return museum(options.exhibit)
     folder: Path = options.package
     if options.command == "new":
         return new(folder)
     if options.command == "status":
         return status(folder)
-    names = list(UNITS) if options.unit == "all" else [resolve(options.unit)]
+    names = list(UNITS) if options.unit == "all" else [resolve(options.unit, list(UNITS))]
     results = {name: findings_of(name, folder) for name in names}
     if options.junit:
         write_atomically(options.junit, junit(results))
@@ -69,19 +71,36 @@ def new(folder: Path) -> bool:
     return True
 
 
-def resolve(text: str) -> str:
-    """Return the name of a unit, given its name or number.
+def resolve(text: str, names: Sequence[str], kind: str = "unit") -> str:
+    """Return the name of a unit or of another kind of thing, given its name or number.
 
     Raises:
         UserError: If there is none.
     """
-    names = list(UNITS)
     if text.isdecimal() and 1 <= int(text) <= len(names):
         return names[int(text) - 1]
-    if text not in names:
-        hint = nearest(text, names) or f": use 1 to {len(names)}, or {', '.join(names)}"
-        raise UserError(f"no unit is called {text!r}{hint}")
-    return text
+    name = text.replace("-", "_")
+    if name not in names:
+        hint = nearest(name, names) or f": use 1 to {len(names)}, or {', '.join(names)}"
+        raise UserError(f"no {kind} is called {text!r}{hint}")
+    return name
+
+
+def museum(name: str | None) -> bool:
+    """List the exhibits by theme, numbered, or show one."""
+    from coursework.museum.exhibit import exhibits, show
+
+    found = exhibits()
+    if name is not None:
+        print("\n".join(show(found[resolve(name, list(found), "exhibit")])))
+        return True
+    theme = ""
+    for number, each in enumerate(found.values(), 1):
+        if each.theme != theme:
+            theme = each.theme
+            print(theme.capitalize())
+        print(f"  {number:3}. {each.name} ({each.found_by})\n       {each.title}")
+    return True
 
 
 def load(name: str, folder: Path) -> Any:
@@ -197,7 +216,7 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
         if cause := next((each.cause for each in (first, *others) if each.cause), None):
             lines.append(f"A known mistake gives the same: {cause.name}.")
             if cause.exhibit:
-                lines.append(f"See python -m transformer_blocks.museum {cause.exhibit}")
+                lines.append(f"See python examples/course.py museum {cause.exhibit}")
         if others:
             lines.append(f"Also violated: {'; '.join(each.law.title for each in others)}.")
         for line in lines:

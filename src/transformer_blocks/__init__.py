@@ -32,7 +32,6 @@ From its sub-packages and files, as ``transformer_blocks.generation``:
   interop            from_torch, to_torch, load_weights
   inference          prepare, save_program, load_program
   explorer           explore: all attention maps on one page
-  museum             published faults, and the checks that find them
   loss               cross_entropy
 
 Batch first: (B, L, d_model). A mask is boolean; True hides. A layer returns one tensor.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cells import chapter_files, read_cells
-from transformer_blocks.museum import exhibits
+from coursework.museum.exhibit import exhibits
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("index.md", "learn/index.md", "museum/index.md", "howto/index.md")
@@ -36,7 +36,7 @@ def test_every_chapter_is_listed_with_its_title(page: str, folder: str) -> None:
 
 
 def test_every_exhibit_and_every_how_to_is_listed_with_its_title() -> None:
-    folder = "../../src/transformer_blocks/museum"
+    folder = "../../examples/coursework/museum"
     expected = {f"- [{each.title}]({folder}/{name}.py)" for name, each in exhibits().items()}
     assert {line for line in shown("museum/index.md").splitlines() if folder in line} == expected
     listed = re.findall(r"^- \[(.*?)\]\((.*?)\)", shown("howto/index.md"), re.M)

@@ -63,8 +63,7 @@ LEVELS = {
     "interop": 7,
     "inspection": 8,
     "explorer": 9,
-    "inference": 10,  # the highest level: nothing imports it, nor the museum
-    "museum": 10,
+    "inference": 10,  # the highest level: nothing imports it
 }
 WITHOUT_CHAPTER = {"_alteration", "_contracts", "_contexts", "_version", "_tables"}
 WITHOUT_CHAPTER |= {"files", "variants.explicit"}
@@ -188,7 +187,7 @@ def test_every_fast_form_names_the_torch_call_that_it_equals() -> None:
 def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() -> None:
     inversions, uses = [], []
     for path, function in nodes(ast.FunctionDef):
-        if level_of(path) in ("inspection", "museum"):  # explain masks, and show wrong ones
+        if level_of(path) == "inspection":  # which explains masks
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
@@ -199,8 +198,6 @@ def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() ->
     assert of_masks == [("fast.attention", "fused_attention", "mask")]
     assert set(uses) == {("fast.attention", "fused_attention")}
     for path in SOURCES:
-        if level_of(path) == "museum":
-            continue
         text = (ROOT / path).read_text("utf-8")
         assert not re.search(r"logical_not|bitwise_not|mask == (0|False)\b(?!`)", text), path
 

@@ -9,7 +9,8 @@ translates or continues any sentence. :class:`Arithmetic` holds the queries, key
 which the page shows how a weight was computed. :func:`plot_attention` and :func:`plot_heads` draw
 attention maps as matplotlib figures.
 
-Next: :mod:`transformer_blocks.museum`, published faults and the checks that find them.
+This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
+from these blocks.
 """
 
 from transformer_blocks.explorer.explore import explore  # isort: skip  (first in the reference)

@@ -18,9 +18,9 @@ import course
 from coursework import commands, positions, training
 from coursework.commands import TEMPLATE
 from coursework.grader import Raised, Unit, are_equal, check, describe, evaluate
+from coursework.museum.exhibit import exhibits
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
-from transformer_blocks.museum import exhibits
 
 SOLUTION = Path(__file__).parent / "course_solution"
 numbers = itertools.count()
@@ -199,7 +199,7 @@ def test_a_check_prints_where_by_how_much_and_why(
     assert "at batch 0, head 0, query 0, key 0: " in printed
     assert "numbers differ, by at most" in printed
     assert "A known mistake gives the same: a softmax over the queries." in printed
-    assert "python -m transformer_blocks.museum softmax_over_queries" in printed
+    assert "python examples/course.py museum softmax_over_queries" in printed
     assert course.main(["check", "heads", "--package", folder]) == 1
     assert "It needs units that do not pass yet: attention." in capsys.readouterr().out
 

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from tests.examples.pretrained.published import VOCABULARY, every_family, load, save_model
 from torch import Tensor, nn
 
+from coursework.museum.exhibit import exhibits
+from coursework.museum.models import LEFT_PADDED, PADDED, TOKENS
 from transformer_blocks import PreNorm
 from transformer_blocks.inspection import first_difference
 from transformer_blocks.interop import from_torch
-from transformer_blocks.museum.exhibit import exhibits
-from transformer_blocks.museum.models import LEFT_PADDED, PADDED, TOKENS
 
 GENERATOR = torch.Generator().manual_seed(0)
 IDS = torch.randint(3, VOCABULARY - 1, (3, 12), generator=GENERATOR)
@@ -310,7 +310,7 @@ def museum(name: str) -> Planted:
     inputs, cause = MUSEUM[name]
 
     def make(folder: Path) -> list[Any]:
-        mended, broken = exhibit.mended().eval(), exhibit.broken().eval()
+        mended, broken = exhibit.make("mended").eval(), exhibit.make("broken").eval()
         if name != "copied_layers":  # whose fault is in the weights
             mended.load_state_dict(broken.state_dict())
         return [mended, broken]

@@ -30,6 +30,7 @@ from tests.inspection.soundness.sound_models import (
 )
 from torch import Tensor, nn
 
+from coursework.museum.exhibit import exhibits
 from transformer_blocks import (
     LanguageModel,
     MultiHeadAttention,
@@ -55,7 +56,6 @@ from transformer_blocks.inspection import (
 )
 from transformer_blocks.inspection.soundness.copies import is_noise
 from transformer_blocks.inspection.soundness.dependence import choose_positions
-from transformer_blocks.museum import exhibits
 
 TITLES = (
     *("determinism", "causality", "order", "mask polarity"),
