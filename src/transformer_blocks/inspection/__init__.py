@@ -9,7 +9,8 @@ from which they are computed, and :func:`logit_lens` the predictions of each lay
 which positions a mask hides and why. :func:`trace_shapes` lists the shapes in a forward pass and
 finds the module that fails. :func:`patched` replaces outputs of heads and modules, for example by
 those of another input, which :func:`record_values` records, and :func:`ablate` removes parts of a
-trained model, to measure what they contribute.
+trained model, to measure what they contribute. :func:`align` reads word alignments from the
+cross-attention of a translator.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks thirteen
 properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
 :func:`check_padding` and :func:`check_cache` check one property of any function,
@@ -33,6 +34,7 @@ from transformer_blocks.inspection.explain import MaskExplanation, explain_mask
 from transformer_blocks.inspection.record.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.record.values import record_values, save_values
 from transformer_blocks.inspection.record.patching import ablate, patched
+from transformer_blocks.inspection.record.alignment import Alignment, align
 from transformer_blocks.inspection.soundness.checks import (
     Report,
     check_cache,
@@ -50,6 +52,7 @@ from transformer_blocks.inspection.soundness.outcomes import check_labels, check
 from transformer_blocks.inspection.soundness.search import check_search
 
 __all__ = [
+    "Alignment",
     "Difference",
     "HeadPattern",
     "MaskExplanation",
@@ -59,6 +62,7 @@ __all__ = [
     "Soundness",
     "Trace",
     "ablate",
+    "align",
     "assert_equivalent",
     "assert_sound",
     "check_cache",

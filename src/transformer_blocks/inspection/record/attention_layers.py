@@ -233,7 +233,8 @@ def _describe_missing(model: nn.Module, recording: Recording) -> Iterator[str]:
     if recording.has_hypotheses:
         yield (
             "the rows of the recorded weights are hypotheses of a beam search, in another order "
-            "after each step; for those of a result, record one forward pass over it"
+            "after each step; for those of a result, record one forward pass over it, and for word "
+            "alignments call align"
         )
     undivided = [name for name in recording.undivided if _has_heads(model.get_submodule(name))]
     if undivided:
