@@ -22,12 +22,11 @@ change.
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce, wraps
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 import torch
 import torch.nn.functional as F
@@ -35,13 +34,13 @@ from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-Sizes = dict[str, tuple[Any, str]]
-"""In one call: the size that each letter has, and the argument that has it."""
-
-Rule = Callable[[str, Any, Any, Sizes], None]
-"""Raises unless a value obeys it, given its name, the module of the method, and the sizes."""
-
 UNIONS = Union, UnionType
+KNOWN_PACKAGES = "torch.nn.", "torch.optim.", f"{__package__}."
+"""Their classes are rules; others, such as ``Tensor``, are only for type checkers."""
+
+ArgumentRule = Callable[..., None]
+"""Raises unless a value obeys it. It receives the name of the argument, the value, the module whose
+method is called, and a dict with the sizes of the arguments before."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -58,31 +57,33 @@ def checked(function: Decorated) -> Decorated:
         return function
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
-    rules = [
-        (sys.maxsize if each.kind is each.KEYWORD_ONLY else place, each.name, *found)
-        for place, each in enumerate(parameters)
-        if (found := rule_of(each.annotation))
-    ]
+    rules = [(each.name, *rule_of(each.annotation)) for each in parameters]
     is_method = "self" in signature.parameters
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        module, count = args[0] if is_method and args else None, len(args)
-        sizes: Sizes = {}
-        for place, name, accepted, rule in rules:
-            if place < count:
-                value = args[place]
-            elif name in kwargs:
-                value = kwargs[name]
-            else:
-                continue
+        module, sizes = args[0] if is_method and args else None, {}
+        for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
             if not isinstance(value, accepted):
                 rule(name, value, module, sizes)
+        if kwargs:
+            for name, accepted, rule in rules:
+                if name in kwargs and not isinstance(kwargs[name], accepted):
+                    rule(name, kwargs[name], module, sizes)
         return function(*args, **kwargs)
 
     plain = [each.replace(annotation=_without_rules(each.annotation)) for each in parameters]
     call.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+def _without_rules(annotation: Any) -> Any:
+    """Return what an annotation is for a type checker."""
+    if get_origin(annotation) is Annotated:
+        return _without_rules(get_args(annotation)[0])
+    if get_origin(annotation) in UNIONS:
+        return reduce(or_, map(_without_rules, get_args(annotation)))
+    return annotation
 
 
 def unchecked(function: Decorated) -> Decorated:
@@ -100,66 +101,44 @@ def check(annotation: Any, **values: object) -> None:
         Traceback (most recent call last):
         ValueError: d_model must be positive, got d_model=0
     """
-    accepted, rule = rule_of(annotation) or ((object,), _is_bool)
+    accepted, rule = rule_of(annotation)
     for name, value in values.items():
         if not isinstance(value, accepted):
             rule(name, value, None, {})
 
 
-def rule_of(annotation: Any) -> tuple[tuple[type, ...], Rule] | None:
-    """Return what an argument must be, or None if every value is accepted.
+def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
+    """Return what an argument must be.
 
     Returns:
         Classes whose instances are accepted, such as that of None in ``int | None``; and the rule
         of all other values. In a union, it is that of the value's type, or else of the first part.
-        A union of which a part has no rule, such as ``torch.device | str``, has none either.
+        A union of which a part has no rule, such as ``torch.device | str``, accepts any object.
     """
-    parts = get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
-    accepted = tuple(part for part in parts if part in (bool, NoneType) or _is_known(part))
-    rules = [(_type_of(part), _single_rule(part)) for part in parts if part not in accepted]
-    if any(rule is None for _, rule in rules):
-        return None
-    if classes := [part for part in accepted if part is not NoneType]:
-        rules.append((object, _is_bool if bool in classes else instance_of(*classes)))
+    accepted: list[type] = []
+    rules: dict[type, ArgumentRule] = {}
+    for part in get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,):
+        plain, *own = get_args(part) if get_origin(part) is Annotated else (part,)
+        kind: Any = get_origin(plain) or plain
+        if own:
+            rules[kind] = own[0]
+        elif kind in (int, float):
+            rules[kind] = in_range(kind, "", lambda number: True)
+        elif kind in (Sequence, Collection):
+            rules[kind] = list_of(*get_args(plain))
+        elif kind in (bool, str, NoneType) or kind.__module__.startswith(KNOWN_PACKAGES):
+            accepted.append(kind)
+        else:
+            return (object,), instance_of(object)
+    if classes := [kind for kind in accepted if kind is not NoneType]:
+        rules[object] = instance_of(*classes)
+    first = next(iter(rules.values()))
 
-    def test(name: str, value: Any, module: Any, sizes: Sizes) -> None:
-        rule: Any = next((rule for kind, rule in rules if isinstance(value, kind)), rules[0][1])
-        rule(name, value, module, sizes)
+    def test(name: str, value: Any, *others: Any) -> None:
+        rule = next((rule for kind, rule in rules.items() if isinstance(value, kind)), first)
+        rule(name, value, *others)
 
-    return accepted, test if len(rules) > 1 and not classes else cast(Rule, rules[0][1])
-
-
-def _single_rule(annotation: Any) -> Rule | None:
-    """Return the rule of an annotation that is no union, if it has one."""
-    if get_origin(annotation) is Annotated:
-        rules: Any = filter(callable, get_args(annotation)[1:])
-        return next(rules, None)
-    if get_origin(annotation) in (Sequence, Collection):
-        return list_of(*get_args(annotation))
-    return PLAIN_RULES.get(annotation)
-
-
-def _type_of(annotation: Any) -> type:
-    """Return the type of an annotation's values."""
-    plain = _without_rules(annotation)
-    kind = get_origin(plain) or plain
-    return kind if isinstance(kind, type) else object
-
-
-def _without_rules(annotation: Any) -> Any:
-    """Return what an annotation is for a type checker."""
-    if get_origin(annotation) is Annotated:
-        return _without_rules(get_args(annotation)[0])
-    if get_origin(annotation) in UNIONS:
-        return reduce(or_, map(_without_rules, get_args(annotation)))
-    return annotation
-
-
-def _is_known(annotation: Any) -> bool:
-    """Return whether an annotation is a class of modules, of optimizers or of this package."""
-    if not isinstance(annotation, type) or getattr(annotation, "_is_protocol", False):
-        return False
-    return annotation.__module__.startswith(("torch.nn.", "torch.optim.", f"{__package__}."))
+    return tuple(accepted), test if len(rules) > 1 else first
 
 
 # Errors ---------------------------------------------------------------------------------------
@@ -190,9 +169,11 @@ def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoR
 # Values ---------------------------------------------------------------------------------------
 
 
-def instance_of(*kinds: type) -> Rule:
+def instance_of(*kinds: type) -> ArgumentRule:
     """Return the rule that a value is an instance of a class, or of one of several."""
     text = "an instance of " + " or ".join(kind.__name__ for kind in kinds)
+    if kinds == (bool,):  # any string that is not empty would count as True
+        text = "True or False"
 
     def test(name: str, value: object, *_: object) -> None:
         if not isinstance(value, kinds):
@@ -201,7 +182,7 @@ def instance_of(*kinds: type) -> Rule:
     return test
 
 
-def list_of(part: Any) -> Rule:
+def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
@@ -213,48 +194,30 @@ def list_of(part: Any) -> Rule:
     return test
 
 
-def _is_bool(name: str, flag: Any, *_: object) -> None:
-    if not isinstance(flag, bool):  # any string that is not empty would count as True
-        raise_type_error(name, "True or False", flag)
-
-
-def _is_integer(name: str, number: Any, *_: object) -> None:
-    if not isinstance(number, int | torch.SymInt) or isinstance(number, bool):
-        raise_type_error(name, "an int", number)
-    if isinstance(number, int) and not -(2**63) <= number < 2**63:  # torch has no longer ones
-        raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
-
-
-def _is_number(name: str, number: Any, *_: object) -> None:
-    if not isinstance(number, int | float | torch.SymFloat) or isinstance(number, bool):
-        raise_type_error(name, "a number", number)
-    if isinstance(number, int):
-        _is_integer(name, number)
-    if not isinstance(number, torch.SymFloat) and not -math.inf < number < math.inf:
-        raise ValueError(f"{name} must be finite, got {name}={number}")
-
-
-PLAIN_RULES: dict[Any, Rule] = {int: _is_integer, float: _is_number, str: instance_of(str)}
-
-
-def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> Rule:
-    """Return the rule that a value is a number of a range.
+def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRule:
+    """Return the rule that a value is a number of a range, finite and of at most 64 bits.
 
     Args:
-        kind: int or float.
+        kind: int or float, which also accepts an int.
         text: The range, as it follows "must be".
         holds: Whether a number lies in it.
     """
+    kinds = (int, torch.SymInt) if kind is int else (int, torch.SymInt, float, torch.SymFloat)
 
     def test(name: str, number: Any, *_: object) -> None:
-        PLAIN_RULES[kind](name, number, None, {})
+        if not isinstance(number, kinds) or isinstance(number, bool):
+            raise_type_error(name, "an int" if kind is int else "a number", number)
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:  # torch has no longer ones
+            raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{name} must be finite, got {name}={number}")
         if not holds(number):
             raise ValueError(f"{name} must be {text}, got {name}={number}")
 
     return test
 
 
-def at_least(limit: int) -> Rule:
+def at_least(limit: int) -> ArgumentRule:
     """Return the rule that a value is a number of at least ``limit``."""
     return in_range(float, f"at least {limit}", lambda number: number >= limit)
 
@@ -266,7 +229,7 @@ Probability = Annotated[float, in_range(float, "in [0, 1]", lambda number: 0 <= 
 DropoutProbability = Annotated[float, in_range(float, "in [0, 1)", lambda number: 0 <= number < 1)]
 
 
-def one_of(*choices: str) -> Rule:
+def one_of(*choices: str) -> ArgumentRule:
     """Return the rule that a value is one of some strings."""
     known = " or ".join(map(repr, choices))
 
@@ -335,6 +298,9 @@ def check_tensor(name: str, x: Any, *_: object) -> None:
         raise_type_error(name, "a tensor", x, hint)
 
 
+DTYPES = {dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+FLOATING_POINT = {dtype for dtype in DTYPES if dtype.is_floating_point}
+INTEGERS = {dtype for dtype in DTYPES - FLOATING_POINT - {torch.bool} if not dtype.is_complex}
 MEANINGS = {"B": "batch size", "L": "length", "S": "length"}
 MEANINGS |= dict.fromkeys("HG", "the number of heads")
 
@@ -347,62 +313,62 @@ class Vectors:
             the attribute of this name of the module that is called, if it has one.
     """
 
-    is_floating_point, text = True, "a floating-point tensor"
+    dtypes, text = FLOATING_POINT, "a floating-point tensor"
 
     def __init__(self, shape: str) -> None:
         self.letters = shape.split()
-        self.outer = self.letters[:-1]
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
         """Raise unless the argument ``x`` of a module's method is such a tensor."""
         if not isinstance(x, Tensor):
             check_tensor(name, x)
-        if x.is_floating_point() is not self.is_floating_point:
+        if x.dtype not in self.dtypes:
             raise TypeError(f"{name} must be {self.text}, got dtype={x.dtype}")
         shape, letters = x.shape, self.letters
         last = None if module is None else module.__dict__.get(letters[-1])
         if len(shape) != len(letters) or (last is not None and shape[-1] != last):
-            names = [*self.outer, str(last or letters[-1])]
+            names = [*letters[:-1], str(last or letters[-1])]
             expected = ", ".join(names) + "," * (len(names) == 1)
             raise ValueError(f"{name} must have shape ({expected}), got {tuple(shape)}")
-        # The last size says nothing about other arguments if the module determines it.
-        for letter, size in zip(letters if last is None else self.outer, shape):  # noqa: B905
-            known, first = sizes.setdefault(letter, (size, name))
-            if known is not size and known != size:
+        for letter, size in zip(letters, shape):  # noqa: B905
+            if sizes.setdefault(letter, size) != size:
                 meaning = f"{MEANINGS.get(letter, 'size')} {letter}"
                 raise ValueError(
-                    f"{first} and {name} must agree in {meaning}, got {known} and {size}"
+                    f"{_first(letter, sizes)} and {name} must agree in {meaning}, "
+                    f"got {sizes[letter]} and {size}"
                 )
+        sizes[name] = letters
 
 
-class Heads(Vectors):
+def _first(letter: str, sizes: dict[str, Any]) -> str:
+    """Return the name of the first argument that has a letter."""
+    return next(name for name, known in sizes.items() if type(known) is list and letter in known)
+
+
+class HeadVectors(Vectors):
     """A rule of the vectors of all heads, of one dtype; the number G of key heads must divide H."""
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
+    def __call__(self, name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
         """Raise unless ``x`` is such a tensor, and its heads can be shared by query heads."""
         super().__call__(name, x, module, sizes)
-        dtype, first = sizes.setdefault("", (x.dtype, name))
+        dtype = sizes.setdefault("dtype", x.dtype)
         if x.dtype != dtype:
+            first = _first("d_k", sizes)
             raise TypeError(f"{first} and {name} must have one dtype, got {dtype} and {x.dtype}")
-        if "H" in sizes and "G" in sizes:
-            heads, groups = sizes["H"][0], sizes["G"][0]
-            if heads != groups and (not groups or heads % groups):
-                raise ValueError(
-                    f"{first} and {name} must agree in the number of heads, or that of {first} "
-                    f"must be a multiple of that of {name}, got {heads} and {groups}"
-                )
+        groups = sizes.get("G", sizes.get("H"))
+        heads = sizes.get("H", groups)
+        if heads != groups and (not groups or heads % groups):
+            first = _first("H", sizes)
+            raise ValueError(
+                f"{first} and {name} must agree in the number of heads, or that of {first} "
+                f"must be a multiple of that of {name}, got {heads} and {groups}"
+            )
 
 
 class Ids(Vectors):
     """A rule of tensors of integer ids of a certain shape."""
 
-    is_floating_point, text = False, "integer ids"
-
-    def __call__(self, name: str, x: Any, module: Any, sizes: Sizes) -> None:
-        """Raise unless ``x`` is such a tensor."""
-        super().__call__(name, x, module, sizes)
-        if x.dtype == torch.bool or x.is_complex():
-            raise TypeError(f"{name} must be {self.text}, got dtype={x.dtype}")
+    dtypes, text = INTEGERS, "integer ids"
 
 
 def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
@@ -414,8 +380,7 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
         TypeError: If ``mask`` is not a boolean tensor.
         ValueError: If its shape is neither (L, S) nor (B|1, H|1, L|1, S).
     """
-    if not isinstance(mask, Tensor):
-        check_tensor(name, mask)
+    check_tensor(name, mask)
     if mask.dtype != torch.bool:
         raise TypeError(
             f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
@@ -436,10 +401,9 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
         )
 
 
-def _is_mask(name: str, mask: Any, module: object, sizes: Sizes) -> None:
+def _is_mask(name: str, mask: Any, module: object, sizes: dict[str, Any]) -> None:
     is_full = "B" in sizes and "S" in sizes
-    full = [sizes.get(letter, (1, ""))[0] for letter in "BHLS"] if is_full else None
-    check_mask(name, mask, full)
+    check_mask(name, mask, [sizes.get(letter, 1) for letter in "BHLS"] if is_full else None)
 
 
 Mask = Annotated[Tensor, _is_mask]

@@ -38,7 +38,7 @@ from torch import Tensor
 from transformer_blocks._contexts import is_autocast
 from transformer_blocks._contracts import (
     DropoutProbability,
-    Heads,
+    HeadVectors,
     Mask,
     checked,
     raise_type_error,
@@ -46,9 +46,9 @@ from transformer_blocks._contracts import (
 )
 from transformer_blocks.masks import causal_mask
 
-Queries = Annotated[Tensor, Heads("B H L d_k")]
-Keys = Annotated[Tensor, Heads("B G S d_k")]
-Values = Annotated[Tensor, Heads("B G S d_v")]
+Queries = Annotated[Tensor, HeadVectors("B H L d_k")]
+Keys = Annotated[Tensor, HeadVectors("B G S d_k")]
+Values = Annotated[Tensor, HeadVectors("B G S d_v")]
 
 _causal_mask = unchecked(causal_mask)
 

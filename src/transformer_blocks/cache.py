@@ -35,11 +35,11 @@ from typing import Annotated, Self
 import torch
 from torch import Tensor
 
-from transformer_blocks._contracts import Count, Heads, Ids, Mask, Size, checked
+from transformer_blocks._contracts import Count, HeadVectors, Ids, Mask, Size, checked
 from transformer_blocks.fast.caching import append as append_to
 from transformer_blocks.fast.caching import drop_empty_mask
 
-Keys = Annotated[Tensor, Heads("N H L d_k")]
+Keys = Annotated[Tensor, HeadVectors("N H L d_k")]
 Rows = Annotated[Tensor, Ids("M")]
 
 

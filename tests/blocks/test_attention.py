@@ -25,7 +25,7 @@ from transformer_blocks import (
     fused_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks._contracts import Heads
+from transformer_blocks._contracts import HeadVectors
 
 Function = Callable[..., Tensor]
 
@@ -171,13 +171,13 @@ def test_gradients_are_exact_also_with_fully_masked_rows(
 )
 def test_arguments_are_checked_once(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
-    check_heads = Heads.__call__
+    check_heads = HeadVectors.__call__
 
-    def record(rule: Heads, name: str, x: Tensor, *context: Any) -> None:
+    def record(rule: HeadVectors, name: str, x: Tensor, *context: Any) -> None:
         checked.append(name)
         check_heads(rule, name, x, *context)
 
-    monkeypatch.setattr(Heads, "__call__", record)
+    monkeypatch.setattr(HeadVectors, "__call__", record)
     inputs = torch.randn(3, 2, 2, 3, 4).unbind()
     checked_inputs = inputs[: 2 if function is attention_weights else 3]
     function(*checked_inputs, causal=True)

@@ -273,7 +273,7 @@ def refused(annotation: Any, valid: object) -> Iterator[tuple[Any, Exception]]:
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_call_refuses_what_its_rules_refuse(call: Call) -> None:
     call.run()
-    ruled = [each for each in call.parameters.values() if rule_of(each.annotation)]
+    ruled = [each for each in call.parameters.values() if rule_of(each.annotation)[0] != (object,)]
     assert ruled, "a function without rules needs no decorator"
     for each in ruled:
         for value, error in refused(each.annotation, call.valid.get(each.name)):
