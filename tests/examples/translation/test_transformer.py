@@ -1,7 +1,31 @@
-import torch
+from dataclasses import replace
 
+import pytest
+import torch
+from tests.examples.tiny_run import SETTINGS
+
+from translation.batches import collate
+from translation.examples import Example
 from translation.presets import BASE, SMALL
+from translation.training import TranslationLoss
 from translation.transformer import Transformer
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_training_minimises_the_loss_of_the_models_own_class(label_smoothing: float) -> None:
+    model = replace(SETTINGS, dropout=0.0).build(20, 20).double()
+    assert isinstance(model, Transformer)
+    sentences = [Example([5, 6, 7], [8, 9]), Example([5], [10, 11, 12, 13]), Example([8], [])]
+    batch, task = collate(sentences), TranslationLoss(label_smoothing)
+    whole = torch.cat((batch.target[:, :1], batch.next_token), dim=1)
+    losses = (
+        task.loss(model, *batch) / task.count(sentences),
+        model.loss(batch.source, whole, label_smoothing=label_smoothing),
+    )
+    torch.testing.assert_close(*losses)
+    gradients = (torch.autograd.grad(loss, [*model.parameters()]) for loss in losses)
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_the_base_preset_is_the_papers_model() -> None:
