@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-UNIONS = Union, UnionType
-KNOWN_PACKAGES = "torch.nn.", "torch.optim.", f"{__package__}."
-"""Their classes are rules; others, such as ``Tensor``, are only for type checkers."""
+UNIONS, LISTS = (Union, UnionType), (Sequence, Collection)
+PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package__}.")
+"""Classes that are rules, and packages whose classes are; others, such as ``Tensor``, are not."""
 
 ArgumentRule = Callable[..., None]
 """Raises unless a value obeys it. It receives the name of the argument, the value, the module whose
@@ -83,6 +83,8 @@ def _without_rules(annotation: Any) -> Any:
         return _without_rules(get_args(annotation)[0])
     if get_origin(annotation) in UNIONS:
         return reduce(or_, map(_without_rules, get_args(annotation)))
+    if get_origin(annotation) in (*LISTS, tuple):
+        return get_origin(annotation)[*map(_without_rules, get_args(annotation))]
     return annotation
 
 
@@ -124,9 +126,9 @@ def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
             rules[kind] = own[0]
         elif kind in (int, float):
             rules[kind] = in_range(kind, "", lambda number: True)
-        elif kind in (Sequence, Collection):
+        elif kind in LISTS:
             rules[kind] = list_of(*get_args(plain))
-        elif kind in (bool, str, NoneType) or kind.__module__.startswith(KNOWN_PACKAGES):
+        elif isinstance(kind, type) and (kind in PLAIN or kind.__module__.startswith(KNOWN)):
             accepted.append(kind)
         else:
             return (object,), instance_of(object)
@@ -186,7 +188,8 @@ def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
-        if isinstance(values, str | bytes) or not isinstance(values, Collection | nn.ModuleList):
+        is_list = isinstance(values, Collection | nn.ModuleList)
+        if not is_list or isinstance(values, str | bytes | Tensor):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):
             check(part, **{f"{name}[{number}]": value})

@@ -46,7 +46,7 @@ from transformer_blocks.decoder import Decoder
 from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.dropout import Dropout
-from transformer_blocks.generation import IncrementalDecoder, left_pad
+from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.generation.prompts import Prompts, check_begin, pad, without_padding
 from transformer_blocks.loss import NO_ID, cross_entropy
 from transformer_blocks.masks import document_mask, padding_mask
@@ -297,11 +297,13 @@ class LanguageModel(TokenModel):
         logits = self(tokens, mask=mask, documents=documents)
         return _mean_loss(logits, labels, ignored, label_smoothing)
 
+    @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
-        tokens, lengths = left_pad(without_padding(prompts, self.padding_id))
+        rows = without_padding(prompts, self.padding_id)
+        lengths = [len(row) for row in rows]
         if not all(lengths):
             raise ValueError("prompts must have at least one token each, got an empty one")
-        tokens = tokens.to(next(self.parameters()).device)
+        tokens = pad(rows, 0, "left").to(next(self.parameters()).device)
         cache = self.decoder.new_cache()
         model = IncrementalDecoder(self.decoder, cache, embed=self.embed, output=self.output)
         model.prefill(tokens[:, :-1], lengths=[length - 1 for length in lengths])

@@ -43,7 +43,6 @@ from transformer_blocks import (
 )
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import check_causal
-from transformer_blocks.interop import to_torch
 
 HEADS, D_K = 4, 4
 D_MODEL = HEADS * D_K
@@ -286,18 +285,6 @@ def test_weights_with_a_cache_are_those_of_one_full_pass(
 
 @every_layer
 @torch.no_grad()
-def test_keys_that_are_projected_once_serve_as_a_cache(
-    make: Callable[[], MultiHeadAttention],
-) -> None:
-    attention, x = make().double(), torch.randn(2, 6, D_MODEL, dtype=torch.float64)
-    cache = KeyValueCache()
-    cache.append(*attention.project(x, x))
-    expected = attention(x[:, -1:], x, x)
-    torch.testing.assert_close(attention(x[:, -1:], cache=cache), expected, rtol=0, atol=1e-12)
-
-
-@every_layer
-@torch.no_grad()
 def test_cached_steps_of_a_decoder_equal_one_full_pass(
     make: Callable[[], MultiHeadAttention],
 ) -> None:
@@ -368,11 +355,3 @@ def test_large_scores_in_half_precision_are_as_exact_as_small_ones(
         for low, high in zip(found, exact, strict=True):
             assert low.dtype == dtype
             torch.testing.assert_close(low.double(), high, rtol=0, atol=limit)
-
-
-@pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_torch_has_no_equivalent_of_transforms(
-    make: Callable[[], list[QueryKeyTransform]],
-) -> None:
-    with pytest.raises(TypeError, match=r"^transforms must be empty, as torch's attention has no"):
-        to_torch(multi_head(transforms=make()))

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -139,6 +140,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: attend("flash"),
         "attention_function must be a function or a module, got attention_function='flash'",
+    ),
+    (
+        lambda: attend(F.scaled_dot_product_attention),  # whose mask has the opposite rule
+        "attention_function must accept mask, causal, dropout by name, got <built-in function",
     ),
     (
         lambda: MultiHeadAttention(8, 2, transforms=RotaryPositionalEncoding(4)),  # type: ignore[arg-type]

@@ -5,11 +5,13 @@ must refuse by the name of this argument, and so it must a tensor that is smalle
 than the others, or than the module. A new public function needs only valid values (``VALID``).
 """
 
+import contextlib
 import copy
 import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, get_args
 
 import numpy as np
@@ -33,6 +35,7 @@ from transformer_blocks import (
     beam_search,
     build_decoder,
     build_encoder,
+    build_language_model,
     fused_attention,
     greedy_search,
     sample,
@@ -52,6 +55,7 @@ from transformer_blocks._contracts import (
 )
 from transformer_blocks.fast.dropout import apply_dropout
 from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.loss import cross_entropy
 
 B, L, S, D, H = 2, 3, 4, 8, 2
 X, MEMORY = torch.ones(B, L, D), torch.ones(B, S, D)
@@ -73,6 +77,7 @@ VALUES: tuple[Any, ...] = (
         X,
         QUERY,
         IDS,
+        IDS > 1,
     ),
     *(torch.relu, nn.GELU, nn.Linear, nn.Identity(), PreNorm(D), KeyValueCache(), KeyValueCache),
 )
@@ -174,6 +179,7 @@ OF_CALLS: dict[str, dict[str, Any]] = {
     "DecoderCache": {"memory": [cache()]},
     "format_mask": {"mask": torch.zeros(L, L, dtype=torch.bool), "queries": None, "keys": None},
     "linear_cross_entropy": {"hidden": HIDDEN, "weight": torch.ones(9, D), "target": IDS[:, 0]},
+    "loss": {"logits": HIDDEN, "target": IDS[:, 0]},
     "add_lora": {"model": MultiHeadAttention(D, H)},
     "merge_lora": {"model": adapted()},
     "IncrementalDecoder": {"cache": SelfAttentionCache(1)},
@@ -193,8 +199,8 @@ MADE: dict[str, Callable[[], Any]] = {  # objects that a constructor alone does 
     "IncrementalDecoder.prefill": incremental_decoder,
 }
 HOME = "transformer_blocks."
-ELSEWHERE = f"{HOME}inspection", f"{HOME}explorer", f"{HOME}inference", f"{HOME}interop"
-"""Packages whose functions need whole models or files; their own tests call them wrongly."""
+TOOLS = f"{HOME}inspection", f"{HOME}explorer", f"{HOME}inference", f"{HOME}interop"
+"""Packages whose functions need whole models or files: they are only called wrongly here."""
 
 
 class Call(NamedTuple):
@@ -224,10 +230,12 @@ def call_method(owner: str, method: str, *places: Any, **given: Any) -> Any:
     return getattr(make(), method)(*places, **given)
 
 
-def checked_functions() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any]]]:
+def checked_functions(
+    *, tools: bool
+) -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any]]]:
     """List the public functions, classes and methods that are checked: name, called, decorated."""
-    for name, found in {**PUBLIC, "apply_dropout": apply_dropout}.items():
-        if getattr(found, "__module__", "").startswith(ELSEWHERE):
+    for name, found in {**PUBLIC, "apply_dropout": apply_dropout, "loss": cross_entropy}.items():
+        if getattr(found, "__module__", "").startswith(TOOLS) != tools:
             continue
         members: Any = vars(found) if isinstance(found, type) else {"": found}
         for method, function in members.items():
@@ -253,7 +261,7 @@ def valid_values(name: str, function: Any) -> dict[str, Any]:
 
 CALLS = {
     name: Call(call, parameters(function), valid_values(name, function))
-    for name, call, function in checked_functions()
+    for name, call, function in checked_functions(tools=False)
 }
 
 
@@ -280,6 +288,34 @@ def test_a_call_refuses_what_its_rules_refuse(call: Call) -> None:
             start = str(error).partition(" must ")[0].replace("value", each.name, 1)
             with pytest.raises(type(error)) as caught:
                 call.run(**{each.name: value})
+            assert str(caught.value).startswith(f"{start} must "), (value, str(caught.value))
+
+
+def accepted(annotation: Any) -> Any:
+    """Return a value that the rule of an annotation accepts."""
+    model = build_language_model(9, num_layers=1, d_model=D, num_heads=H, d_ff=12)
+    for value in (*VALUES, *VALID.values(), HIDDEN, "light", model):
+        with contextlib.suppress(TypeError, ValueError):
+            check(annotation, value=value)
+            return value
+    raise AssertionError(f"add a value to the list for {annotation}")
+
+
+FUNCTIONS_OF_TOOLS = {name: each for name, _, each in checked_functions(tools=True)}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_TOOLS.values(), ids=FUNCTIONS_OF_TOOLS)
+def test_a_tool_refuses_what_its_rules_refuse_before_it_does_anything(function: Any) -> None:
+    annotations = {name: each.annotation for name, each in parameters(function).items()}
+    ruled = {name: each for name, each in annotations.items() if rule_of(each)[0] != (object,)}
+    valid = dict.fromkeys(annotations) | {name: accepted(each) for name, each in ruled.items()}
+    itself = [SimpleNamespace()] * ("self" in inspect.signature(function).parameters)
+    assert ruled
+    for name, annotation in ruled.items():
+        for value, error in refused(annotation, valid[name]):
+            start = str(error).partition(" must ")[0].replace("value", name, 1)
+            with pytest.raises(type(error)) as caught:
+                function(*itself, **valid | {name: value})
             assert str(caught.value).startswith(f"{start} must "), (value, str(caught.value))
 
 
@@ -347,7 +383,11 @@ def test_help_shows_plain_annotations() -> None:
     assert "d_model: int, d_ff: int, *, activation: collections.abc.Callable[" in signature
     layer = str(inspect.signature(MultiHeadAttention.forward))
     assert "key: torch.Tensor | None = None" in layer
-    assert "Annotated" not in signature + layer
+    for name, found in PUBLIC.items():
+        for method, function in (*vars(found).items(), ("", found)):
+            if inspect.isfunction(function) and method in ("__init__", method.strip("_")):
+                # A rule that is shown is one that nothing applies.
+                assert "Annotated" not in str(inspect.signature(function)), (name, method)
 
 
 def test_a_decorated_function_is_called_by_place_and_by_name_with_its_defaults() -> None:
@@ -401,15 +441,6 @@ def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any
     for invalid in (mask.float(), mask.tolist(), mask[:, :2], mask[None], "causal"):
         with pytest.raises((TypeError, ValueError), match=r"^mask must "):
             layer(X, X, X, mask=invalid)
-
-
-@torch.no_grad()
-def test_queries_and_a_cached_memory_have_one_batch_size() -> None:
-    layer, memory = MultiHeadAttention(D, H), KeyValueCache()
-    memory.append(*layer.project(MEMORY[:1], MEMORY[:1]))
-    layer(X[:1], cache=memory)
-    with pytest.raises(ValueError, match=r"^query and key must agree in batch size B, got 2 and 1"):
-        layer(X, cache=memory)
 
 
 @pytest.mark.parametrize("search", [greedy_search, sample, partial(beam_search, beam_size=2)])

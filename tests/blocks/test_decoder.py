@@ -1,23 +1,17 @@
 """The decoder is the composition of its parts that figure 1 shows."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from transformer_blocks import (
-    ALiBi,
     Decoder,
     DecoderLayer,
     FeedForward,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
-    RelativeBias,
     Residual,
-    RotaryPositionalEncoding,
-    build_decoder,
     causal_mask,
     padding_mask,
 )
@@ -92,22 +86,3 @@ def test_a_decoder_is_causal_by_default() -> None:
     bidirectional = decoder(x, memory, causal=False)
     assert not torch.allclose(causal[:, 0], bidirectional[:, 0])
     torch.testing.assert_close(causal, decoder(x, memory, mask=causal_mask(3), causal=False))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"transforms": [RotaryPositionalEncoding(4)]},
-        {"attention_function": ALiBi(2)},
-        {"attention_function": RelativeBias(2)},
-    ],
-)
-def test_cross_attention_uses_no_positions(options: dict[str, Any]) -> None:
-    sizes: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
-
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(8, 2, **options)
-
-    build_decoder(**sizes, attention=attention)
-    with pytest.raises(ValueError, match=r"^cross_attention must use no positions, got "):
-        build_decoder(**sizes, cross_attention=attention)

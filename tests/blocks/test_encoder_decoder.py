@@ -7,7 +7,6 @@ import torch
 
 from transformer_blocks import (
     EncoderDecoder,
-    MultiHeadAttention,
     build_decoder,
     build_encoder,
     padding_mask,
@@ -47,21 +46,3 @@ def test_a_source_mask_that_differs_between_queries_needs_a_memory_mask() -> Non
     memory = model.encoder(source, mask=window)
     expected = model.decoder(target, memory, memory_mask=memory_mask)
     assert torch.equal(model(source, target, source_mask=window, memory_mask=memory_mask), expected)
-
-
-def test_encoder_and_decoder_may_have_hidden_vectors_of_different_sizes() -> None:
-    decoder = build_decoder(
-        num_layers=1,
-        d_model=24,
-        num_heads=4,
-        d_ff=32,
-        cross_attention=lambda: MultiHeadAttention(24, 4, key_width=16, value_width=16),
-    )
-    model = EncoderDecoder(
-        build_encoder(num_layers=1, d_model=16, num_heads=4, d_ff=32), decoder
-    ).eval()
-    source, target = torch.randn(2, 5, 16), torch.randn(2, 3, 24)
-    assert model(source, target).shape == (2, 3, 24)
-    message = r"^query must have shape \(B, L, 24\), got \(2, 3, 16\)$"
-    with pytest.raises(ValueError, match=message):
-        model(source, source[:, :3])

@@ -1,6 +1,5 @@
 """Cross-entropy with label smoothing: values and gradients equal torch's."""
 
-import re
 from typing import Any
 
 import pytest
@@ -59,29 +58,3 @@ def test_large_logits_do_not_overflow() -> None:
     logits = 1000.0 * torch.randn(4, 11)
     loss = cross_entropy(logits, TARGET, label_smoothing=0.1)
     torch.testing.assert_close(loss, F.cross_entropy(logits, TARGET, label_smoothing=0.1))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"logits": torch.randn(4)}, ValueError, "logits must have shape (N, V), got (4,)"),
-        ({"target": TARGET[1:]}, ValueError, "logits and target must agree in size N, got 4 and 3"),
-        ({"logits": torch.ones(4, 11).long()}, TypeError, "logits must be a floating-point tensor"),
-        (
-            {"target": TARGET.float()},
-            TypeError,
-            "target must be integer ids, got dtype=torch.float",
-        ),
-        ({"target": TARGET.tolist()}, TypeError, "target must be a tensor, got list"),
-        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be in [0, 1], got label_smo"),
-        ({"label_smoothing": "0.1"}, TypeError, "label_smoothing must be a number, got label_smo"),
-        ({"reduction": "max"}, ValueError, "reduction must be 'mean' or 'sum' or 'none', got red"),
-        ({"reduction": None}, TypeError, "reduction must be 'mean' or 'sum' or 'none', got red"),
-    ],
-)
-def test_wrong_arguments_are_refused_by_name(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    right: dict[str, Any] = {"logits": torch.randn(4, 11), "target": TARGET}
-    with pytest.raises(error, match=re.escape(message)):
-        cross_entropy(**right | change)

@@ -369,14 +369,6 @@ def test_a_prepared_model_generates_the_same(new_model: Callable[[], Any]) -> No
     ]
 
 
-@every_model
-def test_prompts_may_be_tensors(new_model: Callable[[], Any]) -> None:
-    model, options = new_model(), {"max_length": 3, "end_id": None}
-    for prompts in (torch.tensor([[3, 4], [5, 6]]), [torch.tensor([3, 4]), torch.tensor([5])]):
-        expected = model.generate([each.tolist() for each in prompts], greedy_search, **options)
-        assert model.generate(prompts, greedy_search, **options) == expected
-
-
 @pytest.mark.parametrize("padding_id", [0, 11])
 def test_padding_of_sources_changes_nothing(padding_id: int) -> None:
     model = build_seq2seq(20, 30, **SIZES, padding_id=padding_id).eval()
@@ -408,12 +400,6 @@ def test_an_empty_source_has_the_same_target_alone_as_in_a_batch() -> None:
     (alone,) = model.generate([[]], greedy_search, **options)
     assert alone.tokens == together[0].tokens
     assert model.generate([], greedy_search, **options) == []
-
-
-def test_a_target_without_its_begin_token_is_refused() -> None:
-    tokens = torch.tensor([[1, 5, 6], [5, 6, 2]])
-    with pytest.raises(ValueError, match="target must begin with begin_id=1 in every row"):
-        translator().loss(tokens, tokens)
 
 
 def test_a_begin_token_outside_the_vocabulary_is_refused() -> None:
@@ -475,32 +461,6 @@ def test_a_loss_of_nothing_is_refused(new_model: Callable[[], Any]) -> None:
     model = new_model()
     with pytest.raises(ValueError, match="a loss needs at least two tokens"):
         model.loss(*inputs_of(model, [1]))
-
-
-def test_a_search_is_a_function_and_a_model_is_no_step_model() -> None:
-    model: Any = sinusoidal_model()
-    with pytest.raises(TypeError, match="search must be a function such as greedy_search, beam_se"):
-        model.generate([[3]], "greedy", max_length=3)
-    with pytest.raises(TypeError, match="call its method generate instead"):
-        greedy_search(model, torch.tensor([3]), max_length=3, end_id=None)
-
-
-@every_model
-def test_prompts_are_lists_of_ids(new_model: Callable[[], Any]) -> None:
-    model = new_model()
-    options: dict[str, Any] = {"max_length": 3, "end_id": None}
-    for prompts in ("text", ["text"], [3, 4], [[0.5]], torch.ones(2, 3)):
-        with pytest.raises(TypeError, match="prompts"):
-            model.generate(prompts, greedy_search, **options)
-    if isinstance(model, LanguageModel):
-        with pytest.raises(ValueError, match="prompts must have at least one token each"):
-            model.generate([[3], []], greedy_search, **options)
-
-
-@every_model
-def test_generation_in_training_mode_warns(new_model: Callable[[], Any]) -> None:
-    with pytest.warns(UserWarning, match="call eval"):
-        new_model().train().generate(PROMPTS, greedy_search, max_length=3, end_id=None)
 
 
 def test_a_type_checker_knows_what_generate_returns() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.blocks.reference import Array, attention_loop, to_numpy
 from tests.pairs import every_pair
 from torch import Tensor, nn
@@ -159,43 +158,6 @@ def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair
         {"mask": mask, "causal": True, "dropout": 0.25},
         {"mask": None, "causal": False, "dropout": 0.0},
     ]
-
-
-class Slotted:
-    """An attention function without a dictionary of attributes."""
-
-    __slots__ = ()
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        return scaled_dot_product_attention(query, key, value, **options)[0]
-
-
-def test_an_attention_function_of_any_kind_is_called_and_one_with_other_arguments_is_named() -> (
-    None
-):
-    x = torch.randn(2, 5, 8)
-    layer = MultiHeadAttention(8, 2, attention_function=Slotted())
-    expected = layer(x, x, x, causal=True)
-    layer.attention_function = scaled_dot_product_attention
-    assert torch.equal(layer(x, x, x, causal=True), expected)
-    other: Any = F.scaled_dot_product_attention  # its mask has the opposite rule
-    layer.attention_function = other
-    with pytest.raises(
-        TypeError, match=r"^attention_function must accept mask, causal, dropout by"
-    ):
-        layer(x, x, x)
-
-
-def test_a_projection_may_learn_its_size_from_its_first_input() -> None:
-    layer, x, key = (
-        MultiHeadAttention(8, 2, key_width=6),
-        torch.randn(2, 5, 8),
-        torch.randn(2, 3, 6),
-    )
-    layer.key_projection = nn.LazyLinear(8)
-    assert layer(x, key, torch.randn(2, 3, 8)).shape == x.shape
-    with pytest.raises(ValueError, match=r"^key must have shape \(B, S, 6\), got \(2, 5, 8\)"):
-        layer(x, x, x)
 
 
 class Affine(QueryKeyTransform):

@@ -11,13 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
-    build_encoder,
     causal_mask,
     document_mask,
     fused_attention,
     packed_mask,
     padding_mask,
-    record_attention,
     scaled_dot_product_attention,
 )
 from transformer_blocks.fast.intervals import IntervalMask, band_intervals
@@ -132,18 +130,6 @@ def test_masks_are_combined_without_their_elements() -> None:
     assert torch.equal(mask, expected)
     assert torch.equal(mask | causal_mask(5), expected)
     assert torch.equal(causal_mask(5) | mask, expected)
-
-
-def test_a_stack_with_a_packed_mask_equals_one_that_runs_each_document_alone() -> None:
-    encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
-    x, documents = torch.randn(1, 7, 16), torch.tensor([[1, 1, 1, 2, 2, 2, 2]])
-    alone = torch.cat([encoder(part, causal=True) for part in x.split([3, 4], dim=1)], dim=1)
-    together = encoder(x, mask=packed_mask(documents), causal=True)
-    torch.testing.assert_close(together, alone)
-    with record_attention(encoder) as maps:
-        encoder(x, mask=packed_mask(documents), causal=True)
-    for weights in (each for of_layer in maps.values() for each in of_layer):
-        assert (weights.masked_select(document_mask(documents) | causal_mask(7)) == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint64, torch.int8])

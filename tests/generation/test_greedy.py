@@ -18,7 +18,6 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
     build_language_model,
-    build_seq2seq,
     greedy_search,
     sample,
 )
@@ -135,31 +134,6 @@ def test_a_logit_may_be_minus_infinity() -> None:
 
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
-
-
-@pytest.mark.parametrize("is_prepared", [False, True])
-@pytest.mark.parametrize(
-    ("build", "source"),
-    [
-        (lambda: build_language_model(9, **SIZES), []),
-        (lambda: build_seq2seq(9, 9, **SIZES), [torch.tensor([[5, 6, 7], [8, 4, 0], [3, 0, 0]])]),
-    ],
-    ids=["language model", "encoder-decoder"],
-)
-@pytest.mark.parametrize("length", [0, 1, 4])
-@torch.no_grad()
-def test_prefill_of_a_prompt_and_a_step_give_the_logits_of_a_full_pass(
-    build: Callable[[], Any], source: list[Tensor], is_prepared: bool, length: int
-) -> None:
-    model, tokens = build().eval(), torch.randint(9, (3, length + 2))
-    model = prepare(model) if is_prepared else model
-    prefilled, _ = model.start(*source or [tokens[:, :1]])
-    prefilled.prefill(tokens[:, :length])
-    assert prefilled.cache.length == length
-    prefilled.prefill(tokens[:, length : length + 1])  # a prompt may come in several parts
-    logits = prefilled.step(tokens[:, -1])
-    expected = model(*source, tokens)[:, -1]
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
 def test_prefill_and_searches_record_no_gradients() -> None:

@@ -465,16 +465,6 @@ def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it()
         torch.func.grad(lambda x: prepared(x).sum())(x)
 
 
-@torch.no_grad()
-def test_prompts_of_unequal_length_have_the_logits_of_their_own_full_passes_when_prepared() -> None:
-    model = build_language_model(9, **SIZES).eval()
-    texts = [[1, 2, 8, 3], [3, 4, 5, 6, 7, 8, 0], [8, 1, 2, 5, 4]]  # a prompt, then two tokens
-    prepared, start = prepare(model).start([text[:-2] for text in texts])
-    for tokens, end in ((start, -2), (torch.tensor([text[-2] for text in texts]), -1)):
-        expected = [model(torch.tensor([text[:end]]))[0, -1] for text in texts]
-        torch.testing.assert_close(prepared.step(tokens), torch.stack(expected), **TOLERANCE)
-
-
 @pytest.mark.parametrize("build", [build_encoder, build_decoder])
 @torch.no_grad()
 def test_a_prepared_stack_rejects_what_the_stack_rejects(build: Any) -> None:

@@ -20,6 +20,7 @@ from transformer_blocks import (
     MultiHeadAttention,
     PostNorm,
     PreNorm,
+    QueryKeyNorm,
     build_decoder,
     build_encoder,
     causal_mask,
@@ -521,6 +522,10 @@ REFUSED_TO_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         *(lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)), TypeError),
         "attention_function must be scaled dot-product attention, as in torch, got Additive",
+    ),
+    (
+        *(lambda: MultiHeadAttention(8, 2, transforms=[QueryKeyNorm(4)]), TypeError),
+        "^transforms must be empty, as torch's attention has no",
     ),
     (
         *(lambda: MultiHeadAttention(8, 2, d_k=5), ValueError),

@@ -1,11 +1,8 @@
 """Private names of torch, which another version may lack: each is listed, and taken away once."""
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
-from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,70 +22,7 @@ from transformer_blocks.inference import linear
 from transformer_blocks.inspection import trace_shapes
 from transformer_blocks.inspection.changes import run_eagerly
 
-TESTS = Path(__file__).parents[1]
 OPERATORS = torch.ops.mkldnn
-FALLBACKS = {  # a test, and the private names that it takes away
-    "test_without_subclasses_of_tensors_masks_hold_all_elements": (
-        *("_make_wrapper_subclass", "_schema", "torch._C", "_disabled_torch_function_impl"),
-    ),
-    "test_without_its_name_a_compiled_model_is_a_part_of_the_trace": ("_orig_mod",),
-    "test_without_a_compiler_nothing_has_to_be_executed_eagerly": ("torch._dynamo",),
-    "test_without_a_compiler_a_program_is_refused": (
-        *("torch._inductor", "torch._inductor.aoti_compile_and_package"),
-        *("torch._inductor.aoti_load_package", "torch.ops.aten._assert_scalar.default"),
-    ),
-    "test_the_fallback_multiplies_the_same_integers": ("torch._int_mm",),
-    "test_without_an_operator_no_weight_is_prepacked": (
-        *("torch.ops.mkldnn._linear_pointwise", "torch.ops.mkldnn._reorder_linear_weight"),
-    ),
-}
-OF_MODULES = {"_buffers", "_forward_hooks", "_forward_pre_hooks", "_modules", "_parameters"}
-OF_OTHERS = {  # Python, Hugging Face
-    *("_asdict", "_attn_implementation", "_getframe", "_is_protocol", "_replace"),
-    "_tied_weights_keys",
-}
-
-
-def private_names() -> Iterator[str]:
-    """Yield the private names that the library uses and does not define itself.
-
-    They are attributes, imports, names that ``getattr`` is called with, and texts that name a
-    module of torch.
-    """
-    own, names = set(), []
-    for file in (TESTS.parent / "src").rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                own.add(node.name)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                own.add(node.attr)
-            elif isinstance(node, ast.Attribute):
-                path = ast.unparse(node)
-                if re.fullmatch(r"torch\.[\w.]+", path) is None:
-                    names.append(node.attr)
-                elif id(node) not in inner:
-                    names.append(path)
-            elif isinstance(node, ast.ImportFrom):
-                names += [f"{node.module}.{each.name}" for each in node.names]
-            elif isinstance(node, ast.Import):
-                names += [each.name for each in node.names]
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
-                names += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
-            elif isinstance(node, ast.Constant) and str(node.value).startswith("torch._"):
-                names.append(str(node.value))
-    for name in names:
-        is_private = re.search(r"(^|\.)_(?!_)", name) is not None
-        if is_private and name not in own and not name.startswith("transformer_blocks."):
-            yield name
-
-
-def test_every_private_name_is_listed_with_the_test_that_takes_it_away() -> None:
-    listed = {*chain.from_iterable(FALLBACKS.values()), *OF_MODULES, *OF_OTHERS}
-    assert {*private_names()} == listed
-    tests = "".join(file.read_text(encoding="utf-8") for file in TESTS.rglob("test_*.py"))
-    assert all(f"\ndef {test}(" in tests for test in FALLBACKS)
 
 
 @pytest.fixture

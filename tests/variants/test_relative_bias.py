@@ -19,7 +19,6 @@ from transformer_blocks import (
     PreNorm,
     RelativeBias,
 )
-from transformer_blocks.interop import load_weights
 
 SIZES: dict[str, Any] = {"num_buckets": 8, "max_distance": 7}
 
@@ -132,23 +131,6 @@ def test_all_layers_of_a_stack_can_share_one_table() -> None:
         output.square().sum().backward()
     tables = [layer.self_attention.attention_function for layer in separate.layers]
     torch.testing.assert_close(table.weight.grad, sum(each.weight.grad for each in tables))
-
-
-@pytest.mark.parametrize(
-    "load", [load_weights, lambda model, state: model.load_state_dict(state, assign=True)]
-)
-@torch.no_grad()
-def test_a_shared_table_is_loaded_copied_and_stays_shared(load: Any) -> None:
-    stack = stack_with_one_table(with_large_biases(4, **SIZES))
-    other = stack_with_one_table(with_large_biases(4, **SIZES))
-    x = torch.randn(2, 10, 16, dtype=torch.float64)
-    state = stack.state_dict()
-    assert sum(name.endswith("attention_function.weight") for name in state) == 3
-    load(other, state)
-    models: list[Any] = [other, copy.deepcopy(stack)]
-    for each in models:
-        assert len({id(layer.self_attention.attention_function) for layer in each.layers}) == 1
-        assert torch.equal(each(x), stack(x))
 
 
 @pytest.mark.parametrize(

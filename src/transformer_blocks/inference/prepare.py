@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._alteration import alteration
-from transformer_blocks._contracts import check
+from transformer_blocks._contracts import Module, checked
 from transformer_blocks.decoder import DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.fast.attention import fused_attention
@@ -48,7 +48,8 @@ STANDARD_PARTS = {
 """Parts of an encoder that relate no positions to each other, except for attention."""
 
 
-def prepare(model: Model, *, int8: bool = False) -> Model:
+@checked
+def prepare(model: Module[Model], *, int8: bool = False) -> Model:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
     In the copy, linear layers have prepacked weights; each self-attention projects queries, keys
@@ -88,8 +89,6 @@ def prepare(model: Model, *, int8: bool = False) -> Model:
         >>> same
         True
     """
-    check(nn.Module, model=model)
-    check(bool, int8=int8)
     if any(isinstance(part, InferenceModule) for part in model.modules()):
         raise ValueError("model must not be prepared already, got a prepared one")
     # The second `eval` is for the new parts: every module is constructed in training mode.
