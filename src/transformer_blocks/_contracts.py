@@ -62,7 +62,8 @@ def checked(function: Decorated) -> Decorated:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        module, sizes = args[0] if is_method and args else None, {}
+        module = args[0] if is_method and args else None
+        sizes: dict[str, Any] = {}
         for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
             if not isinstance(value, accepted):
                 rule(name, value, module, sizes)
@@ -188,8 +189,9 @@ def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
-        is_list = isinstance(values, Collection | nn.ModuleList)
-        if not is_list or isinstance(values, str | bytes | Tensor):
+        is_number = isinstance(values, Tensor) and values.dim() == 0
+        is_list = isinstance(values, Collection | nn.ModuleList) and not is_number
+        if not is_list or isinstance(values, str | bytes):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):
             check(part, **{f"{name}[{number}]": value})

@@ -46,3 +46,9 @@ def test_the_cache_is_smaller_by_the_number_of_heads_that_share() -> None:
     attention, cache = MultiHeadAttention(16, 4, num_key_value_heads=1), KeyValueCache()
     attention(*(torch.randn(3, 5, 16),) * 3, causal=True, cache=cache)
     assert [part.shape for part in cache.read()] == [(3, 1, 5, 4)] * 2
+
+
+def test_a_layer_prints_its_numbers_of_heads() -> None:
+    for groups, shown in ((1, "num_heads=4, num_key_value_heads=1"), (4, "num_heads=4")):
+        layer = MultiHeadAttention(16, 4, num_key_value_heads=groups)
+        assert str(layer).splitlines()[1].strip() == shown

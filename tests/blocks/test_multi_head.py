@@ -56,9 +56,10 @@ def test_multi_head_attention_equals_the_equation_of_the_paper(
     d_k: int | None,
     options: dict[str, Any],
 ) -> None:
+    num_heads = 2 if d_k is None else 3  # which does not divide d_model
     layer = MultiHeadAttention(
         8,
-        2,
+        num_heads,
         d_k=d_k,
         key_width=widths[0],
         value_width=widths[1],
@@ -70,7 +71,8 @@ def test_multi_head_attention_equals_the_equation_of_the_paper(
     key = torch.randn(2, 5, widths[0] or 8, dtype=torch.float64)
     value = torch.randn(2, 5, widths[1] or 8, dtype=torch.float64)
     heads, size = [], d_k or 4
-    for rows in (slice(0, size), slice(size, 2 * size)):  # head i owns the i-th rows of projections
+    for head in range(num_heads):  # which owns the rows from head * size on of projections
+        rows = slice(head * size, (head + 1) * size)
         q = torch.from_numpy(project(layer.query_projection, query, rows))[:, None]
         k = torch.from_numpy(project(layer.key_projection, key, rows))[:, None]
         v = torch.from_numpy(project(layer.value_projection, value, rows))[:, None]
