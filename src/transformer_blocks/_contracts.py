@@ -214,7 +214,7 @@ def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRul
             raise_type_error(name, "an int" if kind is int else "a number", number)
         if isinstance(number, int) and not -(2**63) <= number < 2**63:  # torch has no longer ones
             raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
-        if isinstance(number, float) and not math.isfinite(number):
+        if isinstance(number, float) and not -math.inf < number < math.inf:
             raise ValueError(f"{name} must be finite, got {name}={number}")
         if not holds(number):
             raise ValueError(f"{name} must be {text}, got {name}={number}")
