@@ -160,6 +160,7 @@ VALID = dict[str, Any](  # of all calls, where OF_CALLS has no other; the defaul
     ),
     **dict[str, Any](layers=[], encoder=encoder(), decoder=decoder(), stack=encoder()),
     **dict[str, Any](linear=nn.Linear(D, 12), embed=torch.add, output=torch.relu),
+    **dict[str, Any](num_experts=4, top_k=2, expert=lambda: nn.Linear(D, D), logits=HIDDEN),
     optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0),
 )
 MODULES = {"output": nn.Linear(D, 9)}
@@ -179,9 +180,10 @@ OF_CALLS: dict[str, dict[str, Any]] = {
     "DecoderCache": {"memory": [cache()]},
     "format_mask": {"mask": torch.zeros(L, L, dtype=torch.bool), "queries": None, "keys": None},
     "linear_cross_entropy": {"hidden": HIDDEN, "weight": torch.ones(9, D), "target": IDS[:, 0]},
-    "loss": {"logits": HIDDEN, "target": IDS[:, 0]},
+    "loss": {"target": IDS[:, 0]},
     "add_lora": {"model": MultiHeadAttention(D, H)},
     "merge_lora": {"model": adapted()},
+    "record_router_logits": {"model": nn.Identity()},
     "IncrementalDecoder": {"cache": SelfAttentionCache(1)},
     "IncrementalDecoder.prefill": {"lengths": None},
     "IncrementalDecoder.replace": {"tokens": IDS[:1, :2]},
