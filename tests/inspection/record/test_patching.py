@@ -296,6 +296,17 @@ def test_with_the_heads_of_another_input_attention_returns_that_of_the_other_inp
     assert torch.equal(run(model, x), before)
 
 
+@pytest.mark.parametrize(("model", "num_heads", "run"), ATTENTIONS.values(), ids=ATTENTIONS)
+def test_gradients_flow_through_the_heads_that_are_not_patched(
+    model: nn.Module, num_heads: int, run: Any
+) -> None:
+    for patched_heads in (range(num_heads), range(num_heads - 1)):
+        x = torch.randn(2, 5, 16, requires_grad=True)
+        with patched(model, {"": dict.fromkeys(patched_heads, 0.0)}):
+            (gradient,) = torch.autograd.grad(run(model, x).sum(), x)
+        assert bool(gradient.any()) == (len(patched_heads) < num_heads)
+
+
 @torch.no_grad()
 def test_the_output_of_a_head_is_its_weights_times_its_values() -> None:
     attention, x = MultiHeadAttention(16, 4, num_key_value_heads=2), torch.randn(2, 5, 16)
@@ -319,8 +330,8 @@ def test_a_module_is_replaced_by_values_of_another_input_a_number_or_a_function(
     with patched(model, {"layers.1": lambda y: y.mean((0, 1)), "layers.0.feed_forward": 0.0}):
         y = model(x)
         assert torch.equal(y, y[:1, :1].expand_as(y))
-    with patched(model, {"layers.1": 7.0}, positions=[0, 2]):
-        assert (model(x) == 7.0).all(-1)[0].tolist() == [True, False, True, False, False]
+    with patched(model, {"layers.1": values["layers.1"][0]}, positions=[0, 2]):
+        assert (model(x) == expected).all(-1)[0].tolist() == [True, False, True, False, False]
 
 
 def test_of_a_tuple_the_first_tensor_is_patched_and_recorded() -> None:
