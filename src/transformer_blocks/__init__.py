@@ -3,7 +3,7 @@
 From ``transformer_blocks``:
 
   whole models       LanguageModel, Seq2Seq, build_language_model, build_seq2seq
-  stacks             build_encoder, build_decoder, Encoder, Decoder, EncoderDecoder
+  stacks             build_encoder, build_decoder, alternate, Encoder, Decoder, EncoderDecoder
   layers             EncoderLayer, DecoderLayer, FeedForward, GatedFeedForward
   mixture of experts MixtureOfExperts, Routing, softmax_over_chosen, softmax_over_all,
                      SigmoidRouting, balancing_loss, record_router_logits
@@ -15,7 +15,7 @@ From ``transformer_blocks``:
   tokens, positions  TokenEmbedding, sinusoidal_table, SinusoidalPositionalEncoding,
                      LearnedPositionalEncoding, ALiBi, alibi_slopes, RelativeBias
   queries and keys   RotaryPositionalEncoding, PositionInterpolation, Llama3Scaling,
-                     QueryKeyNorm, QueryKeyTransform
+                     YarnScaling, QueryKeyNorm, QueryKeyTransform
   masks              padding_mask, length_mask, causal_mask, sliding_window_mask,
                      document_mask, packed_mask, format_mask
   pooling            mean_pool, first_pool, last_pool
@@ -74,7 +74,12 @@ from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionC
 from transformer_blocks.variants.explicit import ExplicitAttention
 from transformer_blocks.variants.additive import AdditiveAttention
 from transformer_blocks.variants.rotary import RotaryPositionalEncoding
-from transformer_blocks.variants.rotary_scaling import Llama3Scaling, PositionInterpolation
+from transformer_blocks.variants.rotary_scaling import (
+    Llama3Scaling,
+    PositionInterpolation,
+    YarnScaling,
+)
+from transformer_blocks.variants.alternate import alternate
 from transformer_blocks.variants.alibi import ALiBi, alibi_slopes
 from transformer_blocks.variants.relative_bias import RelativeBias
 from transformer_blocks.variants.query_key_norm import QueryKeyNorm
@@ -141,8 +146,10 @@ __all__ = [
     "SinusoidalPositionalEncoding",
     "SlidingWindowAttention",
     "TokenEmbedding",
+    "YarnScaling",
     "add_lora",
     "alibi_slopes",
+    "alternate",
     "attention_weights",
     "balancing_loss",
     "beam_search",

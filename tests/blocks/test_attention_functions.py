@@ -34,6 +34,7 @@ from transformer_blocks import (
     RotaryPositionalEncoding,
     SinkAttention,
     SlidingWindowAttention,
+    YarnScaling,
     attention_weights,
     fused_attention,
     packed_mask,
@@ -83,6 +84,9 @@ def in_dtype(attention_function: AttentionFunction, dtype: torch.dtype) -> Any:
 
 TRANSFORMS: dict[str, Callable[[], list[QueryKeyTransform]]] = {
     "rotary": lambda: [RotaryPositionalEncoding(D_K)],
+    "partial rotary": lambda: [
+        RotaryPositionalEncoding(D_K, rotated=2, scaling=YarnScaling(4.0, length=8))
+    ],
     "norm": lambda: [QueryKeyNorm(D_K)],
     "norm, rotary": lambda: [QueryKeyNorm(D_K), RotaryPositionalEncoding(D_K)],
 }

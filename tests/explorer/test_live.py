@@ -64,7 +64,7 @@ def rotary_model() -> LanguageModel:
     torch.manual_seed(0)
     layers = [
         EncoderLayer(
-            MultiHeadAttention(16, 2, transforms=[RotaryPositionalEncoding(8)]),
+            MultiHeadAttention(16, 2, transforms=[RotaryPositionalEncoding(8, rotated=4)]),
             GatedFeedForward(16, 24),
             residual=lambda: PreNorm(16, norm=nn.RMSNorm(16)),
         )

@@ -42,6 +42,7 @@ LEVELS = {
     "variants.mixture_of_experts": 4,
     "variants.sinks": 4,
     "variants.gated_attention": 5,
+    "variants.alternate": 1,
     "variants.lora": 1,
     "variants.pooling": 1,
     "fast.sliding_window": 4,

@@ -31,6 +31,23 @@ def test_queries_and_keys_are_rotated_as_complex_numbers(
         torch.testing.assert_close(transform(x, start=start), expected, rtol=0, atol=1e-12)
 
 
+def test_of_partial_rotary_positions_the_first_elements_alone_are_rotated() -> None:
+    x, partly = (
+        torch.randn(2, 3, 5, 10, dtype=torch.float64),
+        RotaryPositionalEncoding(10, rotated=4),
+    )
+    for transform in (partly.transform_queries, partly.transform_keys):
+        found = transform(x, start=2)
+        expected = rotate(x[..., :4], 2, 10000.0)  # with the frequencies of four elements
+        torch.testing.assert_close(found[..., :4], expected, rtol=0, atol=1e-12)
+        assert torch.equal(found[..., 4:], x[..., 4:])
+    for rotated in (3, 12):
+        with pytest.raises(
+            ValueError, match="rotated must be even and at most d_k=10, got rotated="
+        ):
+            RotaryPositionalEncoding(10, rotated=rotated)
+
+
 def test_a_score_depends_on_the_distance_and_not_on_the_position() -> None:
     rotary = RotaryPositionalEncoding(8)
     one_query, one_key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).unbind()

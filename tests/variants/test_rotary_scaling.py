@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from transformer_blocks import Llama3Scaling, PositionInterpolation, RotaryPositionalEncoding
+from transformer_blocks import (
+    Llama3Scaling,
+    PositionInterpolation,
+    RotaryPositionalEncoding,
+    YarnScaling,
+)
 
 FREQUENCIES = 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
 
@@ -56,6 +61,46 @@ def test_all_frequencies_are_divided_as_by_transformers(factor: float) -> None:
     )
 
 
+@given(
+    factor=st.floats(1.0, 64.0),
+    length=st.integers(16, 100_000),
+    low=st.floats(0.1, 8.0),
+    more=st.floats(0.5, 60.0),
+    truncate=st.booleans(),
+    rotated=st.sampled_from([16, 32, 64]),
+)
+def test_yarn_scales_frequencies_and_scores_as_transformers_does(
+    factor: float, length: int, low: float, more: float, truncate: bool, rotated: int
+) -> None:
+    scaling = YarnScaling(factor, length=length, low=low, high=low + more, truncate=truncate)
+    parameters = {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": factor,
+        "original_max_position_embeddings": length,
+        "beta_slow": low,
+        "beta_fast": low + more,
+        "truncate": truncate,
+    }
+    config = transformers.LlamaConfig(head_dim=rotated, rope_parameters=parameters)
+    expected, attention_factor = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    frequencies = 10000.0 ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
+    torch.testing.assert_close(scaling(frequencies), expected.double(), rtol=1e-4, atol=0)
+    assert scaling.attention_factor == pytest.approx(attention_factor, rel=1e-12)
+
+
+def test_yarn_multiplies_what_is_rotated_by_its_factor() -> None:
+    scaling = YarnScaling(1.0, length=8, attention_factor=3.0)  # which changes no frequency
+    scaled, plain = (
+        RotaryPositionalEncoding(6, rotated=4, scaling=each) for each in (scaling, None)
+    )
+    x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    for name in ("transform_queries", "transform_keys"):
+        found, expected = (getattr(each, name)(x, start=2) for each in (scaled, plain))
+        torch.testing.assert_close(found[..., :4], 3.0 * expected[..., :4])
+        assert torch.equal(found[..., 4:], x[..., 4:])
+
+
 def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
     rotary = RotaryPositionalEncoding(6, scaling=lambda frequencies: frequencies.flip(0))
     x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
@@ -68,8 +113,8 @@ def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
 
 
 def test_the_scaling_is_shown() -> None:
-    rotary = RotaryPositionalEncoding(4, scaling=PositionInterpolation(2.0))
-    assert "scaling=PositionInterpolation(factor=2.0)" in repr(rotary)
+    rotary = RotaryPositionalEncoding(4, scaling=PositionInterpolation(2.0), rotated=2)
+    assert "scaling=PositionInterpolation(factor=2.0), rotated=2" in repr(rotary)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +132,9 @@ def test_the_scaling_is_shown() -> None:
     ],
 )
 def test_impossible_numbers_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Llama3Scaling(**({"factor": 8.0, "length": 100} | arguments))
+    for scaling in (Llama3Scaling, YarnScaling):
+        with pytest.raises(ValueError, match=message):
+            scaling(**({"factor": 8.0, "length": 100, "high": 4.0} | arguments))
     if "factor" in arguments:
         with pytest.raises(ValueError, match=message):
             PositionInterpolation(**arguments)

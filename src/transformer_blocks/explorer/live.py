@@ -45,7 +45,7 @@ BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
     DecoderLayer: (),
     TokenEmbedding: ("weight",),
     SinusoidalPositionalEncoding: ("d_model",),
-    RotaryPositionalEncoding: ("d_k", "base", "scaling"),
+    RotaryPositionalEncoding: ("d_k", "base", "scaling", "rotated"),
     MultiHeadAttention: ("num_heads", "d_k", "attention_function"),
     FeedForward: ("activation",),
     GatedFeedForward: ("activation",),

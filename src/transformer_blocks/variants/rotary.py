@@ -27,6 +27,11 @@ padded sequence, if the padding is masked (:func:`~transformer_blocks.generation
 
 Values are not rotated: they carry content, not positions.
 
+**Partial rotary positions.** A pair that rotates says where a token is, and says less about what it
+is. GPT-NeoX (Black et al. 2022, https://arxiv.org/abs/2204.06745, section 2.1) rotates only the
+first elements of each query and key, a quarter of them, and leaves the others without position.
+Some models leave whole layers without positions (:mod:`transformer_blocks.variants.alternate`).
+
 Which elements form a pair is a convention. The equation, the paper and this class pair neighbours;
 many published models pair element i with element i + d_k / 2. Both give the same scores if the rows
 of the query and key projections are reordered accordingly.
@@ -60,12 +65,17 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         d_k: Size of the queries and keys of one head; even.
         base: The base of the frequencies, 10000 in the equation above. The larger it is, the slower
             the last pairs of elements rotate.
-        scaling: Function from the frequencies :math:`\theta_i`, of shape (d_k / 2,), to those that
-            are used; for example a :class:`~transformer_blocks.PositionInterpolation`.
+        scaling: Function from the frequencies :math:`\theta_i`, of shape (rotated / 2,), to those
+            that are used; for example a :class:`~transformer_blocks.PositionInterpolation`. If it
+            has an attribute ``attention_factor``, as :class:`~transformer_blocks.YarnScaling` has,
+            the rotated queries and keys are each multiplied by it.
+        rotated: Number of elements of a query or key that are rotated, the first ones, which takes
+            the place of d_k in the equation; even, and all d_k if not given.
 
     Raises:
         TypeError: If ``base`` is not a number, or ``scaling`` cannot be called.
-        ValueError: If ``d_k`` is not positive and even, or ``base`` is below 1 or infinite.
+        ValueError: If ``d_k`` or ``rotated`` is not positive and even, ``rotated`` exceeds ``d_k``,
+            or ``base`` is below 1 or infinite.
 
     Example:
         >>> import torch
@@ -91,11 +101,15 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         *,
         base: Annotated[float, at_least(1)] = 10000.0,
         scaling: Function[Callable[[Tensor], Tensor]] | None = None,
+        rotated: Size | None = None,
     ) -> None:
         if d_k % 2:
             raise ValueError(f"d_k must be even, got d_k={d_k}")
+        size = d_k if rotated is None else rotated
+        if size % 2 or size > d_k:
+            raise ValueError(f"rotated must be even and at most d_k={d_k}, got rotated={rotated}")
         super().__init__()
-        self.d_k, self.base, self.scaling = d_k, base, scaling
+        self.d_k, self.base, self.scaling, self.rotated = d_k, base, scaling, size
 
     @checked
     def transform_queries(
@@ -140,17 +154,21 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         """Rotate the pairs (x[2i], x[2i + 1]) of vectors of shape (B, H, L, d_k)."""
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
-        even = torch.arange(0, self.d_k, 2, dtype=dtype, device=x.device)  # 2i
-        frequency = self.base ** (-even / self.d_k)  # (d_k / 2,)
+        even = torch.arange(0, self.rotated, 2, dtype=dtype, device=x.device)  # 2i
+        frequency = self.base ** (-even / self.rotated)  # (rotated / 2,)
         if self.scaling is not None:
             frequency = self.scaling(frequency)
-        angle = position[:, None] * frequency  # (L, d_k / 2)
-        cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, L, d_k / 2)
+        angle = position[:, None] * frequency  # (L, rotated / 2)
+        factor = getattr(self.scaling, "attention_factor", 1.0)
+        cosine, sine = (factor * angle.cos()).to(x.dtype), (factor * angle.sin()).to(x.dtype)
+        first, second = x[..., : self.rotated].unflatten(-1, (-1, 2)).unbind(-1)
         rotated = first * cosine - second * sine, first * sine + second * cosine
-        return torch.stack(rotated, dim=-1).flatten(-2)
+        together = torch.stack(rotated, dim=-1).flatten(-2)  # (B, H, L, rotated)
+        rest = x[..., self.rotated :]
+        return torch.cat((together, rest), dim=-1) if self.rotated < self.d_k else together
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return f"d_k={self.d_k}, base={self.base}{scaling}"
+        rotated = "" if self.rotated == self.d_k else f", rotated={self.rotated}"
+        return f"d_k={self.d_k}, base={self.base}{scaling}{rotated}"

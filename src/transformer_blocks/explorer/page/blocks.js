@@ -60,11 +60,11 @@ function sinusoidalPositionalEncoding({d_model}, x, positions, run) {
 }
 
 // Rotate each pair of features of a query or key by an angle proportional to its position.
-function rotaryPositionalEncoding({d_k, base}, x, positions, run) {
+function rotaryPositionalEncoding({d_k, base, rotated: size}, x, positions, run) {
   if (run.off.has("positions")) return x;
   const rotated = new Float32Array(x.length), width = x.length / positions.length;
   for (let i = 0; i < x.length; i += 2) {
-    const angle = positions[Math.floor(i / width)] * base ** (-(i % d_k) / d_k);
+    const place = i % d_k, angle = place < size ? positions[Math.floor(i / width)] * base ** (-place / size) : 0;
     const cosine = Math.cos(angle), sine = Math.sin(angle);
     rotated[i] = x[i] * cosine - x[i + 1] * sine;
     rotated[i + 1] = x[i] * sine + x[i + 1] * cosine;
