@@ -12,34 +12,37 @@ different parts. No model is trained again: the table shows what a trained model
 a model without the part could reach.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from common.options import Number, Parser, add
+from common.options import Count, Paths, parse
 from common.program import run_program
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(description=__doc__)
-    add(parser, Path, {"runs": "folders of Transformers of several seeds"}, nargs="+")
-    text = "number of validation sentences (default: 200)"
-    add(parser, Number(int, "above 0"), {"--sentences": text}, default=200)
-    return parser.parse_args(arguments)
+@dataclass(frozen=True)
+class Ablate:
+    """The options of the command line.
+
+    Attributes:
+        runs: Folders of Transformers of several seeds.
+        sentences: Number of validation sentences.
+    """
+
+    runs: Paths
+    sentences: Count = field(default=200, kw_only=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, Ablate)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Ablate) -> None:
     """Run the program with the options of the command line."""
     from translation.ablation import compare_ablations  # only now: it imports torch
 
-    compare_ablations(options)
+    compare_ablations(options.runs, options.sentences)
 
 
 if __name__ == "__main__":

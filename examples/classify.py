@@ -16,24 +16,24 @@ All files of a run are in one folder, ``runs/classify`` unless ``--run`` names a
 that use a run take the latest one. ``--resume`` resumes a training that was stopped.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from classification.arguments import parse
+from classification.arguments import Classify, Evaluate, Train
+from common.options import parse
 from common.program import run_program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments, description=__doc__)))
+    return run_program(lambda: run(parse(arguments, __doc__, Train, Evaluate, Classify)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: object) -> None:
     """Run the command that the command line names."""
     from classification.commands import COMMANDS  # only now: it imports torch
 
-    COMMANDS[options.command](options)
+    COMMANDS[type(options)](options)
 
 
 if __name__ == "__main__":

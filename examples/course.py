@@ -11,58 +11,107 @@ compute. A check compares them with loops in float64, with torch, and with known
 law fails, it prints which position differs, by how much, and which mistake gives the same numbers.
 """
 
-import argparse
 import gc
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from common.options import Number, Parser, add
+from common.options import Count, parse
 from common.program import run_program
+
+
+@dataclass(frozen=True)
+class New:
+    """Write the empty package.
+
+    Attributes:
+        package: Folder of the package, for example my_transformer.
+    """
+
+    package: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageOptions:
+    """Options of commands that use a package.
+
+    Attributes:
+        package: Folder of the package.
+    """
+
+    package: Path = Path("my_transformer")
+
+
+@dataclass(frozen=True)
+class Check(PackageOptions):
+    """Check a unit of the package.
+
+    Attributes:
+        unit: Name or number of the unit, or all.
+        junit: File for the result of each law, as JUnit XML (default: none).
+    """
+
+    unit: str
+    junit: Path | None = field(default=None, kw_only=True)
+
+
+class Status(PackageOptions):
+    """List the units, and which of them pass."""
+
+
+@dataclass(frozen=True)
+class Museum:
+    """Show a published fault, or list them.
+
+    Attributes:
+        exhibit: Name or number of the fault (default: list them).
+    """
+
+    exhibit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(PackageOptions):
+    """Train a translator of your modules (3 minutes).
+
+    Attributes:
+        updates: Number of updates.
+        page: Page with its attention.
+    """
+
+    updates: Count = 3000
+    page: Path = Path("my_attention.html")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status, 1 if an answer is refused."""
     results: list[bool] = []
-    status = run_program(lambda: results.append(run(parse(arguments))))
+    commands = New, Check, Status, Museum, Train
+    status = run_program(lambda: results.append(run(parse(arguments, __doc__, *commands))))
     return status or int(not all(results))
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; the command is named by ``command``."""
-    parser = Parser(description=__doc__)
-    commands = parser.add_commands()
-    new = commands.add_parser("new", help="write the empty package")
-    add(new, Path, {"package": "folder of the package, for example my_transformer"})
-    check = commands.add_parser("check", help="check a unit of the package")
-    add(check, str, {"unit": "name or number of the unit, or all"}, metavar="UNIT")
-    add(check, Path, {"--junit": "file for the result of each law, as JUnit XML"})
-    listing = commands.add_parser("status", help="list the units, and which of them pass")
-    museum = commands.add_parser("museum", help="show a published fault, or list them")
-    add(museum, str, {"exhibit": "name or number of the fault (default: list them)"}, nargs="?")
-    training = commands.add_parser("train", help="train a translator of your modules (3 minutes)")
-    add(training, Number(int, "above 0"), {"--updates": "updates (default: 3000)"}, default=3000)
-    page = Path("my_attention.html")
-    add(training, Path, {"--page": "page with its attention"}, default=page)
-    package = Path("my_transformer")
-    for command in (check, listing, training):
-        text = f"folder of the package (default: {package})"
-        add(command, Path, {"--package": text}, default=package)
-    return parser.parse_args(arguments)
-
-
-def run(options: argparse.Namespace) -> bool:
+def run(options: Any) -> bool:
     """Run the command that the command line names."""
     gc.disable()  # a fifth of the time in which torch is imported
     from coursework import commands
 
     gc.freeze()
     gc.enable()
-    if options.command == "train":
-        from translation.toy import toy_corpus
+    if isinstance(options, New):
+        return commands.new(options.package)
+    if isinstance(options, Status):
+        return commands.status(options.package)
+    if isinstance(options, Museum):
+        return commands.museum(options.exhibit)
+    if isinstance(options, Check):
+        return commands.check_units(options.unit, options.package, junit_file=options.junit)
+    from translation.toy import toy_corpus
 
-        return commands.train(options, toy_corpus())
-    return commands.run(options)
+    sizes = {"updates": options.updates, "page": options.page}
+    return commands.train(options.package, toy_corpus(), **sizes)
 
 
 if __name__ == "__main__":

@@ -19,24 +19,24 @@ All files of a run are in one folder, ``runs/text`` unless ``--run`` names anoth
 use a run take the latest one. ``--resume`` resumes a training that was stopped.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from common.options import parse
 from common.program import run_program
-from text.arguments import parse
+from text.arguments import Evaluate, Explore, Generate, Train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments, description=__doc__)))
+    return run_program(lambda: run(parse(arguments, __doc__, Train, Evaluate, Generate, Explore)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: object) -> None:
     """Run the command that the command line names."""
     from text.commands import COMMANDS  # only now: it imports torch
 
-    COMMANDS[options.command](options)
+    COMMANDS[type(options)](options)
 
 
 if __name__ == "__main__":

@@ -12,34 +12,37 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
     python examples/translate.py compare runs/toy runs/rnn
     python examples/translate.py explore --sentence "犬が水を飲みました。"
     python examples/translate.py export --to ctranslate2
-    python examples/translate.py compile            # for translate --program
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
 examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
 all attention weights, which holds the model and translates what is typed there; ``export`` the
-model for CTranslate2; ``compile`` the search as a program that translates faster on
-a CPU.
+model for CTranslate2, which translates faster on a CPU.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from common.options import parse
 from common.program import run_program
-from translation.arguments import parse
+from translation.arguments import COMMANDS, Train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments, description=__doc__)))
+    return run_program(lambda: run(parse(arguments, __doc__, *COMMANDS)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: object) -> None:
     """Run the command that the command line names."""
-    from translation.commands import COMMANDS  # only now: it imports torch
+    if isinstance(options, Train):
+        from translation.training import train_command  # only now: it imports torch
 
-    COMMANDS[options.command](options)
+        train_command(options)
+    else:
+        from translation.commands import RUN
+
+        RUN[type(options)](options)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from common.options import Number
-from experiment import Experiment, new_parser, run_single_threaded
+from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import (
     PostNorm,
     PreNorm,
@@ -116,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = new_parser(__doc__, seeds=range(3))
     for name, default in SIZES.items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=Number(int, "above 0"), default=default)
+        parser.add_argument(option, type=positive, default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
     gradients: dict[str, dict[int, list[float]]] = {}

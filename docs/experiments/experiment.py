@@ -19,23 +19,29 @@ import torch
 sys.path.append(str(Path(__file__).parents[2] / "examples"))  # the programs' packages
 
 from common.files import write_atomically
-from common.options import Number, Parser
 
 FOLDER = Path(__file__).parent / "results"
 DIGITS = 4
 
 
-def new_parser(description: str | None, *, seeds: Sequence[int]) -> Parser:
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def new_parser(description: str | None, *, seeds: Sequence[int]) -> argparse.ArgumentParser:
     """Make a parser with the options of every experiment.
 
     Args:
         description: The docstring of the program.
         seeds: The seeds that the experiment uses by default.
     """
-    parser = Parser(description=description)
-    whole = Number(int, "at least 0")
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=formatter)
     parser.add_argument(
-        "--seeds", type=whole, nargs="+", default=list(seeds), help=f"seeds (default: {seeds})"
+        "--seeds", type=int, nargs="+", default=list(seeds), help=f"seeds (default: {seeds})"
     )
     parser.add_argument(
         "--output", type=Path, default=FOLDER, help="folder of the results (default: beside it)"

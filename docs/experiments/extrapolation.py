@@ -46,8 +46,7 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from common.options import Number
-from experiment import Experiment, new_parser, run_single_threaded
+from experiment import Experiment, new_parser, positive, run_single_threaded
 from text.stories import COLOURS, THINGS
 from transformer_blocks import (
     ALiBi,
@@ -240,9 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train each kind of model with each seed, and record its perplexity at each length."""
     parser = new_parser(__doc__, seeds=range(3))
     for name, default in SIZES.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=Number(int, "above 0"), default=default
-        )
+        parser.add_argument(f"--{name.replace('_', '-')}", type=positive, default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
     rng = Random(TEST_SEED)

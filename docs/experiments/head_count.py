@@ -40,8 +40,7 @@ from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from common.options import Number
-from experiment import Experiment, new_parser, run_single_threaded
+from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import MultiHeadAttention
 from two_friends import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
 
@@ -133,7 +132,7 @@ def accuracy_with_names() -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train layers with 1, 2 and 4 heads and several seeds, and record what they do."""
     parser = new_parser(__doc__, seeds=range(5))
-    parser.add_argument("--updates", type=Number(int, "above 0"), default=800)
+    parser.add_argument("--updates", type=positive, default=800)
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
     results: dict[str, Any] = {

@@ -30,10 +30,9 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))  # the translator
 
-from common.options import Number
 from common.searches import Greedy
 from common.tokenizer import Tokenizer
-from experiment import Experiment, new_parser, run_single_threaded
+from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import MultiHeadAttention
 from translation.batches import Batch, batches_of, collate, make_batches
 from translation.corpus import Corpus, load_corpus
@@ -225,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path, help="folder that holds the files of the corpus")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
     for name, default in SIZES.items():
-        parser.add_argument(f"--{name}", type=Number(int, "above 0"), default=default)
+        parser.add_argument(f"--{name}", type=positive, default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(f"{COMMAND} {options.corpus}", options)
     corpus = load_corpus(Languages(options.corpus), data_dir=options.data_dir)

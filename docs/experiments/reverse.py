@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-from common.options import Number
-from experiment import Experiment, new_parser, run_single_threaded
+from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import (
     Seq2Seq,
     SinusoidalPositionalEncoding,
@@ -173,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train with and without cross-attention, and record accuracies and one attention map."""
     parser = new_parser(__doc__, seeds=range(3))
     for name, default in (("--updates", 1000), ("--every", 50), ("--d-model", 64)):
-        parser.add_argument(name, type=Number(int, "above 0"), default=default)
+        parser.add_argument(name, type=positive, default=default)
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
     settings = {"updates": options.updates, "d_model": options.d_model, "rate": 3e-3, "batch": 64}

@@ -1,38 +1,61 @@
-"""Arguments: the command line of ``classify.py`` and its checks."""
+"""Arguments: the commands of ``classify.py`` as dataclasses, which its command line fills in."""
 
-import argparse
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import UserError
-from common.options import Parser, add, add_training_options, run_options
+from common.options import Count, RunOptions, TrainingOptions, Words
 
 
-def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
-    """Read the command line; the command is named by ``command``."""
-    parser, shared = Parser(description=description), run_options()
-    commands = parser.add_commands()
-    folder = run_options("runs/classify")
-    train = commands.add_parser("train", parents=[folder], help="train both models")
-    add(train, Path, {"--train-file": "labelled training texts (default: toy reviews)"})
-    add(train, Path, {"--test-file": "labelled test texts (default: toy reviews)"})
-    sizes = {
-        "--steps": "planned number of updates of each model (default: 2000)",
-        "--batch-size": "number of texts of a batch (default: 64)",
-        "--vocabulary": "maximum vocabulary size (default: 1000 for the toy reviews, else 4000)",
-        "--num-layers": "number of layers of the encoder (default: 2)",
-        "--d-model": "hidden size (default: 64)",
-        "--num-heads": "number of heads of each attention (default: 4)",
-        "--d-ff": "inner size of the feed-forward networks (default: 256)",
-        "--max-length": "maximum number of tokens of a text (default: 256)",
-    }
-    add_training_options(train, sizes, dropout="0 for the toy reviews, else 0.1", peak_rate=0.0015)
-    commands.add_parser("evaluate", parents=[shared], help="compute the accuracy on the test texts")
-    text = "print the label and its probability for texts"
-    classify = commands.add_parser("classify", parents=[shared], help=text)
-    add(classify, str, {"sentences": "texts (default: read standard input)"}, nargs="*")
-    add(classify, Path, {"--file": "a file of texts, one per line (default: none)"})
-    options = parser.parse_args(arguments)
-    if options.command == "classify" and options.sentences and options.file:
-        raise UserError("give texts or --file, not both")
-    return options
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainingOptions):
+    """Train both models.
+
+    Attributes:
+        run: Folder of the run (default: runs/classify).
+        train_file: Labelled training texts (default: toy reviews).
+        test_file: Labelled test texts (default: toy reviews).
+        steps: Planned number of updates of each model (default: 2000).
+        batch_size: Number of texts of a batch (default: 64).
+        vocabulary: Maximum vocabulary size (default: 1000 for the toy reviews, else 4000).
+        num_layers: Number of layers of the encoder (default: 2).
+        d_model: Hidden size (default: 64).
+        num_heads: Number of heads of each attention (default: 4).
+        d_ff: Inner size of the feed-forward networks (default: 256).
+        max_length: Maximum number of tokens of a text (default: 256).
+        dropout: Dropout probability (default: 0 for the toy reviews, else 0.1).
+        peak_rate: Highest learning rate (default: 0.0015).
+    """
+
+    train_file: Path | None = None
+    test_file: Path | None = None
+    steps: Count | None = None
+    batch_size: Count | None = None
+    vocabulary: Count | None = None
+    num_layers: Count | None = None
+    d_model: Count | None = None
+    num_heads: Count | None = None
+    d_ff: Count | None = None
+    max_length: Count | None = None
+
+
+class Evaluate(RunOptions):
+    """Compute the accuracy on the test texts."""
+
+
+@dataclass(frozen=True)
+class Classify(RunOptions):
+    """Print the label and its probability for texts.
+
+    Attributes:
+        sentences: Texts (default: read standard input).
+        file: A file of texts, one per line (default: none).
+    """
+
+    sentences: Words = ()
+    file: Path | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check that the texts are given in one way."""
+        if self.sentences and self.file:
+            raise UserError("give texts or --file, not both")

@@ -1,8 +1,7 @@
 """Commands: what each command of ``classify.py`` does."""
 
-import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 import torch
 from torch import nn
 
+from classification.arguments import Classify, Evaluate, Train
 from classification.data import Data, best_of_counts, load_data
 from classification.learning import (
     Classification,
@@ -27,10 +27,9 @@ from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
-from common.options import check_together, chosen_fields
+from common.options import RunOptions, check_together
 from common.run import Run, choose_run
-from common.tables import format_table
-from common.terminal import counted, fit, limit
+from common.terminal import counted, say, table
 from common.text_files import clean_text
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
@@ -67,11 +66,11 @@ def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
     return replace(config, tokenizers=hashes)
 
 
-def train_command(options: argparse.Namespace) -> None:
+def train_command(options: Train) -> None:
     """Train the bag of words, then the encoder, and show the results."""
     device = choose_device(options.device)
     run = Run(options.run or Path("runs/classify"), Config)
-    chosen = chosen_fields(options, Config)
+    chosen = options.chosen(Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(
@@ -103,7 +102,7 @@ def train_command(options: argparse.Namespace) -> None:
                 f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
                 f"{parameters:,} parameters, a vocabulary of {vocabulary}, on {device}"
             )
-            print(fit(summary, sys.stdout), flush=True)
+            say(summary)
         train((bag, encoder), run, config, lock)
         if processes.is_first:
             trained = load(run, config, device)
@@ -151,12 +150,12 @@ def show_results(trained: Trained, data: Data) -> None:
     ]
     rows.append(("best of word counts", f"{best_of_counts(data.test):.1%}"))
     rows.append(("always the most common label", f"{correct.bincount().max() / len(texts):.1%}"))
-    print(format_table(("", "accuracy"), rows, words=1, width=limit(sys.stdout)))
+    say(table(("", "accuracy"), rows, words=1))
     for name, counts in tables.items():
         print(f"\n{name}: a row for each label, a column for each predicted label")
         lines = zip(labels, counts.tolist(), strict=True)
         rows = [(label, *map(str, row)) for label, row in lines]
-        print(format_table(("", *labels), rows, words=1, width=limit(sys.stdout)))
+        say(table(("", *labels), rows, words=1))
 
 
 def show_attention(trained: Trained, data: Data) -> None:
@@ -170,19 +169,19 @@ def show_attention(trained: Trained, data: Data) -> None:
     print(f"\nWritten: {picture}")
 
 
-def load_chosen(options: argparse.Namespace) -> Trained:
+def load_chosen(options: RunOptions) -> Trained:
     """Load the run that ``--run`` names, or the latest."""
     run = choose_run(options.run, Config, train="python examples/classify.py train")
     return load(run, run.read_config(), choose_device(options.device))
 
 
-def evaluate_command(options: argparse.Namespace) -> None:
+def evaluate_command(options: Evaluate) -> None:
     """Evaluate both models on the test texts."""
     trained = load_chosen(options)
     show_results(trained, data_of(trained.config))
 
 
-def classify_command(options: argparse.Namespace) -> None:
+def classify_command(options: Classify) -> None:
     """Print the most probable label of each text and its probability, one per line."""
     trained = load_chosen(options)
     config = trained.config
@@ -198,8 +197,8 @@ def classify_command(options: argparse.Namespace) -> None:
             print(line, flush=sys.stdin.isatty())
 
 
-COMMANDS = {
-    "train": train_command,
-    "evaluate": evaluate_command,
-    "classify": classify_command,
+COMMANDS: dict[type, Callable[[Any], None]] = {
+    Train: train_command,
+    Evaluate: evaluate_command,
+    Classify: classify_command,
 }

@@ -2,5 +2,5 @@
 
 from transformer_blocks.explorer.packages import check_packages
 
-PACKAGES = "filelock", "matplotlib", "pooch", "sacrebleu", "safetensors", "sentencepiece", "tqdm"
+PACKAGES = "filelock", "matplotlib", "pooch", "sacrebleu", "safetensors", "sentencepiece"
 check_packages("this program", *PACKAGES, extra="examples")

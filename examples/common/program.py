@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from rich.text import Text
+
 from common.errors import UserError
-from common.terminal import colour, fit
+from common.terminal import LogHandler, say
 
 
 def run_program(work: Callable[[], None]) -> int:
@@ -29,22 +31,24 @@ def run_program(work: Callable[[], None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    logging.basicConfig(format="%(message)s", force=True)
+    logging.basicConfig(format="%(message)s", handlers=[LogHandler()], force=True)
     for package in ("common", "translation", "transformer_blocks"):
         logging.getLogger(package).setLevel(logging.INFO)
     try:
         work()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has closed it, as in ``| head -1``
-        return 1
+    except (BrokenPipeError, SystemExit) as stop:  # a closed output, as in ``| head``, or --help
+        return 0 if isinstance(stop, SystemExit) and not stop.code else 1
     except Exception as error:
         message = _explain(error)
         if message is None:
             raise
-        _report(message)
+        with suppress(OSError, SystemExit):  # the exit status remains
+            say(Text.assemble(("error:", "red"), f" {message}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        _print_error("\nstopped", *stop.args)
+        with suppress(OSError, SystemExit):
+            say(" ".join(["\nstopped", *stop.args]), file=sys.stderr)
         return 130
     finally:
         _discard_unwritable(sys.stdout)
@@ -72,18 +76,6 @@ def _explain(error: Exception) -> str | None:
         return text
     is_on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return f"out of memory: {text}" if is_on_cpu or isinstance(error, OutOfMemoryError) else None
-
-
-def _report(error: str) -> None:
-    """Print an error: one line, or several in a narrow terminal."""
-    first, *others = fit(f"error: {error}", sys.stderr).split(" ", 1)
-    _print_error(colour(first, "red", sys.stderr), *others)
-
-
-def _print_error(*words: object) -> None:
-    """Print to standard error; if that fails, the exit status remains."""
-    with suppress(OSError):
-        print(*words, file=sys.stderr, flush=True)
 
 
 def _discard_unwritable(stream: TextIO) -> None:

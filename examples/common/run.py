@@ -30,7 +30,7 @@ from torch import nn
 from common.checkpoint import Checkpoint, average_last, latest_checkpoint, load_weights
 from common.errors import UserError
 from common.files import FolderLock, disk_errors, file_hash, load_json, write_atomically
-from common.terminal import fit
+from common.terminal import say
 from common.tokenizer import Tokenizer
 
 FORMAT_VERSION = 8
@@ -387,7 +387,7 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
         )
     _, latest = max(trained)
     others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
-    print(fit(f"run: {latest}{others}", sys.stderr), file=sys.stderr, flush=True)
+    say(f"run: {latest}{others}", file=sys.stderr)
     return Run(latest, kind)
 
 

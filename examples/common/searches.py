@@ -4,7 +4,6 @@ Each calls a function of :mod:`transformer_blocks.generation`, which uses only t
 a model.
 """
 
-import argparse
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.options import SamplingOptions
 from transformer_blocks import beam_search, greedy_search, sample
 from transformer_blocks.generation import Generation, StepModel
 
@@ -115,8 +115,8 @@ def most_probable(probabilities: Tensor, subwords: Callable[[list[int]], list[st
     ]
 
 
-def sampling_or_greedy(options: argparse.Namespace, *, greedy: bool) -> Search:
-    """Make the decoding method of a command line with ``add_sampling_options``."""
+def sampling_or_greedy(options: SamplingOptions, *, greedy: bool) -> Search:
+    """Make the decoding method of a command line that has such options."""
     if greedy:
         return Greedy()
     return Sample(options.temperature or 1.0, options.top_k, options.top_p, options.seed)

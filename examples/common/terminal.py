@@ -1,59 +1,68 @@
-"""Terminal: the width of a terminal, the width of text in it, and colours."""
+"""Terminal: text, tables and the progress of a training, drawn by rich.
 
-import os
-import shutil
-import unicodedata
-from typing import TextIO
+In a terminal, lines are broken to its width, and wide characters such as 猫 take two columns. A
+pipe or a file receives plain text in whole lines.
+"""
 
-DEFAULT, LEAST = 80, 40  # columns
-_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+PARTS = 100_000  # of a plan
+INTERVAL = 0.2  # seconds between two drawings of the bar
+OUTPUT = "output"
+"""The label of the line of a sample that is printed after every validation."""
+Sample = Sequence[tuple[str, str]]
+"""The lines of a sample, each with its label; one of them is :data:`OUTPUT`."""
 
 
-def width() -> int:
-    """Return the number of columns of the terminal: 80 for a pipe or a file, at least 40.
-
-    The environment variable ``COLUMNS`` has precedence.
-    """
-    return max(LEAST, shutil.get_terminal_size((DEFAULT, 24)).columns)
+_bars: list[Progress] = []  # the one that is drawn
 
 
-def limit(stream: TextIO) -> int | None:
-    """Return the width of a terminal; None for a pipe or a file, which keeps whole lines."""
-    return width() if stream.isatty() else None
-
-
-def colour(text: str, name: str, stream: TextIO) -> str:
-    """Colour a text if the stream is a terminal that shows colours, and return it.
-
-    A pipe or a file receives no colours, nor does a terminal with ``TERM=dumb`` or ``NO_COLOR``
-    (https://no-color.org).
+def say(
+    text: str | Text | Table, *, file: TextIO | None = None, style: str = "", is_cut: bool = False
+) -> None:
+    """Print a text or a table at once, on the standard output or another stream.
 
     Args:
-        text: The text.
-        name: "bold", "dim", "red", "green", "yellow", "blue" or "cyan".
-        stream: The stream that the text will be written to.
-
-    Example:
-        >>> import io
-        >>> colour("loss", "red", io.StringIO())  # not a terminal
-        'loss'
+        text: What to print; without markup.
+        file: The stream.
+        style: A style of rich, such as "bold".
+        is_cut: Whether a terminal shows one line, cut to its width, instead of several.
     """
-    code = _CODES[name]
-    has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\033[{code}m{text}\033[0m" if has_colours and stream.isatty() else text
-
-
-def cells(text: str) -> int:
-    """Count the columns that a text takes in a terminal: two for each East Asian wide character.
-
-    Example:
-        >>> cells("cat"), cells("猫"), cells("e\u0301")  # the last one: e and an accent on it
-        (3, 2, 1)
-    """
-    return sum(
-        0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
-        for each in text
+    stream = sys.stdout if file is None else file
+    console = _bars[0].console if _bars and stream.isatty() else Console(file=stream)
+    if not console.is_terminal:
+        console.width = 10_000  # of a table, which is never broken
+    console.print(
+        text,
+        style=style,
+        no_wrap=is_cut or None,
+        overflow="ellipsis" if is_cut else None,
+        soft_wrap=not console.is_terminal,
+        markup=False,
+        emoji=False,
+        highlight=False,
     )
+    console.file.flush()
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int) -> Table:
+    """Make a table: the first columns hold ``words`` and are left-aligned, the others numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for number, name in enumerate(header):
+        made.add_column(Text(name), justify="left" if number < words else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return made
 
 
 def counted(number: int, noun: str) -> str:
@@ -61,37 +70,155 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{('es' if noun.endswith('tch') else 's') * (number != 1)}"
 
 
-def wrap(text: str, columns: int, indent: str = "") -> list[str]:
-    """Break a line between words into lines of at most ``columns``; longer words stay whole.
+@contextmanager
+def progress_bar(*, is_shown: bool = True) -> Iterator[Progress]:
+    """Draw a progress bar if the standard error is a terminal, and remove it at the end."""
+    bar = Progress(
+        TaskProgressColumn(),
+        BarColumn(bar_width=None),
+        TextColumn("{task.description}", markup=False),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(stderr=True),
+        transient=True,
+        auto_refresh=False,
+        redirect_stdout=sys.stdout.isatty(),
+        disable=not (is_shown and sys.stderr.isatty()),
+        expand=True,
+    )
+    with bar:
+        if not bar.disable:
+            _bars.append(bar)
+        try:
+            yield bar
+        finally:
+            _bars.clear()
+
+
+class LogHandler(logging.Handler):
+    """Prints messages of the log on the standard error, above the bar of a training."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        say(self.format(record), file=sys.stderr)
+
+
+class Display:
+    """What a training shows: a bar of its whole plan, and a line for each validation.
+
+    In a terminal the bar is the last line; each validation adds a row to the table above it, and
+    what the model now generates from a fixed example::
+
+        epoch  train loss  valid loss  valid BLEU  minutes  best
+            1       3.063       1.288        85.9      0.5     *
+               source     昨夜、妹はタクシーに乗りました。
+               output     My younger sister took a taxi last night.
+               reference  My younger sister rode the taxi last night.
+         46% ━━━━━━━━━━         epoch 2 of 4  loss 1.209  9,284 tokens/s  0:00:58 left
+
+    It is a context manager, which removes the bar at its end.
 
     Args:
-        text: The line; its own indentation is kept.
-        columns: Number of columns of a line.
-        indent: What the lines after the first begin with, besides that indentation.
+        title: The name of the model, above the table and in every line of a log.
+        unit: The name of the targets, such as "tokens".
+        by_steps: Whether the rows of the table are named by updates instead of epochs.
+        is_shown: Whether this process shows anything, as only the first of several does.
 
-    Example:
-        >>> wrap("a cat drinks milk", 10, indent="  ")
-        ['a cat', '  drinks', '  milk']
+    Attributes:
+        loss: The training loss that the bar shows, if there is one.
     """
-    own = text[: len(text) - len(text.lstrip())]
-    words = text.split()
-    lines = [own + "".join(words[:1])]
-    for word in words[1:]:
-        line = f"{lines[-1]} {word}"
-        if cells(line) <= columns:
-            lines[-1] = line
-        else:
-            lines.append(own + indent + word)
-    return lines
+
+    def __init__(self, title: str, unit: str, *, by_steps: bool, is_shown: bool = True) -> None:
+        self.title, self.unit, self.is_shown = title, unit, is_shown
+        self.place = "step" if by_steps else "epoch"
+        self.loss: float | None = None
+        self._targets, self._begun, self._drawn = 0, 0.0, 0.0
+        self._is_sampled = self._has_header = False
+        self._bar: Progress | None = None
+        self._end = ExitStack()
+
+    def __enter__(self) -> "Display":
+        self._bar = self._end.enter_context(progress_bar(is_shown=self.is_shown))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.close()
+
+    @property
+    def shows_samples(self) -> bool:
+        """Whether a sample would be printed."""
+        return self.is_shown and sys.stdout.isatty()
+
+    def begin(self) -> None:
+        """Measure the speed of the updates from here on."""
+        self._targets, self._begun = 0, time.monotonic()
+
+    def update(self, targets: int, done: float, place: str) -> None:
+        """Note an update with its number of targets, and show the place now and then."""
+        self._targets += targets
+        if time.monotonic() - self._drawn >= INTERVAL:
+            self.show(done, place)
+
+    def show(self, done: float, place: str) -> None:
+        """Show the part of the plan that is done, from 0 to 1, and its name: "epoch 2 of 4"."""
+        self._drawn = time.monotonic()
+        speed = self._targets / max(self._drawn - self._begun, 1e-9)
+        loss = "---" if self.loss is None else f"{self.loss:.3f}"
+        text = f"{place}  loss {loss}  {speed:,.0f} {self.unit}/s"
+        if self._bar is not None:
+            parts = int(PARTS * done)
+            if not self._bar.tasks:  # what is done already takes no time now
+                self._bar.add_task(text, total=PARTS, completed=parts)
+            self._bar.update(self._bar.task_ids[0], completed=parts, description=text, refresh=True)
+
+    def report(
+        self,
+        row: Mapping[str, Any],
+        figures: Mapping[str, float],
+        *,
+        is_best: bool,
+        sample: Sample | None = None,
+    ) -> None:
+        """Print the metrics of a validation, and what the model generates now.
+
+        Args:
+            row: The line of ``metrics.jsonl``.
+            figures: The metrics that the task computed.
+            is_best: Whether the validation is the best one so far.
+            sample: What the model generates; only its output is printed again and again.
+        """
+        if not sys.stdout.isatty():
+            named = "  ".join(f"{_words(name)} {x:.3f}" for name, x in figures.items())
+            say(
+                f"{self.title}{'  ' if self.title else ''}epoch {row['epoch']:3d}  "
+                f"step {row['step']:6d}  training loss {row['train_loss']:.3f}  "
+                f"{named}  {row[f'{self.unit}_per_second']:6.0f} {self.unit}/s  "
+                f"{row['minutes']:5.1f} min{'  *' if is_best else ''}"
+            )
+            return
+        cells = {self.place: f"{row[self.place]:d}", "train loss": f"{row['train_loss']:.3f}"}
+        for name, value in figures.items():
+            digits = 1 if name.endswith("bleu") else 3
+            cells[_words(name).replace("validation", "valid")] = f"{value:.{digits}f}"
+        cells |= {"minutes": f"{row['minutes']:.1f}", "best": "*" if is_best else ""}
+        widths = [max(len(name), 6 if name == "step" else 0) for name in cells]
+        if not self._has_header:
+            say(f"\n{self.title}" if self.title else "")
+            say(_aligned([*cells], widths), style="bold")
+        self._has_header = True
+        say(_aligned([*cells.values()], widths), style="green" if is_best else "")
+        labels = max((len(label) for label, _ in sample or ()), default=0)
+        for label, words in sample or ():
+            if label == OUTPUT or not self._is_sampled:
+                line = f"       {label:{labels}}  {' '.join(words.split())}".rstrip()
+                say(line, is_cut=True)
+        self._is_sampled = self._is_sampled or bool(sample)
 
 
-def fit(text: str, stream: TextIO) -> str:
-    """Break the lines of a text to the width of a terminal; a pipe or a file keeps whole lines."""
-    columns = limit(stream)
-    if columns is None:
-        return text
-    lines = (
-        [line] if cells(line) <= columns else wrap(line, columns, indent="  ")
-        for line in text.split("\n")
-    )
-    return "\n".join(line for broken in lines for line in broken)
+def _words(name: str) -> str:
+    """Write the name of a metric in words."""
+    return name.replace("_", " ").replace("bleu", "BLEU")
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(map(str.rjust, cells, widths)).rstrip()

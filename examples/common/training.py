@@ -38,12 +38,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpoint, save_checkpoint
-from common.display import Display, Sample
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
 from common.run import AnyConfig, Config, Run
-from common.terminal import counted
+from common.terminal import Display, Sample, counted, say
 from transformer_blocks import noam_rate
 
 log = logging.getLogger(__name__)
@@ -748,5 +747,5 @@ def train(
     for training, is_resumed in zip(trainings, resumed, strict=True):
         if is_resumed and training.processes.is_first:
             name = training.title or training.run.folder
-            print(f"{name}: resuming after {training.progress}", flush=True)
+            say(f"{name}: resuming after {training.progress}")
         training.fit(on_begin=lock.commit)

@@ -1,6 +1,5 @@
 """Commands: write the empty package, check a unit, list the units, and train a translator."""
 
-import argparse
 import importlib
 import importlib.util
 import multiprocessing
@@ -12,8 +11,10 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from multiprocessing.connection import Connection
 from pathlib import Path
+from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -22,8 +23,6 @@ import torch
 
 from common.errors import UserError
 from common.files import write_atomically
-from common.options import nearest
-from common.terminal import wrap
 from coursework.grader import Finding, check, place
 from coursework.units import UNITS
 
@@ -34,19 +33,12 @@ PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" e
 """How processes start: a fork has imported all modules already, but is not safe elsewhere."""
 
 
-def run(options: argparse.Namespace) -> bool:
-    """Run a command; return whether what it checks is right."""
-    if options.command == "museum":
-        return museum(options.exhibit)
-    folder: Path = options.package
-    if options.command == "new":
-        return new(folder)
-    if options.command == "status":
-        return status(folder)
-    names = list(UNITS) if options.unit == "all" else [resolve(options.unit, list(UNITS))]
+def check_units(unit: str, folder: Path, *, junit_file: Path | None = None) -> bool:
+    """Check a unit, or all; return whether what is checked is right."""
+    names = list(UNITS) if unit == "all" else [resolve(unit, list(UNITS))]
     results = {name: findings_of(name, folder) for name in names}
-    if options.junit:
-        write_atomically(options.junit, junit(results))
+    if junit_file:
+        write_atomically(junit_file, junit(results))
     shown = [show(name, findings, folder) for name, findings in results.items()]
     return all(shown)
 
@@ -81,7 +73,9 @@ def resolve(text: str, names: Sequence[str], kind: str = "unit") -> str:
         return names[int(text) - 1]
     name = text.replace("-", "_")
     if name not in names:
-        hint = nearest(name, names) or f": use 1 to {len(names)}, or {', '.join(names)}"
+        found = get_close_matches(name, names, n=1)
+        hint = f": use 1 to {len(names)}, or {', '.join(names)}"
+        hint = f" (did you mean {found[0]}?)" if found else hint
         raise UserError(f"no {kind} is called {text!r}{hint}")
     return name
 
@@ -220,7 +214,7 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
         if others:
             lines.append(f"Also violated: {'; '.join(each.law.title for each in others)}.")
         for line in lines:
-            print("\n".join(wrap(f"  {line}", 96)))
+            print("\n".join(wrap(line, 96, initial_indent="  ", subsequent_indent="  ")))
     if findings:
         failing = [each for each in unit.needs if findings_of(each, folder)]
         needed = f"It needs units that do not pass yet: {', '.join(failing)}."
@@ -267,16 +261,17 @@ def junit(results: dict[str, list[Finding] | str]) -> bytes:
     return tostring(suites, encoding="utf-8", xml_declaration=True)
 
 
-def train(options: argparse.Namespace, corpus: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
+def train(
+    folder: Path, corpus: Mapping[str, Sequence[tuple[str, str]]], *, updates: int, page: Path
+) -> bool:
     """Train a translator of the reader's modules, and write the page with its attention."""
     from coursework import training
 
-    folder: Path = options.package
     for name in UNITS:
         if findings := findings_of(name, folder):
             return show(name, findings, folder)
     mine = SimpleNamespace(**{name: load(name, folder) for name in UNITS})
-    result = training.train(mine, corpus["train"], corpus["test"][:200], updates=options.updates)
-    result.page.save(options.page)
-    print(f"{options.page} shows its attention; open it in a browser")
+    result = training.train(mine, corpus["train"], corpus["test"][:200], updates=updates)
+    result.page.save(page)
+    print(f"{page} shows its attention; open it in a browser")
     return True

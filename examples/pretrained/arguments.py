@@ -1,47 +1,53 @@
 """Arguments: what the command lines of these programs have in common."""
 
-import argparse
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import UserError
-from common.options import Parser
+from common.options import Words
 from common.text_files import decode_line, read_lines
 
 
-def model_parser(description: str | None) -> Parser:
-    """Make a parser with the arguments of every program: the model, and its revision."""
-    parser = Parser(description=description)
-    parser.add_argument("model", help="a folder, or the name of a model on the Hugging Face hub")
-    parser.add_argument("--revision", help="branch, tag or commit on the hub (default: main)")
-    return parser
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of every program.
 
-
-def add_texts(parser: Parser, name: str) -> None:
-    """Add the arguments of :func:`read_texts`; ``name`` is what errors and help call the texts."""
-    parser.add_argument("texts", nargs="*", metavar=name, help=f"{name} (default: those of --file)")
-    parser.add_argument("--file", type=Path, help=f"file of {name}, one per line (default: none)")
-
-
-def check_texts(options: argparse.Namespace, name: str) -> None:
-    """Raise unless texts are given in one of both ways.
-
-    Raises:
-        UserError: If they are given in none or in both.
+    Attributes:
+        model: A folder, or the name of a model on the Hugging Face hub.
+        revision: Branch, tag or commit on the hub (default: main).
     """
-    if bool(options.texts) == bool(options.file):
-        raise UserError(f"give either {name} or --file")
+
+    model: str
+    revision: str | None = field(default=None, kw_only=True)
 
 
-def read_texts(options: argparse.Namespace) -> list[str]:
-    """Read the texts of the command line, or the lines of ``--file``.
+@dataclass(frozen=True)
+class TextOptions(ModelOptions):
+    """Options of programs that read texts.
 
-    Raises:
-        UserError: If one is not UTF-8 text.
+    Attributes:
+        texts: Texts (default: those of --file).
+        file: File of texts, one per line (default: none).
     """
-    if options.file:
-        return read_lines(options.file)
-    return [decode_line(os.fsencode(each), where="a text") for each in options.texts]
+
+    texts: Words = ()
+    file: Path | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check that the texts are given in one way."""
+        if bool(self.texts) == bool(self.file):
+            raise UserError("give either texts or --file")
+
+    def read_texts(self) -> list[str]:
+        """Read the texts of the command line, or the lines of ``--file``.
+
+        Raises:
+            UserError: If one is not UTF-8 text.
+        """
+        if self.file:
+            return read_lines(self.file)
+        return [decode_line(os.fsencode(each), where="a text") for each in self.texts]
 
 
 def check_beam(beam: int, vocabulary_size: int) -> None:

@@ -16,38 +16,40 @@ sentences of similar meaning have a high cosine similarity.
 Next: ``marian.py``, an encoder and a decoder.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Number
+from common.options import Count, parse
 from common.program import run_program
-from pretrained.arguments import model_parser
+from pretrained.arguments import ModelOptions
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = model_parser(__doc__)
-    parser.add_argument("query", help="the text to compare the lines with")
-    parser.add_argument("--file", type=Path, required=True, help="file of sentences, one per line")
-    parser.add_argument(
-        "--best",
-        type=Number(int, "above 0"),
-        default=5,
-        help="number of lines to print (default: 5)",
-    )
-    return parser.parse_args(arguments)
+@dataclass(frozen=True)
+class Bert(ModelOptions):
+    """The options of the command line.
+
+    Attributes:
+        query: The text to compare the lines with.
+        file: File of sentences, one per line.
+        best: Number of lines to print.
+    """
+
+    query: str
+    file: Path = field(kw_only=True)
+    best: Count = field(default=5, kw_only=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, Bert)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Run the program with the options of the command line."""
     from pretrained.bert_sentences import find_nearest  # only now: it imports torch
 

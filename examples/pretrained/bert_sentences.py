@@ -3,7 +3,6 @@
 Next: ``bert.py``, the program.
 """
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -174,7 +173,7 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     return {"prompts": texts, "by_cosine": by_cosine}
 
 
-def find_nearest(options: argparse.Namespace) -> None:
+def find_nearest(options: Any) -> None:
     """Print the lines of a file that are most similar to the query, the most similar first."""
     query = decode_line(os.fsencode(options.query), where="the query")
     lines = [line for line in read_lines(options.file) if line.strip()]

@@ -11,28 +11,23 @@ The new file is saved beside the pickle, in the folder or in the hub's cache, wh
 programs find it. An existing file is not replaced.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
+from common.options import parse
 from common.program import run_program
-from pretrained.arguments import model_parser
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    return model_parser(__doc__).parse_args(arguments)
+from pretrained.arguments import ModelOptions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, ModelOptions)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: ModelOptions) -> None:
     """Run the program with the options of the command line."""
     from pretrained.pickles import convert_folder  # only now: it imports torch
 

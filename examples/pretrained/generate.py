@@ -13,48 +13,51 @@ alone. The models are in
 ``gpt2_model.py``, ``llama_model.py``, ``qwen3_model.py`` and ``gemma3_model.py``.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
 from common.errors import UserError
-from common.options import PROGRAM_HELP, Number, add_sampling_options, check_greedy
+from common.options import Count, Flag, SamplingOptions, Words, parse
 from common.program import run_program
-from pretrained.arguments import model_parser
+from pretrained.arguments import ModelOptions
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = model_parser(__doc__)
-    parser.add_argument("prompts", nargs="*", help="the prompts (default: a new text begins)")
-    parser.add_argument(
-        "--length",
-        type=Number(int, "above 0"),
-        default=40,
-        help="maximum number of tokens to generate (default: 40)",
-    )
-    parser.add_argument(
-        "--sample", action="store_true", help="sample tokens by their probabilities"
-    )
-    parser.add_argument("--program", type=Path, help=PROGRAM_HELP)
-    add_sampling_options(parser)
-    options = parser.parse_args(arguments)
-    if not options.sample:
-        check_greedy(options, "requires --sample")
-    elif options.program:
-        raise UserError("--program decodes greedily, and cannot be combined with --sample")
-    return options
+@dataclass(frozen=True)
+class Generate(SamplingOptions, ModelOptions):
+    """The options of the command line.
+
+    Attributes:
+        prompts: The prompts (default: a new text begins).
+        length: Maximum number of tokens to generate.
+        sample: Sample tokens by their probabilities.
+        program: File of a compiled program, which is executed; it is written first if there is
+            none, which takes some minutes (default: none).
+    """
+
+    prompts: Words = ()
+    length: Count = field(default=40, kw_only=True)
+    sample: Flag = field(default=False, kw_only=True)
+    program: Path | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check that options of sampling are not combined with greedy decoding."""
+        if not self.sample:
+            self.check_greedy("requires --sample")
+        elif self.program:
+            raise UserError("--program decodes greedily, and cannot be combined with --sample")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, Generate)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Run the program with the options of the command line."""
     from pretrained.generator import print_continuations  # only now: it imports torch
 

@@ -3,7 +3,6 @@
 Next: ``generate.py``, the program.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +125,7 @@ class TextGenerator:
         return continuations
 
 
-def print_continuations(options: argparse.Namespace) -> None:
+def print_continuations(options: Any) -> None:
     """Print prompts and their continuations."""
     prompts = read_prompts(options.prompts)
     generator = TextGenerator.load(find_folder(options.model, FILES, revision=options.revision))

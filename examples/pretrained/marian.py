@@ -12,42 +12,39 @@ the Transformer of the paper's figure 1, trained with the program Marian (Junczy
 Next: ``t5.py``, an encoder and a decoder for many tasks.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Number
+from common.options import Count, Exponent, parse
 from common.program import run_program
-from pretrained.arguments import add_texts, check_texts, model_parser
+from pretrained.arguments import TextOptions
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = model_parser(__doc__)
-    add_texts(parser, "sentences")
-    parser.add_argument(
-        "--beam", type=Number(int, "above 0"), help="beam size (default: the published one)"
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=Number(float, "in [0, 10]"),
-        help="exponent of the length by which log-probabilities are divided (default: the "
-        "published one)",
-    )
-    options = parser.parse_args(arguments)
-    check_texts(options, "sentences")
-    return options
+@dataclass(frozen=True, kw_only=True)
+class Marian(TextOptions):
+    """The options of the command line.
+
+    Attributes:
+        beam: Beam size (default: the published one).
+        length_penalty: Exponent of the length by which log-probabilities are divided (default: the
+            published one).
+    """
+
+    beam: Count | None = None
+    length_penalty: Exponent | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, Marian)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Run the program with the options of the command line."""
     from pretrained.marian_translator import translate_lines  # only now: it imports torch
 

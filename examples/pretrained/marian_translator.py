@@ -3,7 +3,6 @@
 Next: ``marian.py``, the program.
 """
 
-import argparse
 import json
 import logging
 import math
@@ -20,7 +19,7 @@ from torch import Tensor
 from common.batching import group_by_length
 from common.errors import UserError
 from common.terminal import counted
-from pretrained.arguments import check_beam, read_texts
+from pretrained.arguments import check_beam
 from pretrained.batches import check_ids
 from pretrained.language_model import suppress_unused
 from pretrained.loading import Config, find_folder
@@ -216,9 +215,9 @@ def generate(
     return [best for (best,) in found]
 
 
-def translate_lines(options: argparse.Namespace) -> None:
+def translate_lines(options: Any) -> None:
     """Print the translations of sentences from the arguments or a file, one per line."""
-    lines = read_texts(options)
+    lines = options.read_texts()
     translator = PublishedTranslator.load(
         find_folder(options.model, FILES, revision=options.revision)
     )

@@ -3,12 +3,12 @@
 Next: ``convert.py``, the program.
 """
 
-import argparse
 import os
 import pickle
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
@@ -76,6 +76,6 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     return dict(content)
 
 
-def convert_folder(options: argparse.Namespace) -> None:
+def convert_folder(options: Any) -> None:
     """Convert the weights of a folder or of a model on the hub, and print the new file's path."""
     print(convert(find_folder(options.model, (PICKLE,), revision=options.revision)))

@@ -15,43 +15,40 @@ Decoding is greedy, or a beam search with ``--beam``.
 Next: ``generate.py``, decoder-only models.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parent.parent))  # finds the other packages when run as a program
 
-from common.options import Number
+from common.options import Count, parse
 from common.program import run_program
-from pretrained.arguments import add_texts, check_texts, model_parser
+from pretrained.arguments import TextOptions
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = model_parser(__doc__)
-    add_texts(parser, "texts")
-    parser.add_argument("--prefix", default="", help="text before each text (default: none)")
-    parser.add_argument(
-        "--length",
-        type=Number(int, "above 0"),
-        default=100,
-        help="maximum number of tokens to generate (default: 100)",
-    )
-    parser.add_argument(
-        "--beam", type=Number(int, "above 0"), default=1, help="beam size (default: 1)"
-    )
-    options = parser.parse_args(arguments)
-    check_texts(options, "texts")
-    return options
+@dataclass(frozen=True, kw_only=True)
+class T5(TextOptions):
+    """The options of the command line.
+
+    Attributes:
+        prefix: Text before each text (default: none).
+        length: Maximum number of tokens to generate.
+        beam: Beam size.
+    """
+
+    prefix: str = ""
+    length: Count = 100
+    beam: Count = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    return run_program(lambda: run(parse(arguments)))
+    return run_program(lambda: run(parse(arguments, __doc__, T5)))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Run the program with the options of the command line."""
     from pretrained.text_to_text import print_outputs  # only now: it imports torch
 

@@ -3,10 +3,10 @@
 Next: ``t5.py``, the program.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
@@ -14,7 +14,7 @@ import torch
 
 from common.batching import group_by_length
 from common.searches import Beam, Greedy, Search
-from pretrained.arguments import check_beam, read_texts
+from pretrained.arguments import check_beam
 from pretrained.batches import check_ids
 from pretrained.language_model import suppress_unused
 from pretrained.loading import Config, find_folder
@@ -84,9 +84,9 @@ class TextToText:
         return outputs
 
 
-def print_outputs(options: argparse.Namespace) -> None:
+def print_outputs(options: Any) -> None:
     """Print the outputs for texts from the arguments or a file, one per line."""
-    lines = read_texts(options)
+    lines = options.read_texts()
     model = TextToText.load(find_folder(options.model, FILES, revision=options.revision))
     check_beam(options.beam, len(model.model.target_embedding.weight))
     search = Greedy() if options.beam == 1 else Beam(options.beam, length_penalty=0.6)

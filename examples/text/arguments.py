@@ -1,62 +1,81 @@
-"""Arguments: the command line of ``generate_text.py`` and its checks."""
+"""Arguments: the commands of ``generate_text.py`` as dataclasses."""
 
-import argparse
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from common.errors import UserError
-from common.options import (
-    PROGRAM_HELP,
-    Number,
-    Parser,
-    add,
-    add_sampling_options,
-    add_training_options,
-    check_greedy,
-    run_options,
-)
-
-STYLES = ("2017", "today")
+from common.options import Count, Flag, RunOptions, SamplingOptions, TrainingOptions, Words
 
 
-def parse(arguments: Sequence[str] | None, *, description: str | None) -> argparse.Namespace:
-    """Read the command line; the command is named by ``command``."""
-    parser, shared = Parser(description=description), run_options()
-    commands = parser.add_commands()
-    train = commands.add_parser("train", parents=[run_options("runs/text")], help="train a model")
-    add(train, Path, {"--text": "training text (default: toy stories)"})
-    add(train, STYLES, {"--style": "style of the model's parts (default: today)"})
-    sizes = {
-        "--steps": "planned number of updates (default: 1000)",
-        "--batch-size": "number of sequences of a batch (default: 16)",
-        "--context": "number of tokens of a sequence, and the most that the model processes at "
-        "once (default: 128)",
-        "--vocabulary": "maximum vocabulary size (default: 400 for the toy stories, else 2000)",
-        "--num-layers": "number of layers (default: 2)",
-        "--d-model": "hidden size (default: 128)",
-        "--num-heads": "number of heads of each attention (default: 4)",
-        "--d-ff": "inner size of the feed-forward networks (default: 384)",
-    }
-    add_training_options(train, sizes, dropout="0 for the toy stories, else 0.1", peak_rate=0.002)
-    text = "compare the perplexity with that of n-grams"
-    commands.add_parser("evaluate", parents=[shared], help=text)
-    sample = commands.add_parser("generate", parents=[shared], help="continue prompts")
-    add(sample, str, {"prompts": "the prompts (default: a new line)"}, nargs="*")
-    length = Number(int, "from 1 to 1000000")
-    add(sample, length, {"--length": "number of tokens to generate (default: 120)"}, default=120)
-    add(sample, bool, {"--greedy": "decode greedily instead of sampling"})
-    add(sample, Path, {"--program": f"with --greedy: {PROGRAM_HELP}"})
-    add_sampling_options(sample)
-    text = "write a page with all attention weights, and the model"
-    explore = commands.add_parser("explore", parents=[shared], help=text)
-    text = "the beginning of a text (default: a new line)"
-    add(explore, str, {"prompt": text}, nargs="?", default="")
-    add(explore, length, {"--length": "number of tokens to generate (default: 24)"}, default=24)
-    add(explore, Path, {"--output": "page to write (default: explorer.html in the run)"})
-    add(explore, bool, {"--no-model": "leave out the model, which continues any text there"})
-    options = parser.parse_args(arguments)
-    if options.command == "generate" and options.greedy:
-        check_greedy(options, "cannot be combined with --greedy")
-    elif options.command == "generate" and options.program:
-        raise UserError("--program requires --greedy")
-    return options
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainingOptions):
+    """Train a model.
+
+    Attributes:
+        run: Folder of the run (default: runs/text).
+        text: Training text (default: toy stories).
+        style: Style of the model's parts (default: today).
+        steps: Planned number of updates (default: 1000).
+        batch_size: Number of sequences of a batch (default: 16).
+        context: Number of tokens of a sequence, and the most that the model processes at once
+            (default: 128).
+        vocabulary: Maximum vocabulary size (default: 400 for the toy stories, else 2000).
+        num_layers: Number of layers (default: 2).
+        d_model: Hidden size (default: 128).
+        num_heads: Number of heads of each attention (default: 4).
+        d_ff: Inner size of the feed-forward networks (default: 384).
+        dropout: Dropout probability (default: 0 for the toy stories, else 0.1).
+        peak_rate: Highest learning rate (default: 0.002).
+    """
+
+    text: Path | None = None
+    style: Literal["2017", "today"] | None = None
+    steps: Count | None = None
+    batch_size: Count | None = None
+    context: Count | None = None
+    vocabulary: Count | None = None
+    num_layers: Count | None = None
+    d_model: Count | None = None
+    num_heads: Count | None = None
+    d_ff: Count | None = None
+
+
+class Evaluate(RunOptions):
+    """Compare the perplexity with that of n-grams."""
+
+
+@dataclass(frozen=True)
+class Generate(RunOptions, SamplingOptions):
+    """Continue prompts.
+
+    Attributes:
+        prompts: The prompts (default: a new line).
+        length: Number of tokens to generate.
+        greedy: Decode greedily instead of sampling.
+    """
+
+    prompts: Words = ()
+    length: Count = field(default=120, kw_only=True)
+    greedy: Flag = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check that options of sampling are not combined with greedy decoding."""
+        if self.greedy:
+            self.check_greedy("cannot be combined with --greedy")
+
+
+@dataclass(frozen=True)
+class Explore(RunOptions):
+    """Write a page with all attention weights, and the model.
+
+    Attributes:
+        prompt: The beginning of a text (default: a new line).
+        length: Number of tokens to generate.
+        output: Page to write (default: explorer.html in the run).
+        no_model: Leave out the model, which continues any text there.
+    """
+
+    prompt: str = ""
+    length: Count = field(default=24, kw_only=True)
+    output: Path | None = field(default=None, kw_only=True)
+    no_model: Flag = field(default=False, kw_only=True)

@@ -1,9 +1,7 @@
 """Commands: what each command of ``generate_text.py`` does."""
 
-import argparse
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,26 +10,24 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 
 from common.commands import read_prompts
-from common.display import OUTPUT
-from common.display import Sample as Shown
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock, check_output
-from common.options import chosen_fields
-from common.programs import CompiledModel
+from common.options import RunOptions
 from common.run import Run, choose_run
 from common.searches import Greedy, Sample, sampling_or_greedy
-from common.tables import format_table
-from common.terminal import counted, fit, limit
+from common.terminal import OUTPUT, counted, say, table
+from common.terminal import Sample as Shown
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
+from text.arguments import Evaluate, Explore, Generate, Train
 from text.exploring import explore
 from text.learning import Config, NextToken, text_loss
 from text.models import TextModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
-from text.writing import encode_prompt, generate
+from text.writing import generate
 
 TRAIN = "python examples/generate_text.py train"
 ORDER = 5
@@ -63,10 +59,10 @@ def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
     return replace(config, data_hash=text.fingerprint, tokenizers=hashes)
 
 
-def train_command(options: argparse.Namespace) -> None:
+def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
     device, run = choose_device(options.device), Run(options.run or Path("runs/text"), Config)
-    chosen = chosen_fields(options, Config)
+    chosen = options.chosen(Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(
@@ -106,7 +102,7 @@ def train_command(options: argparse.Namespace) -> None:
                 f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
                 f"{math.exp(ngram_loss):.3f}"
             )
-            print(fit(summary, sys.stdout), flush=True)
+            say(summary)
         train([training], run, config, lock)
         if processes.is_first:
             model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
@@ -124,7 +120,7 @@ def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) 
     return [("prompt", prompt), (OUTPUT, text)]
 
 
-def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, TextModel]:
+def load(options: RunOptions) -> tuple[Config, Tokenizer, TextModel]:
     """Load the best weights of the run that ``--run`` names, or of the latest."""
     run = choose_run(options.run, Config, train=TRAIN)
     config, device = run.read_config(), choose_device(options.device)
@@ -132,7 +128,7 @@ def load(options: argparse.Namespace) -> tuple[Config, Tokenizer, TextModel]:
     return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
 
 
-def evaluate_command(options: argparse.Namespace) -> None:
+def evaluate_command(options: Evaluate) -> None:
     """Print perplexity and bits per character of the test text, the end of the text."""
     config, tokenizer, model = load(options)
     text = text_of(config)
@@ -149,41 +145,32 @@ def evaluate_command(options: argparse.Namespace) -> None:
         for name, loss in losses.items()
     ]
     header = ("", "perplexity per token", "bits per character")
-    print(format_table(header, rows, words=1, width=limit(sys.stdout)))
+    say(table(header, rows, words=1))
 
 
-def generate_command(options: argparse.Namespace) -> None:
+def generate_command(options: Generate) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options.prompts)
     _, tokenizer, model = load(options)
     search = sampling_or_greedy(options, greedy=options.greedy)
-    decoding: Any = model
-    if options.program:
-        decoding = CompiledModel(model, options.program, end_id=None)
-        longest = max(len(encode_prompt(prompt, tokenizer)) for prompt in prompts)
-        if longest + options.length > model.context:
-            raise UserError(
-                f"--program is for prompts and continuations of up to {model.context} tokens, the "
-                f"model's context, got a prompt of {longest} and --length {options.length}"
-            )
-    print("\n\n".join(generate(decoding, tokenizer, prompts, search, length=options.length)))
+    print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
 
 
-def explore_command(options: argparse.Namespace) -> None:
+def explore_command(options: Explore) -> None:
     """Write a page with the attention weights of a prompt and its continuation."""
     (prompt,) = read_prompts([options.prompt])
     if options.output:
         check_output(options.output)
     page = options.output or choose_run(options.run, Config, train=TRAIN).folder / "explorer.html"
     _, tokenizer, model = load(options)
-    sizes = {"length": options.length, "has_model": not options.no_model}
-    title = explore(model, tokenizer, prompt, page, **sizes)
+    has_model, length = not options.no_model, options.length
+    title = explore(model, tokenizer, prompt, page, length=length, has_model=has_model)
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
-COMMANDS = {
-    "train": train_command,
-    "evaluate": evaluate_command,
-    "generate": generate_command,
-    "explore": explore_command,
+COMMANDS: dict[type, Callable[[Any], None]] = {
+    Train: train_command,
+    Evaluate: evaluate_command,
+    Generate: generate_command,
+    Explore: explore_command,
 }

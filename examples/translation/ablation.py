@@ -1,9 +1,8 @@
 """Ablation: the BLEU of translators without each of their parts, for ``ablate.py``."""
 
-import argparse
 import fnmatch
-import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -14,8 +13,7 @@ import torch
 from common.errors import UserError
 from common.run import Run
 from common.searches import Greedy
-from common.tables import format_table
-from common.terminal import fit, limit
+from common.terminal import say, table
 from transformer_blocks import Residual
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
@@ -74,18 +72,17 @@ def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
                 lines = translate(trained, sources, search=Greedy())
             scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
         remaining[title] = mean(scores)
-        progress = f"  {run.folder}: without {title}: {remaining[title]:.1f}"
-        print(fit(progress, sys.stdout), flush=True)
+        say(f"  {run.folder}: without {title}: {remaining[title]:.1f}")
     return remaining
 
 
-def compare_ablations(options: argparse.Namespace) -> None:
+def compare_ablations(folders: Sequence[Path], sentences: int) -> None:
     """Score all runs without each part, and print the results."""
-    runs = [Run(folder, Config) for folder in options.runs]
+    runs = [Run(folder, Config) for folder in folders]
     tasks = {(config.data_hash, config.preset) for config in (run.read_config() for run in runs)}
     if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
         raise UserError("runs must be different trainings of one corpus and one preset")
-    results = [bleu_without(run, options.sentences) for run in runs]
+    results = [bleu_without(run, sentences) for run in runs]
     rows = []
     for title in results[0]:
         scores = [result[title] for result in results]
@@ -93,5 +90,6 @@ def compare_ablations(options: argparse.Namespace) -> None:
         cells = [f"{each:.1f}" for each in (*scores, mean(scores))]
         spread = f"{min(scores):.1f}-{max(scores):.1f}"
         rows.append((f"without {title}", *cells, spread, f"{change:+.1f}"))
-    header = ("BLEU", *names_of(options.runs), "mean", "range", "change")
-    print(f"\n{format_table(header, rows, words=1, width=limit(sys.stdout))}")
+    header = ("BLEU", *names_of(folders), "mean", "range", "change")
+    print()
+    say(table(header, rows, words=1))

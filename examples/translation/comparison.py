@@ -14,7 +14,7 @@ import torch
 from common.errors import UserError
 from common.run import Run
 from common.searches import Search
-from common.tables import format_table
+from common.terminal import say, table
 from common.tokenizer import EOS
 from transformer_blocks.inference import prepare
 from translation.corpus import Corpus
@@ -220,11 +220,8 @@ def attention_along(
     return records
 
 
-def format_results(
-    groups: Sequence[str], results: Sequence[Result], *, width: int | None = None
-) -> str:
-    """Format the results as tables, no wider than ``width`` if it is given."""
-    table = partial(format_table, words=2, width=width)
+def print_results(groups: Sequence[str], results: Sequence[Result]) -> None:
+    """Print the results as tables."""
     shown = [
         each | {"p": "-" if each["p_value"] is None else f"{each['p_value']:.3f}"}
         for each in results
@@ -234,11 +231,7 @@ def format_results(
         [each["name"], each["model"], *(f"{bleu:.1f}" for bleu in each["bleu_by_length"])]
         for each in results
     ]
-    return "\n".join(
-        [
-            table([*COLUMNS], cells),
-            f"p: of the difference in BLEU from {results[0]['name']}, by paired bootstrap",
-            "\nBLEU by characters of the source (number of sentences):",
-            table(("run", "model", *groups), by_length),
-        ]
-    )
+    say(table([*COLUMNS], cells, words=2))
+    say(f"p: of the difference in BLEU from {results[0]['name']}, by paired bootstrap")
+    say("\nBLEU by characters of the source (number of sentences):")
+    say(table(("run", "model", *groups), by_length, words=2))

@@ -10,7 +10,6 @@ by BLEU of the first 500 of them, translated by greedy decoding. Those with the 
 kept. In a terminal, the translation of one validation sentence is shown, too.
 """
 
-import argparse
 import math
 import shlex
 import sys
@@ -24,17 +23,15 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 import torch
 from torch import Tensor
 
-from common.display import OUTPUT, Sample
 from common.distributed import choose_device
 from common.files import FolderLock
-from common.options import chosen_fields
 from common.plots import save
 from common.run import Run
 from common.searches import Beam, Greedy
-from common.terminal import fit
+from common.terminal import OUTPUT, Sample, say
 from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Train
 from translation.batches import Batch, batches_of, collate, make_batches
 from translation.corpus import Corpus
 from translation.decoding import translate
@@ -198,10 +195,10 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
         )
 
 
-def train_command(options: argparse.Namespace) -> None:
+def train_command(options: Train) -> None:
     """Train a model, by itself or as one of several processes, and show the results."""
     device = choose_device(options.device)
-    chosen = chosen_fields(options, Config)
+    chosen = options.chosen(Config)
     begun = new_config(chosen)
     run = Run(options.run or Path("runs") / begun.corpus, Config)
     with join_training(run.folder, device) as (processes, lock):
@@ -234,7 +231,7 @@ def train_command(options: argparse.Namespace) -> None:
                 f"{corpus.sizes}, preset {config.preset}, {parameters:,} parameters, "
                 f"vocabularies of {source.vocab_size} and {target.vocab_size}, on {device}{several}"
             )
-            print(fit(summary, sys.stdout), flush=True)
+            say(summary)
         train([training], run, config, lock)
         if processes.is_first:
             show_results(run, corpus, device)
@@ -275,7 +272,7 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
     pairs = corpus.shown_pairs
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     outputs = translate(trained, [pair.source for pair in pairs], search=search)
-    print(fit("\nTest sentences, none of which is in the training data:", sys.stdout))
+    say("\nTest sentences, none of which is in the training data:")
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written, sentences = [run.folder / "loss.png"], corpus.example_sentences
@@ -285,8 +282,8 @@ def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None
         written.append(page_of(run))
         snapshots = snapshots_of(run, trained)
         explore(trained, sentences, written[-1], search=search, snapshots=snapshots)
-    print(fit(f"Written: {', '.join(map(str, written))}", sys.stdout))
-    print(fit("The last of these in a browser, and a command that translates:", sys.stdout))
+    say(f"Written: {', '.join(map(str, written))}")
+    say("The last of these in a browser, and a command that translates:")
     if written[-1].exists():
         print(written[-1].resolve().as_uri())
     print(translating_command(run.folder, sentences[0]))

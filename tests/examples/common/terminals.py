@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-
-from common.terminal import cells
+from rich.cells import cell_len
 
 pty = pytest.importorskip("pty")  # not on Windows
 
@@ -33,28 +32,36 @@ class Screen:
     drawn: list[str] = field(default_factory=list)
 
     def show(self) -> None:
-        """Draw what was printed: carriage returns overwrite, and long lines are broken."""
-        position = 0
-        for character in re.sub(r"\033\[\d*[mA]", "", self.raw):
-            if character == "\n":
-                self.lines.append("")
-            elif character == "\r":
-                if self.lines[-1].strip():
-                    self.drawn.append(self.lines[-1].rstrip())
+        """Draw what was printed: the cursor moves back and up, and long lines are broken."""
+        row = position = 0
+        for piece in re.findall(r"\033\[[?\d;]*[A-Za-z]|.|\n", self.raw):
+            if piece == "\n":
+                row, position = row + 1, 0
+                self.lines += [""] * (row == len(self.lines))
+            elif piece == "\r":
                 position = 0
-            else:
-                if cells(self.lines[-1][:position]) + cells(character) > self.columns:
-                    self.lines.append("")
-                    position = 0
-                line = self.lines[-1]
-                self.lines[-1] = line[:position] + character + line[position + 1 :]
+            elif piece.endswith("A") and piece[0] == "\033":
+                row -= int(piece[2:-1] or 1)
+            elif piece == "\033[2K":
+                if self.lines[row].strip():
+                    self.drawn.append(self.lines[row].rstrip())
+                self.lines[row] = ""
+            elif piece[0] != "\033":
+                line = self.lines[row]
+                if cell_len(line[:position]) + cell_len(piece) > self.columns:
+                    row, position = row + 1, 0
+                    self.lines += [""] * (row == len(self.lines))
+                    line = self.lines[row]
+                self.lines[row] = line[:position] + piece + line[position + 1 :]
                 position += 1
         self.lines = [line.rstrip() for line in self.lines]
+        while self.lines[-2:] == ["", ""]:
+            self.lines.pop()
 
     @property
     def bars(self) -> list[str]:
         """The progress bars that were drawn, in their order."""
-        return [line for line in self.drawn if re.search(r"\d% \|", line)]
+        return [line for line in self.drawn if re.match(r" *\d+% ", line)]
 
 
 @contextmanager

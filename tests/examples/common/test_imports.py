@@ -13,8 +13,8 @@ LEVELS = {
     for level, names in enumerate(
         (
             "__init__ errors packages terminal batching",
-            "options tables text_files files distributed programs searches",
-            "program plots tokenizer checkpoint commands display",
+            "options text_files files distributed programs",
+            "program plots tokenizer checkpoint commands searches",
             "run",
             "training",
         )

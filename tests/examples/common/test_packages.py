@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.parametrize(
     "package",
-    ["filelock", "matplotlib", "pooch", "sacrebleu", "safetensors", "sentencepiece", "tqdm"],
+    ["filelock", "matplotlib", "pooch", "sacrebleu", "safetensors", "sentencepiece"],
 )
 @pytest.mark.parametrize(
     "module",

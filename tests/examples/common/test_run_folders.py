@@ -221,7 +221,7 @@ def test_a_refused_command_changes_no_byte(
     for options, message in (
         ([], "resume it with --resume"),
         (["--resume", "--seed", "3"], "was begun with seed=0, got 3"),
-        (["--resume", plan, "0"], f"{plan}: must be a whole number "),
+        (["--resume", plan, "0"], f'"0" for {plan}. Must be >= 1'),
     ):
         assert program.call("train", folder, *options) == 2
         assert message in one_error_line(capsys)

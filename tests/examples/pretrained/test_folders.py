@@ -264,8 +264,8 @@ def test_prompts_are_continued_in_their_order(
 
 
 def test_the_options_of_sampling_reach_the_search() -> None:
-    options = ["--temperature", "2", "--top-k", "5", "--top-p", "0.9", "--seed", "3"]
-    found = sampling_or_greedy(generate.parse(["model", "--sample", *options]), greedy=False)
+    options = generate.Generate("model", sample=True, temperature=2.0, top_k=5, top_p=0.9, seed=3)
+    found = sampling_or_greedy(options, greedy=False)
     assert found == Sample(2.0, 5, 0.9, 3)
 
 
@@ -483,19 +483,19 @@ OPTIONS: list[tuple[str, list[str], str]] = [
     ("bert", ["a", "--file", "empty.txt"], "the query and empty.txt must hold text"),
     ("bert", [" ", "--file", "lines.txt"], "the query and lines.txt must hold text"),
     ("bert", ["a", "--file", "none.txt"], "none.txt: No such file"),
-    ("bert", ["a", "--file", "lines.txt", "--best", "0"], "--best: must be a whole number above 0"),
-    ("marian", [], "give either sentences or --file"),
-    ("marian", ["本", "--file", "lines.txt"], "give either sentences or --file"),
-    ("marian", ["本", "--beam", "0"], "--beam: must be a whole number above 0"),
+    ("bert", ["a", "--file", "lines.txt", "--best", "0"], '"0" for --best. Must be >= 1'),
+    ("marian", [], "give either texts or --file"),
+    ("marian", ["本", "--file", "lines.txt"], "give either texts or --file"),
+    ("marian", ["本", "--beam", "0"], '"0" for --beam. Must be >= 1'),
     ("marian", ["本", "--beam", "5000"], "--beam must not exceed the"),
-    ("marian", ["本", "--length-penalty", "nan"], "must be a number in [0, 10], got 'nan'"),
+    ("marian", ["本", "--length-penalty", "nan"], '"nan" for --length-penalty. Must be <= 10'),
     ("t5", [], "give either texts or --file"),
     ("t5", ["a", "--beam", "1000"], "--beam must not exceed the"),
-    ("t5", ["a", "--length", "0"], "--length: must be a whole number above 0"),
-    ("gpt2", ["a", "--length", "0"], "--length: must be a whole number above 0"),
+    ("t5", ["a", "--length", "0"], '"0" for --length. Must be >= 1'),
+    ("gpt2", ["a", "--length", "0"], '"0" for --length. Must be >= 1'),
     ("gpt2", ["a", "--top-k", "3"], "--top-k requires --sample"),
     ("gpt2", ["a", "--seed", "0"], "--seed requires --sample"),
-    ("gpt2", ["a", "--sample", "--top-p", "0"], "must be a number in (0, 1], got '0'"),
+    ("gpt2", ["a", "--sample", "--top-p", "0"], "--top-p. Must be > 0"),
     ("gpt2", ["a", "--sample", "--program", "x"], "--program decodes greedily"),
 ]
 

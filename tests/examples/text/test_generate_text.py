@@ -11,7 +11,6 @@ from tests.examples.translation.test_translate import one_error_line
 from tests.explorer.live import LivePage
 from tests.explorer.page import data_of
 from tests.explorer.page_script import Script
-from tests.inference.programs import keep_programs
 
 import generate_text
 from common.errors import UserError
@@ -19,7 +18,6 @@ from common.run import Run
 from common.searches import Greedy, Sample, Search
 from common.tokenizer import Tokenizer
 from text import writing
-from text.arguments import STYLES
 from text.learning import Config
 from text.models import TextModel, TextSteps, build_text_model
 from text.ngrams import NgramModel
@@ -30,6 +28,7 @@ from transformer_blocks import greedy_search
 from transformer_blocks.generation import left_pad
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 48, "dropout": 0.0}
+STYLES = ("2017", "today")
 TINY = [
     *("--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"),
     *("--steps", "8", "--batch-size", "4", "--context", "16", "--vocabulary", "40"),
@@ -167,26 +166,6 @@ def load(folder: Path) -> tuple[TextModel, Tokenizer]:
     config = run.read_config()
     (tokenizer,) = run.load_tokenizers(config)
     return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer
-
-
-def test_a_program_continues_prompts_as_the_model(
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    saved, model, file = keep_programs(monkeypatch), load(trained)[0], tmp_path / "program.pt2"
-    command = ["generate", "--run", str(trained), "the cat", "", "--length", "8", "--greedy"]
-    assert generate_text.main(command) == 0
-    expected = capsys.readouterr().out
-    assert generate_text.main([*command, "--program", str(file)]) == 0
-    assert capsys.readouterr().out == f"Compiling {file} takes some minutes.\n{expected}"
-    assert list(saved) == [file]
-    long = ["generate", "--run", str(trained), "--length", str(model.context), "--greedy"]
-    assert generate_text.main([*long, "--program", str(file)]) == 2
-    assert "of up to 16 tokens, the model's context" in one_error_line(capsys)
-    assert generate_text.main([*command[:-1], "--program", str(file)]) == 2
-    assert "--program requires --greedy" in one_error_line(capsys)
 
 
 MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the cow"]

@@ -14,9 +14,7 @@ from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 from common.errors import UserError
 from common.run import Run
 from common.searches import Greedy
-from common.tables import format_table
 from common.tokenizer import EOS
-from translation.arguments import MODELS
 from translation.comparison import (
     ComparedRun,
     attention_along,
@@ -27,9 +25,11 @@ from translation.comparison import (
     names_of,
 )
 from translation.decoding import translate as write
-from translation.presets import Config
+from translation.presets import ATTENTIONS, Config
 from translation.run import FIGURES
 from translation.scoring import bootstrap, score
+
+MODELS = ("transformer", *ATTENTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +116,6 @@ def test_groups_of_lengths_hold_every_sentence_once(lengths: list[int], groups: 
     for (title, _), inside in zip(found, bounds, strict=True):
         ends = f"{inside[0]}-{inside[-1]}" if len(inside) > 1 else str(inside[0])
         assert title == ends
-
-
-def test_a_table_stands_in_columns() -> None:
-    text = format_table(
-        ("run", "model", "BLEU"), [("a", "rnn", "9.5"), ("longer", "x", "10.5")], words=2
-    )
-    assert text.split("\n") == [
-        "run     model  BLEU",
-        "a       rnn     9.5",
-        "longer  x      10.5",
-    ]
 
 
 def test_runs_of_one_name_are_distinguished() -> None:

@@ -22,7 +22,7 @@ from transformer_blocks.explorer import packages
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, parse
+from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Translate
 from translation.commands import make_search
 from translation.decoding import decode_sentences, decoder_of
 from translation.decoding import translate as translate_sentences
@@ -74,7 +74,7 @@ def test_ctranslate2_translates_as_the_model(
         assert content["ids"] == {"padding": 0, "unknown": 1, "begin": 2, "end": 3}
         assert content["max_length"] == 32
         assert content["versions"].keys() == {"transformer-blocks", "torch", "ctranslate2"}
-        search = make_search(parse(["translate", "a"], description=None), target.vocab_size)
+        search = make_search(Translate(), target.vocab_size)
         assert search == Beam(*map(content["search"].get, ("beam_size", "length_penalty")))
     large, small = ((folder / "model.bin").stat().st_size for folder in folders)
     assert small < large / 2
@@ -248,7 +248,7 @@ def test_the_command_writes_into_the_run_unless_told_otherwise(
     assert "exists already" in refused(*command, files)
     monkeypatch.delattr("translation.commands.corpus_of")  # which is not needed without a check
     call(*command, tmp_path / "other", "--check", "0")
-    assert "invalid choice: 'onnx'" in refused("export", "--to", "onnx")
+    assert 'Invalid value "onnx" for --to' in refused("export", "--to", "onnx")
 
 
 def test_a_disagreement_is_shown(
@@ -331,9 +331,9 @@ def test_what_the_engine_cannot_do_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     refused: Callable[..., str],
 ) -> None:
-    for options in (["--sample"], ["--n-best", "2"], ["--program", "p.pt2"]):
+    for options in (["--sample"], ["--n-best", "2"]):
         line = refused("translate", "--run", own_run, *ENGINE, *options)
-        assert f"{options[0]} cannot be combined with --engine" in line
+        assert f"{options[0]} requires --engine torch" in line
     line = refused("translate", "--run", small_run("rnn-fixed"), *ENGINE)
     assert "only a Transformer can be exported" in line
     monkeypatch.setattr(packages, "find_spec", lambda name: None if "2" in name else name)
