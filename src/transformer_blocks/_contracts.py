@@ -394,10 +394,9 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
     shape = tuple(mask.shape)
     if full is None or (len(shape) == 2 and shape == (full[2], full[3])):
         return
-    fits = len(shape) == 4 and shape[3] == full[3]
-    for size, known in zip(shape, full[:3]):  # noqa: B905
-        fits = fits and (size == 1 or size == known)  # symbolic sizes are compared only if needed
-    if not fits:
+    # Symbolic sizes are compared only if needed.
+    outer = (size == 1 or size == known for size, known in zip(shape, full[:3]))  # noqa: B905
+    if len(shape) != 4 or shape[3] != full[3] or not all(outer):
         batch, heads, queries, keys = full
         raise ValueError(
             f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "

@@ -39,7 +39,7 @@ from transformer_blocks._contracts import Count, HeadVectors, Ids, Mask, Size, c
 from transformer_blocks.fast.caching import append as append_to
 from transformer_blocks.fast.caching import drop_empty_mask
 
-Keys = Annotated[Tensor, HeadVectors("N H L d_k")]
+Projected = Annotated[Tensor, HeadVectors("N H L d_k")]
 Rows = Annotated[Tensor, Ids("M")]
 
 
@@ -119,7 +119,7 @@ class KeyValueCache:
         return other
 
     @checked
-    def append(self, keys: Keys, values: Keys) -> tuple[Tensor, Tensor]:
+    def append(self, keys: Projected, values: Projected) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new positions to the cached ones.
 
         Args:
@@ -196,14 +196,12 @@ class KeyValueCache:
     def _check_fit(self, buffer: Tensor, keys: Tensor) -> None:
         """Raise unless new keys have batch size, heads, size, dtype and device of the buffer."""
         rows, _, heads, _, d_k = buffer.shape
-        if keys.device != buffer.device:
+        same = keys.dtype == buffer.dtype and keys.device == buffer.device
+        if not same or keys.shape != (rows, heads, keys.shape[2], d_k):
             raise ValueError(
-                f"appended keys and values must be on {buffer.device}, got {keys.device}"
-            )
-        if keys.shape != (rows, heads, keys.shape[2], d_k) or keys.dtype != buffer.dtype:
-            raise ValueError(
-                f"appended keys and values must have shape {(rows, heads, 'L', d_k)} and dtype "
-                f"{buffer.dtype}, got {tuple(keys.shape)} and {keys.dtype}"
+                f"appended keys and values must have shape {(rows, heads, 'L', d_k)}, and be "
+                f"{buffer.dtype} on {buffer.device}, got {tuple(keys.shape)}, {keys.dtype} on "
+                f"{keys.device}"
             )
 
 

@@ -15,8 +15,6 @@ from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import Lengths, count_padding, left_padding_mask
 from transformer_blocks.multi_head import MultiHeadAttention
 
-Stack = Encoder | Decoder
-
 
 class IncrementalDecoder:
     """A :class:`StepModel` that consists of a stack, its cache, an embedding and an output layer.
@@ -70,7 +68,7 @@ class IncrementalDecoder:
     @checked
     def __init__(
         self,
-        stack: Stack,
+        stack: Encoder | Decoder,
         cache: SelfAttentionCache | DecoderCache,
         *,
         embed: Function[Callable[[Tensor, Any], Tensor]],  # the position is an int or a tensor
