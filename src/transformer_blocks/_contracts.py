@@ -1,6 +1,6 @@
 """Contracts: what an argument must be stands in its annotation, and a decorator checks it.
 
-The signature ``def f(x: Heads, *, mask: Mask | None = None, dropout: DropoutProbability = 0.0)``
+The signature ``def f(query: Queries, *, mask: Mask | None = None, dropout: DropoutProbability)``
 says what each argument must be. For a type checker and ``help()``, these annotations are
 ``Tensor``, ``Tensor | None`` and ``float``; each of them also holds a *rule*, a function that
 raises an error. Some plain types are rules too: a ``bool`` is True or False, an ``int`` is no bool,

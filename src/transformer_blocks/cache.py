@@ -64,7 +64,7 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._storage: Tensor | None = None  # (N, 2, H, capacity, d_k)
+        self._storage: Tensor | None = None  # also of a first step that failed, and does not count
 
     @property
     def rows(self) -> int:

@@ -75,7 +75,7 @@ from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.feed_forward import initialise
 
-_fused_attention = unchecked(fused_attention)
+_fused_attention = unchecked(fused_attention)  # for the heads of inputs that have been checked
 
 Query = Annotated[Tensor, Vectors("B L d_model")]
 Key = Annotated[Tensor, Vectors("B S key_width")]
@@ -348,7 +348,7 @@ class MultiHeadAttention(nn.Module):
             keys = self.transform_keys(keys, start=0 if cache is None else cache.length)
             if cache is not None:
                 keys, values = cache.write(keys, values)
-        elif key is value and cache is not None:  # neither: the cache holds them
+        elif key is None and value is None and cache is not None:  # which holds them
             queries = self.split_heads(self.query_projection(query))
             keys, values = cache.read()
             if keys.shape[0] != query.shape[0]:

@@ -32,7 +32,6 @@ from transformer_blocks import (
     sample,
 )
 from transformer_blocks.generation import Generation
-from transformer_blocks.inference import prepare
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32}
 PROMPTS = [[5, 6, 7, 3], [8], [9, 4]]
@@ -356,17 +355,6 @@ def test_dropout_applies_to_embeddings_in_training(new_model: Callable[..., Any]
     tokens = torch.tensor([[3, 4, 5]])
     assert not torch.equal(model.embed(tokens), model.embed(tokens))
     assert torch.equal(model.eval().embed(tokens), model.embed(tokens))
-
-
-@every_model
-def test_a_prepared_model_generates_the_same(new_model: Callable[[], Any]) -> None:
-    model = new_model()
-    options: dict[str, Any] = {"beam_size": 2, "max_length": 5, "end_id": 2}
-    expected = model.generate(PROMPTS, beam_search, **options)
-    found = prepare(model).generate(PROMPTS, beam_search, **options)
-    assert [[each.tokens for each in beams] for beams in found] == [
-        [each.tokens for each in beams] for beams in expected
-    ]
 
 
 @pytest.mark.parametrize("padding_id", [0, 11])

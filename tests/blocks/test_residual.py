@@ -46,21 +46,12 @@ def test_dropout_applies_to_the_sublayers_output_and_never_to_the_residual_strea
     assert torch.equal(residual.eval()(x, torch.ones_like), x + 1.0)
 
 
-def test_dropout_is_ten_percent_by_default_as_in_the_base_model() -> None:
-    assert PostNorm(8).dropout.p == 0.1
-
-
 @both_orders
 def test_gradients_reach_the_input_even_if_the_sublayer_passes_none(kind: type[Residual]) -> None:
     x = torch.randn(2, 3, 8, requires_grad=True)
     kind(8)(x, torch.zeros_like).pow(3).sum().backward()
     assert x.grad is not None
     assert (x.grad != 0.0).all()
-
-
-def test_only_a_stack_of_pre_norms_needs_a_final_norm() -> None:
-    assert PreNorm.needs_final_norm
-    assert not PostNorm.needs_final_norm
 
 
 def test_the_base_class_is_abstract() -> None:

@@ -35,6 +35,7 @@ from transformer_blocks.fast.intervals import IntervalMask, attend_to_intervals,
 
 __all__ = ["fused_attention"]
 
+# What is called with arguments that have been checked.
 _weights, _apply_dropout = unchecked(attention_weights), unchecked(apply_dropout)
 
 
