@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -160,7 +161,9 @@ VALID = dict[str, Any](  # of all calls, where OF_CALLS has no other; the defaul
     ),
     **dict[str, Any](layers=[], encoder=encoder(), decoder=decoder(), stack=encoder()),
     **dict[str, Any](linear=nn.Linear(D, 12), embed=torch.add, output=torch.relu),
-    **dict[str, Any](num_experts=4, top_k=2, expert=lambda: nn.Linear(D, D), logits=HIDDEN),
+    **dict[str, Any](
+        num_experts=4, top_k=2, expert=nn.Identity, factories=nn.Identity, logits=HIDDEN
+    ),
     optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0),
 )
 MODULES = {"output": nn.Linear(D, 9)}
@@ -217,11 +220,11 @@ class Call(NamedTuple):
         given = self.valid | others
         if isinstance(given.get("model"), nn.Module):  # which is changed
             given["model"] = copy.deepcopy(given["model"])
-        places = [
-            given.pop(name)
-            for name, each in self.parameters.items()
-            if each.kind is not each.KEYWORD_ONLY and name in given
-        ]
+        by_place = takewhile(
+            lambda each: each.kind is not each.KEYWORD_ONLY and each.name in given,
+            self.parameters.values(),
+        )
+        places = [given.pop(each.name) for each in [*by_place]]
         with torch.no_grad():
             return self.function(*places, **given)
 
