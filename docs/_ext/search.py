@@ -2,7 +2,7 @@
 
 The search of Sphinx fetches pages to show excerpts, which a browser refuses for files on the disk,
 and it splits text into words at spaces, which Japanese does not have. This extension switches it
-off. It collects one entry for each section, each documented class or function and each term of a
+off. It writes one entry for each section, each documented class or function and each term of a
 glossary: its address, the title of its page, its own title, and its text. ``search.js`` searches
 the entries for substrings.
 """
@@ -12,14 +12,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.builders.html import StandaloneHTMLBuilder
-from sphinx.environment import BuildEnvironment
-from sphinx.environment.collectors import EnvironmentCollector
 
 Entry = tuple[str, str, str, str]  # the anchor (or ""), the page's title, the own title, the text
 
@@ -43,41 +40,8 @@ JAPANESE = "[\u3000-\u30ff\u3400-\u9fff\uff01-\uff9f]"
 BREAK_IN_JAPANESE = re.compile(rf"(?<={JAPANESE})[ \t]*\n[ \t]*(?={JAPANESE})")
 
 
-class SectionCollector(EnvironmentCollector):
-    """Store the entries of each page with Sphinx's environment, which outlasts a build."""
-
-    def process_doc(self, app: Sphinx, doctree: nodes.document) -> None:
-        """Collect the entries of a page that was read."""
-        docname = app.env.docname
-        hidden = {"no-search", "nosearch"} & app.env.metadata[docname].keys()
-        stored(app.env)[docname] = [] if hidden else list(entries(doctree))
-
-    def clear_doc(self, app: Sphinx, env: BuildEnvironment, docname: str) -> None:
-        """Remove the entries of a page that is read again or was deleted."""
-        stored(env).pop(docname, None)
-
-    def merge_other(
-        self,
-        app: Sphinx,
-        env: BuildEnvironment,
-        docnames: AbstractSet[str],
-        other: BuildEnvironment,
-    ) -> None:
-        """Take over the entries of the pages that another process read."""
-        stored(env).update(
-            (name, stored(other)[name]) for name in docnames if name in stored(other)
-        )
-
-
-def stored(env: BuildEnvironment) -> dict[str, list[Entry]]:
-    """Return the entries of all pages, by the name of the page."""
-    pages: dict[str, list[Entry]] = vars(env).setdefault("search_entries", {})
-    return pages
-
-
 def entries(doctree: nodes.document) -> Iterator[Entry]:
     """List the entries of a page; the text of an entry does not contain that of entries inside."""
-    doctree = doctree.deepcopy()
     prepare(doctree)
     found = list(doctree.findall(has_entry))
     titles = [title_of(node) for node in found]
@@ -158,17 +122,17 @@ def write(app: Sphinx, exception: Exception | None) -> None:
         return
     rows = [
         (app.builder.get_target_uri(docname) + (anchor and f"#{anchor}"), *texts)
-        for docname, found in sorted(stored(app.env).items())
-        for anchor, *texts in found
+        for docname in sorted(app.env.found_docs)
+        if not {"no-search", "nosearch"} & app.env.metadata[docname].keys()
+        for anchor, *texts in entries(app.env.get_doctree(docname))
     ]
     data = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
     path = app.outdir / "_static" / "search_data.js"
     path.write_text(f"const SEARCH_SECTIONS = {data};\n", encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool | int]:
-    """Register the collector; raise ``env_version`` when its entries change."""
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register what writes the entries."""
     app.connect("builder-inited", switch_off)
-    app.add_env_collector(SectionCollector)
     app.connect("build-finished", write)
-    return {"env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

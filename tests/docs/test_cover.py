@@ -64,6 +64,8 @@ def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(
     for sentence in sentences:
         box.fill(sentence)
         shown.append(page.inner_text(".status").partition(" — ")[0].removesuffix(" …"))
+        at_end = page.inner_text("button[aria-pressed=true]")  # the last word, not the full stop
+        assert at_end == shown[-1].removesuffix(" .").split()[-1]
     box.fill("<b>x</b>")
     assert page.inner_text(".status").endswith(" ".join(chapter["source_words"]))
     page.check("input[type=checkbox]")

@@ -71,11 +71,11 @@ Scores.
 """
 
 
-def build(source: Path, *options: str) -> Path:
+def build(source: Path) -> Path:
     """Build a site, and give the folder of its pages."""
     html = source / "_build"
     result = subprocess.run(
-        [sys.executable, ROOT / "docs" / "_ext" / "pages.py", *options, source, html],
+        [sys.executable, ROOT / "docs" / "_ext" / "pages.py", source, html],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -169,24 +169,6 @@ def test_the_index_and_the_search_page_of_sphinx_are_not_written(site: Path) -> 
     text = (site / "search.html").read_text(encoding="utf-8")
     assert "searchtools" not in text
     assert "_static/search.js" in text
-
-
-def test_a_partial_build_keeps_the_entries_of_unchanged_pages(
-    has_docs: None, tmp_path: Path
-) -> None:
-    before = entries(build(write(tmp_path)))
-    page = tmp_path / "pages/page3.rst"
-    page.write_text(page.read_text("utf-8").replace("number3", "changed"), encoding="utf-8")
-    (tmp_path / "pages/page4.rst").unlink()
-    after = entries(build(tmp_path))
-    gone = [url for url in before if url.startswith("pages/page4.html")]
-    assert len(gone) == 4
-    assert before.keys() - after.keys() == set(gone)
-    assert [url for url in after if after[url] != before[url]] == ["pages/page3.html#first-of-3"]
-
-
-def test_a_parallel_build_collects_the_same(has_docs: None, site: Path, tmp_path: Path) -> None:
-    assert entries(build(write(tmp_path), "-j", "2")) == entries(site)
 
 
 # --- What is found -------------------------------------------------------------------------------

@@ -65,6 +65,8 @@
       const text = `${tokens.map(token => targetWords[token]).join(" ")}${isFinished ? "" : " …"}`;
       const end = () => {
         clearInterval(timer);
+        const lastWord = buttons.findLastIndex(button => /\p{L}/u.test(button.textContent));
+        if (lastWord >= 0) show(lastWord); // rather than the full stop
         status.textContent = `${text} — ${_("a click on a word shows where its attention was, the mean of both heads.")}`;
       };
       status.textContent = "";
