@@ -5,116 +5,21 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from style import (
-    BLUE,
-    GREEN,
     INK,
     MUTED,
     ORANGE,
-    PURPLE,
-    arrow,
-    box,
-    canvas,
-    figure,
     figure_of,
     new_figure,
-    note,
     weight_table,
 )
 from transformer_blocks import MultiHeadAttention
 
-HEAD_COLORS = (BLUE, ORANGE, GREEN)
-POSITION_COLORS = (BLUE, ORANGE, GREEN, PURPLE)
 COLOURS, D_MODEL = 4, 24
-
-
-def cell(axes: Axes, x: float, y: float, size: tuple[float, float], color: str, text: str) -> None:
-    """Draw one cell of a table, with its upper left corner at (x, y)."""
-    axes.add_patch(Rectangle((x, y), *size, facecolor=color, alpha=0.35, lw=0))
-    axes.add_patch(Rectangle((x, y), *size, facecolor="none", edgecolor=MUTED, lw=0.6))
-    axes.text(x + size[0] / 2, y + size[1] / 2, text, ha="center", va="center", size=9)
-
-
-@figure
-def split_heads() -> Figure:
-    """Draw how a sequence is split into heads, and how their outputs are concatenated."""
-    length, heads, d_k = 4, 3, 2
-    numbers = torch.arange(length * heads * d_k).reshape(1, length, heads * d_k)
-    parts = numbers.unflatten(-1, (heads, d_k)).transpose(1, 2)[0]  # (H, L, d_k)
-    made, axes = canvas(10, 6.0)
-    size = (0.36, 0.34)
-
-    def table(x: float, y: float, *, primed: bool) -> None:
-        for position, row in enumerate(numbers[0].tolist()):
-            for feature, number in enumerate(row):
-                corner = (x + feature * size[0], y + position * size[1])
-                text = "" if primed else f"{number}"
-                cell(axes, *corner, size, HEAD_COLORS[feature // d_k], text)
-
-    table(0.9, 2.2, primed=False)
-    note(axes, 0.9 + 3 * size[0], 1.9, "d = 6", color=INK, size=10)
-    note(axes, 0.62, 2.2 + 2 * size[1], "L = 4", color=INK, size=10, rotation=90)
-    note(axes, 0.9 + 3 * size[0], 3.95, "(B, L, d)", color=INK, size=10)
-    for head in range(heads):
-        y = 0.35 + 1.75 * head
-        middle = y + 2 * size[1]
-        for position, row in enumerate(parts[head].tolist()):
-            for feature, number in enumerate(row):
-                corner = (4.0 + feature * size[0], y + position * size[1])
-                cell(axes, *corner, size, HEAD_COLORS[head], f"{number}")
-        arrow(axes, (3.2, 2.88), (3.9, middle))
-        arrow(axes, (4.85, middle), (5.15, middle))
-        box(
-            axes, 5.2, middle - 0.35, 1.35, 0.7, f"attention,\nhead {head}",
-            color=HEAD_COLORS[head], alpha=0.35, size=9,
-        )  # fmt: skip
-        arrow(axes, (6.65, middle), (7.1, 2.88))
-    note(axes, 4.0 + size[0], 0.12, "d_k = 2", color=INK, size=10)
-    note(axes, 4.0 + size[0], 5.55, "(B, H, L, d_k)", color=INK, size=10)
-    table(7.2, 2.2, primed=True)
-    note(axes, 7.2 + 3 * size[0], 1.9, "concatenated", color=INK, size=10)
-    note(axes, 7.2 + 3 * size[0], 3.95, "(B, L, d)", color=INK, size=10)
-    note(axes, 9.68, 2.6, "$W^O$", color=INK, size=11)
-    arrow(axes, (9.43, 2.88), (9.92, 2.88))
-    return made
-
-
-@figure
-def wrong_split() -> Figure:
-    """Draw what each of two heads holds, after a right and after a wrong split."""
-    length, heads, d_k = 4, 2, 2
-    names = torch.arange(length).repeat_interleave(heads * d_k).reshape(1, length, heads * d_k)
-    features = torch.arange(heads * d_k).repeat(length).reshape(1, length, heads * d_k)
-
-    def right(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (heads, d_k)).transpose(1, 2)[0]
-
-    def wrong(x: Tensor) -> Tensor:
-        return x.reshape(1, heads, length, d_k)[0]
-
-    made, axes = canvas(10, 3.3)
-    size = (0.72, 0.42)
-    for start, title, split in (
-        (0.4, "cut, then exchange L and H", right),
-        (5.6, "reshape only", wrong),
-    ):
-        note(axes, start + 2.0, 0.3, title, color=INK, size=11)
-        for head in range(heads):
-            x = start + 2.3 * head
-            note(axes, x + size[0], 0.8, f"head {head}", color=INK, size=10)
-            held = zip(split(names)[head].tolist(), split(features)[head].tolist(), strict=True)
-            for row, (positions, columns) in enumerate(held):
-                for column, (position, feature) in enumerate(zip(positions, columns, strict=True)):
-                    corner = (x + column * size[0], 1.05 + row * size[1])
-                    text = f"$x_{{{position}}}[{feature}]$"
-                    cell(axes, *corner, size, POSITION_COLORS[position], text)
-    note(axes, 5.0, 3.05, "a colour for each position; x₁[2] is feature 2 of position 1", size=9.5)
-    return made
 
 
 def make_batch(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -6,25 +6,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from style import (
-    BLUE,
-    GREEN,
     INK,
-    MUTED,
     ORANGE,
-    PURPLE,
-    arrow,
-    box,
-    canvas,
     curves,
     figure,
     figure_of,
     new_figure,
-    note,
 )
 from transformer_blocks import (
     PostNorm,
@@ -36,60 +27,6 @@ from transformer_blocks import (
     noam_rate,
 )
 from transformer_blocks.inspection import ablate
-
-SUBLAYERS = [("attention", BLUE), ("feed-\nforward", ORANGE)] * 2
-
-
-@figure
-def residual_stream() -> Figure:
-    """Draw the residual streams of two layers, with post-norm and with pre-norm."""
-    made, axes = canvas(10, 6.9)
-    note(axes, 0.15, 0.3, "post-norm (the paper)", color=INK, size=11, ha="left")
-    note(axes, 0.15, 3.55, "pre-norm", color=INK, size=11, ha="left")
-    _stream(axes, 2.7, is_pre_norm=False)
-    _stream(axes, 6.4, is_pre_norm=True)
-    return made
-
-
-def _stream(axes: Axes, y: float, *, is_pre_norm: bool) -> None:
-    """Draw one residual stream with four sublayers above it."""
-    note(axes, 0.25, y, "x", color=INK, size=11)
-    top = y - (2.4 if is_pre_norm else 1.9)
-    start = 0.5  # of the next piece of the stream
-    for number, (name, color) in enumerate(SUBLAYERS):
-        x = 0.8 + 2.15 * number
-        plus = x + 1.05
-        if is_pre_norm:
-            arrow(axes, (x, y), (x, y - 0.5))
-            _norm(axes, x, y - 0.72)
-            arrow(axes, (x, y - 0.95), (x, top + 0.82))
-        else:
-            arrow(axes, (x, y), (x, top + 0.82))
-        box(axes, x - 0.55, top, 1.3, 0.8, name, color=color, alpha=0.35, size=9)
-        axes.plot(
-            [x + 0.75, plus, plus], [top + 0.4, top + 0.4, y - 0.5], color=MUTED, lw=1.2, marker=""
-        )
-        arrow(axes, (plus, y - 0.5), (plus, y - 0.16))
-        _line(axes, start, plus - 0.15, y)
-        axes.plot(plus, y, color="none", marker="o", markersize=11, markeredgecolor=GREEN)
-        note(axes, plus, y, "+", color=INK, size=11)
-        start = plus + 0.15
-        if not is_pre_norm or number == len(SUBLAYERS) - 1:
-            _line(axes, start, plus + 0.27, y)
-            _norm(axes, plus + 0.62, y)
-            start = plus + 0.97
-    _line(axes, start, 9.6, y)
-    arrow(axes, (9.4, y), (9.9, y), color=GREEN, width=3)
-
-
-def _line(axes: Axes, start: float, end: float, y: float) -> None:
-    """Draw a piece of a residual stream."""
-    axes.plot([start, end], [y, y], color=GREEN, lw=4, marker="", solid_capstyle="butt")
-
-
-def _norm(axes: Axes, x: float, y: float) -> None:
-    """Draw a layer normalisation, given its centre."""
-    box(axes, x - 0.35, y - 0.22, 0.7, 0.44, "norm", color=PURPLE, alpha=0.4, size=8.5)
 
 
 class Sorter(nn.Module):

@@ -9,56 +9,11 @@ from matplotlib.figure import Figure
 from cells import LEARN
 from style import (
     BLUE,
-    GREEN,
-    INK,
     ORANGE,
-    SKY,
-    arrow,
-    box,
-    canvas,
     curves,
     figure,
     new_figure,
-    note,
 )
-
-TOKENS = ["猫", "は", "魚", "を", "食べ", "ます"]
-
-
-@figure
-def paths() -> Figure:
-    """Draw how the first token reaches the last position, with recurrence and with attention."""
-    made, axes = canvas(10, 5.9)
-    for top, name in ((0.2, "recurrent"), (3.2, "attention")):
-        note(axes, 0.75, top + 0.85 if top < 1 else top + 1.95, name, color=INK, size=10.5)
-        for column, token in enumerate(TOKENS):
-            x = 1.7 + 1.37 * column
-            box(axes, x, top + 1.6, 1.1, 0.65, token, color=GREEN, alpha=0.35, size=11)
-            if top < 1:
-                box(
-                    axes,
-                    x,
-                    top + 0.5,
-                    1.1,
-                    0.65,
-                    f"state {column + 1}",
-                    color=ORANGE,
-                    alpha=0.4,
-                    size=9.5,
-                )
-                arrow(axes, (x + 0.55, top + 1.6), (x + 0.55, top + 1.17))
-                if column:
-                    arrow(
-                        axes, (x - 0.26, top + 0.82), (x - 0.02, top + 0.82), color=ORANGE, width=2
-                    )
-            else:
-                end = 1.7 + 1.37 * 5 + 0.55
-                if not column:
-                    box(axes, end - 0.55, top + 0.1, 1.1, 0.65, "output", color=SKY, alpha=0.5)
-                arrow(
-                    axes, (x + 0.55, top + 1.6), (end - 0.5 + 0.1 * column, top + 0.78), color=BLUE
-                )
-    return made
 
 
 @figure

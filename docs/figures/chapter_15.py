@@ -9,88 +9,16 @@ from matplotlib.figure import Figure
 from cells import LEARN
 from style import (
     BLUE,
-    GREEN,
     INK,
     MUTED,
-    ORANGE,
-    PANEL,
-    PURPLE,
     RED,
     SKY,
-    arrow,
-    box,
-    canvas,
     curves,
     figure,
     new_figure,
     note,
 )
 from transformer_blocks import RotaryPositionalEncoding
-
-WIDTH, HEIGHT = 3.5, 0.66
-PAPER = [  # from the bottom to the top
-    ("embeddings + sinusoids", PURPLE),
-    ("causal self-attention\n8 heads of keys, values", ORANGE),
-    ("add", PANEL),
-    ("LayerNorm", GREEN),
-    ("feed-forward, ReLU", SKY),
-    ("add", PANEL),
-    ("LayerNorm", GREEN),
-]
-TODAY = [
-    ("embeddings", PURPLE),
-    ("RMSNorm", GREEN),
-    ("grouped-query attention\nq, k normalised, rotated", ORANGE),
-    ("add", PANEL),
-    ("RMSNorm", GREEN),
-    ("gated feed-forward, SwiGLU", SKY),
-    ("add", PANEL),
-    ("RMSNorm after the last layer", GREEN),
-]
-
-
-@figure
-def side_by_side() -> Figure:
-    """Draw a layer of 2017 beside one of today."""
-    made, axes = canvas(10, 8.75)
-    bottom, gap = 8.6, 0.92
-    for left, title, parts in ((0.95, "2017", PAPER), (5.75, "today", TODAY)):
-        note(axes, left + WIDTH / 2, 0.35, title, color=INK, size=12)
-        middle = left + WIDTH / 2
-        tops = [bottom - HEIGHT - gap * place for place in range(len(parts))]
-        inside = [place for place, (text, _) in enumerate(parts) if "embed" not in text]
-        if title == "today":
-            inside.pop()
-        first, last = inside[0], inside[-1]
-        box(
-            axes,
-            left - 0.6,
-            tops[last] - 0.2,
-            WIDTH + 0.8,
-            tops[first] - tops[last] + HEIGHT + 0.4,
-            color=PANEL,
-            alpha=0.45,
-        )
-        for place, (text, color) in enumerate(parts):
-            top = tops[place]
-            if place:
-                arrow(axes, (middle, tops[place - 1]), (middle, top + HEIGHT + 0.02))
-            alpha = 1.0 if color == PANEL else 0.35
-            box(axes, left, top, WIDTH, HEIGHT, text, color=color, alpha=alpha, size=9.5)
-            if text == "add":  # the residual connection passes its sublayer, and a norm before it
-                start = place - (1 if title == "2017" else 2)
-                below = (tops[start] + HEIGHT + tops[start - 1]) / 2
-                side = left - 0.3
-                axes.plot(
-                    [middle, side, side],
-                    [below, below, top + HEIGHT / 2],
-                    color=MUTED,
-                    lw=1.2,
-                    marker="",
-                )
-                arrow(axes, (side, top + HEIGHT / 2), (left - 0.01, top + HEIGHT / 2))
-        arrow(axes, (middle, tops[-1]), (middle, tops[-1] - 0.42))
-    return made
 
 
 @figure

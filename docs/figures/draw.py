@@ -1,6 +1,7 @@
 """The figures of the book, ``docs/learn/figures/NAME.svg``; ``pictures.py`` draws them.
 
-The functions that draw are in ``chapter_NN.py``, in the order of the chapters.
+The functions that draw are in ``chapter_NN.py``, in the order of the chapters. Figures that show no
+numbers of a computation, but boxes and arrows, are edited in their files.
 """
 
 import sys
@@ -13,6 +14,11 @@ sys.path.append(str(HERE.parent / "_ext"))
 import style  # noqa: E402
 
 FIGURES = HERE.parent / "learn" / "figures"
+BY_HAND = {
+    *("map", "prologue", "split_heads", "wrong_split", "residual_stream", "paths"),
+    *("teacher_forcing", "merges", "shift", "beam_tree", "cache", "side_by_side"),
+    "online_softmax",
+}
 
 
 def load() -> list[str]:
