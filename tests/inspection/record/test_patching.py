@@ -263,10 +263,19 @@ class Explicit(nn.Module):
         return ((q @ q.mT).softmax(-1) @ q).transpose(1, 2).flatten(2)
 
 
+def with_bias(attention: nn.MultiheadAttention) -> nn.MultiheadAttention:
+    nn.init.normal_(attention.out_proj.bias)  # zero at first
+    return attention
+
+
 ATTENTIONS: dict[str, tuple[nn.Module, int, Any]] = {
     "ours": (MultiHeadAttention(16, 4), 4, lambda m, x: m(x, x, x)),
     "one head": (SingleHeadAttention(16), 1, lambda m, x: m(x, x, x)),
-    "torch": (nn.MultiheadAttention(16, 4, batch_first=True), 4, lambda m, x: m(x, x, x)[0]),
+    "torch": (
+        with_bias(nn.MultiheadAttention(16, 4, batch_first=True)),
+        4,
+        lambda m, x: m(x, x, x)[0],
+    ),
     "one sequence": (nn.MultiheadAttention(16, 4), 4, lambda m, x: m(x[0], x[0], x[0])[0]),
     "explicit": (Explicit(), 4, lambda m, x: m(x)),
 }
@@ -332,6 +341,13 @@ def test_a_module_is_replaced_by_values_of_another_input_a_number_or_a_function(
         assert torch.equal(y, y[:1, :1].expand_as(y))
     with patched(model, {"layers.1": values["layers.1"][0]}, positions=[0, 2]):
         assert (model(x) == expected).all(-1)[0].tolist() == [True, False, True, False, False]
+
+
+def test_numbers_and_tensors_of_another_dtype_are_converted() -> None:
+    model, x = build_encoder(**SIZES).eval().double(), torch.randn(2, 5, 16).double()
+    for patch in (0.5, torch.full((16,), 0.5)):
+        with patched(model, {"layers.0.feed_forward": patch}):
+            assert model(x).dtype == torch.float64
 
 
 def test_of_a_tuple_the_first_tensor_is_patched_and_recorded() -> None:
