@@ -3,6 +3,7 @@
     python examples/course.py new my_transformer    # write the empty package
     python examples/course.py check masks           # or a number; exit status 1 if a law fails
     python examples/course.py status                # list the units
+    python examples/course.py debug 1               # find out why a model is silently wrong
     python examples/course.py train                 # train a translator of the reader's modules
     python examples/course.py museum                # list published faults, or show one
 
@@ -57,8 +58,30 @@ class Check(PackageOptions):
     junit: Path | None = field(default=None, kw_only=True)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Status(PackageOptions):
-    """List the units, and which of them pass."""
+    """List the units, and which of them pass, and count the solved cases.
+
+    Attributes:
+        folder: Folder of the cases.
+    """
+
+    folder: Path = Path("my_cases")
+
+
+@dataclass(frozen=True)
+class Debug:
+    """Begin a broken model, or judge the check and the mended model that you wrote.
+
+    Attributes:
+        case: Number of the case (default: list them).
+        hint: Show the next of three hints, which costs points.
+        folder: Folder of the cases.
+    """
+
+    case: str | None = None
+    hint: bool = field(default=False, kw_only=True)
+    folder: Path = field(default=Path("my_cases"), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +111,7 @@ class Train(PackageOptions):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status, 1 if an answer is refused."""
     results: list[bool] = []
-    commands = New, Check, Status, Museum, Train
+    commands = New, Check, Status, Debug, Museum, Train
     status = run_program(lambda: results.append(run(parse(arguments, __doc__, *commands))))
     return status or int(not all(results))
 
@@ -103,7 +126,9 @@ def run(options: Any) -> bool:
     if isinstance(options, New):
         return commands.new(options.package)
     if isinstance(options, Status):
-        return commands.status(options.package)
+        return commands.status(options.package, options.folder)
+    if isinstance(options, Debug):
+        return commands.debug(options.case, options.folder, hint=options.hint)
     if isinstance(options, Museum):
         return commands.museum(options.exhibit)
     if isinstance(options, Check):

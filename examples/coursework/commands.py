@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from multiprocessing.connection import Connection
@@ -97,6 +97,72 @@ def museum(name: str | None) -> bool:
     return True
 
 
+def debug(number: str | None, folder: Path, *, hint: bool = False) -> bool:
+    """List the cases, begin one, give a hint, or judge what the learner has written."""
+    from coursework.debug import COST, LEVELS, POINTS, Progress, cases, figures, grade, template
+
+    progress = Progress(folder)
+    if number is None:
+        for case in cases():
+            if case.number == 1 or case.level > cases()[case.number - 2].level:
+                print(f"Level {case.level}: {LEVELS[case.level - 1]}")
+            known = progress.of(case.number)
+            state = f"solved, {progress.points(case.number)} points" if all_solved(known) else ""
+            print(
+                "\n".join(
+                    wrap(f"{case.number:4}. {state or case.symptom}", 96, subsequent_indent=" " * 6)
+                )
+            )
+        print(progress.summary())
+        return True
+    numbers = [str(each.number) for each in cases()]
+    case = cases()[int(resolve(number, numbers, "case")) - 1]
+    known, path = progress.of(case.number), folder / f"case_{case.number:02}.py"
+    if not path.exists():
+        folder.mkdir(exist_ok=True)
+        path.write_text(template(case), "utf-8")
+        print("\n".join([*wrap(case.symptom, 96), *figures(case)]))
+        todo = f"""The model is in {path}. Write its check() and mend it, then run
+            `course.py debug {case.number}` again; it executes the file. A hint (--hint) costs
+            {COST} of {POINTS} points."""
+        print("\n".join(["", *wrap(" ".join(todo.split()), 96)]))
+        return True
+    if hint:
+        known["hints"] = min(known["hints"] + 1, 3)
+        progress.save()
+        print("\n".join(wrap(f"Hint {known['hints']}: {case.hints[known['hints'] - 1]}", 96)))
+        return True
+    found = in_process(path.name, grade, case.number, path)
+    if isinstance(found, str):
+        print(found)
+        return False
+    for name, title, problems in zip(
+        ("check", "model"), ("check()", "the model"), found, strict=True
+    ):
+        known[name] = int(not problems)
+        print(f"{title}: {'wrong' if problems else 'right'}")
+        print(
+            "".join(
+                "\n".join(wrap(f"  {each}", 96, subsequent_indent=" " * 4)) + "\n"
+                for each in problems
+            ),
+            end="",
+        )
+    progress.save()
+    if not all_solved(known):
+        return False
+    print(
+        f"Solved: {progress.points(case.number)} of {POINTS} points. It was: {case.exhibit.title}."
+    )
+    print(f"{case.exhibit.source}\nThe story: course.py museum {case.exhibit.name}")
+    return True
+
+
+def all_solved(known: Mapping[str, int]) -> bool:
+    """Return whether the check and the model of a case are right."""
+    return bool(known["check"] and known["model"])
+
+
 def load(name: str, folder: Path) -> Any:
     """Import the reader's file of a unit.
 
@@ -125,18 +191,44 @@ def check_file(name: str, folder: Path) -> None:
 
 
 def findings_of(name: str, folder: Path) -> list[Finding] | str:
-    """Check a unit in a process of its own, which the reader's code may end, or never end.
+    """Check a unit in a process of its own.
 
     Returns:
-        What does not hold, or why the check was not finished: the error with which the import
-        fails, the exit status of the process, or where it was after :data:`LIMIT` seconds.
-
-    Raises:
-        KeyboardInterrupt: If the check is interrupted; it names the law and the line.
+        What does not hold, or why the check was not finished.
     """
     check_file(name, folder)
+    found = in_process(f"{name}.py", check_unit, name, folder)
+    laws = {law.title: law for law in UNITS[name].laws}
+    return found if isinstance(found, str) else [Finding(laws[of], *rest) for of, *rest in found]
+
+
+def check_unit(name: str, folder: Path) -> list[tuple[Any, ...]] | str:
+    """Check a unit; return what does not hold, with the titles of the laws, or why it fails."""
+    try:
+        module = load(name, folder)
+    except (Exception, SystemExit) as error:  # whatever the reader's code raises
+        return f"{name}.py cannot be imported: {type(error).__name__}{place(error)}: {error}"
+    return [(law.title, *rest) for law, *rest in check(UNITS[name], module)]
+
+
+def in_process(file: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own, which the reader's code may end, or never end.
+
+    Args:
+        file: The name of the reader's file.
+        work: The function; its result is sent back.
+        arguments: Its arguments.
+
+    Returns:
+        Its result, or why there is none: the exit status of the process, or where it was after
+        :data:`LIMIT` seconds.
+
+    Raises:
+        KeyboardInterrupt: If it is interrupted; it names the law and the line.
+    """
     receiver, sender = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=_send_findings, args=(name, folder, sender), daemon=True)
+    given = file, work, arguments, sender
+    process = PROCESSES.Process(target=_send_result, args=given, daemon=True)
 
     def receive() -> Any:
         with suppress(EOFError):
@@ -148,14 +240,12 @@ def findings_of(name: str, folder: Path) -> list[Finding] | str:
     sender.close()
     try:
         if receiver.poll(LIMIT):
-            found = receiver.recv()
-        else:
-            os.kill(process.pid or 0, signal.SIGINT)
-            stopped = receive() or f"{name}.py is stopped"
-            return f"{stopped}: it takes more than {LIMIT:g} seconds"
+            return receiver.recv()
+        os.kill(process.pid or 0, signal.SIGINT)
+        return f"{receive() or f'{file} is stopped'}: it takes more than {LIMIT:g} seconds"
     except EOFError:
         process.join()
-        return f"{name}.py ends its process, with the exit status {process.exitcode}"
+        return f"{file} ends its process, with the exit status {process.exitcode}"
     except KeyboardInterrupt:
         stopped = receive() or ""
         raise KeyboardInterrupt(str(stopped).partition(" is stopped ")[2]) from None
@@ -163,8 +253,6 @@ def findings_of(name: str, folder: Path) -> list[Finding] | str:
         process.kill()
         process.join()
         receiver.close()
-    laws = {law.title: law for law in UNITS[name].laws}
-    return found if isinstance(found, str) else [Finding(laws[of], *rest) for of, *rest in found]
 
 
 def _end_with_parent() -> None:
@@ -175,23 +263,17 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _send_findings(name: str, folder: Path, sender: Connection) -> None:
-    """Check a unit, and send what does not hold, or a text that says why nothing is known."""
+def _send_result(
+    file: str, work: Callable[..., Any], arguments: tuple[Any, ...], sender: Connection
+) -> None:
+    """Call a function, and send its result, or where it is interrupted."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # threads do not survive a fork
-    found: Any
     try:
-        try:
-            module = load(name, folder)
-        except (Exception, SystemExit) as error:  # whatever the reader's code raises
-            found = f"{name}.py cannot be imported: {type(error).__name__}{place(error)}: {error}"
-        else:
-            found = [(law.title, *rest) for law, *rest in check(UNITS[name], module)]
+        found = work(*arguments)
     except KeyboardInterrupt as stop:
-        found = (
-            f"{name}.py is stopped {stop}" if stop.args else f"{name}.py is stopped{place(stop)}"
-        )
+        found = f"{file} is stopped {stop.args[0] if stop.args else place(stop)[1:]}"
     sys.stdout.flush()  # what it printed, before this process is killed
     sender.send(found)
 
@@ -222,13 +304,20 @@ def show(name: str, findings: list[Finding] | str, folder: Path) -> bool:
     return not findings
 
 
-def status(folder: Path) -> bool:
-    """List the units, and whether the reader's answers pass.
+def status(folder: Path, cases: Path) -> bool:
+    """Count the solved cases; list the units, and whether the reader's answers pass.
 
     Raises:
         UserError: If there is no such folder.
     """
+    from coursework.debug import Progress
+
+    progress = Progress(cases)
+    if progress.path.is_file():
+        print(progress.summary())
     if not folder.is_dir():
+        if progress.path.is_file():
+            return True
         raise UserError(f"there is no folder {folder}: `course.py new {folder}` writes it")
     for number, (name, unit) in enumerate(UNITS.items(), 1):
         findings, result = findings_of(name, folder), "passed"

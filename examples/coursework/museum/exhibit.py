@@ -164,7 +164,8 @@ def _pairs(module: ModuleType) -> Iterator[tuple[Any, Any]]:
             yield vars(module)["broken"], mended
             continue
         for key, method in vars(mended).items():
-            broken = next((vars(each)[key] for each in mended.__mro__[1:] if key in vars(each)), 0)
+            bases = [vars(each)[key] for each in mended.__mro__[1:] if key in vars(each)]
+            broken: Any = bases[0] if bases else None
             if all(map(inspect.isfunction, (method, broken))) and all(
                 inspect.unwrap(each).__code__.co_filename == module.__file__
                 for each in (method, broken)

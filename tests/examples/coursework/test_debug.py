@@ -1,0 +1,242 @@
+"""The debugging course: each case is solved by a reference, and a wrong check is refused."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import course
+from coursework.debug import Case, cases, judge_check, judge_model, learn, template
+from coursework.museum.cache_not_reordered import Steps as RecurrentSteps
+from coursework.museum.decoding import Steps
+from coursework.museum.exhibit import difference
+from coursework.museum.losses import TARGETS
+from transformer_blocks import SinusoidalPositionalEncoding
+from transformer_blocks.inspection import check_cache, check_search
+
+X = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(4))
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 6, 3]])
+PADDED = torch.tensor([[2, 7, 1, 0, 0, 0]])
+REAL = PADDED != 0
+LOGITS = torch.randn(4, 5, 10, generator=torch.Generator().manual_seed(5))
+WHOLE = [(LOGITS, TARGETS)]
+close = partial(torch.allclose, atol=1e-4)
+Check = Callable[[Any], object]
+
+
+def is_causal(m: Any, x: Tensor, other: Tensor) -> bool:
+    changed = torch.cat([x[:, :-1], other[:, -1:]], dim=1)
+    return close(m(x)[:, :-1], m(changed)[:, :-1])
+
+
+def ignores_padding(m: Any) -> bool:
+    return close(m(X[:1], REAL)[:, :3], m(X[:1] * REAL[..., None], REAL)[:, :3])
+
+
+def decodes(m: Any) -> object:
+    return check_cache(m, lambda: Steps(m), IDS)
+
+
+def depends_on_all(m: Any, x: Tensor) -> bool:
+    changed = torch.cat([x[:, :1] + 1, x[:, 1:]], dim=1)
+    return bool(((m(x) - m(changed)).abs().amax(-1) > 1e-5).all())
+
+
+REFERENCES: dict[str, Check] = {
+    "sentinel_beyond_float16": lambda m: m.half()(IDS).isfinite().all(),
+    "table_that_is_no_buffer": lambda m: m.half()(X.half()).isfinite().all(),
+    "table_left_on_the_first_device": lambda m: [m(X), m.half()(X.half())],
+    "layers_in_a_list": lambda m: [n for n, _ in m.named_parameters() if "layers" in n],
+    "inverted_padding_mask": ignores_padding,
+    "padding_mask_over_queries": lambda m: close(
+        m(PADDED, ~REAL)[:, :3], m(PADDED[:, :3], ~REAL[:, :3])
+    ),
+    "boolean_mask_added": ignores_padding,
+    "masked_scores_near_zero": lambda m: is_causal(m, X, -X),
+    "bidirectional_mask_in_decoder": lambda m: is_causal(m, IDS, IDS + 1),
+    "fully_masked_row": lambda m: m(PADDED.flip(1), ~REAL.flip(1))[:, 3:].isfinite().all(),
+    "mean_over_padding": lambda m: close(m(PADDED, REAL), m(PADDED[:, :3], REAL[:, :3])),
+    "class_read_at_the_last_position": lambda m: close(m(PADDED), m(PADDED[:, :3])),
+    "view_instead_of_transpose": lambda m: close(m(X)[:1], m(X[:1])),
+    "dropout_in_evaluation": lambda m: torch.equal(m(IDS), m(IDS)),
+    "softmax_over_queries": lambda m: close(m(X), F.scaled_dot_product_attention(*m.project(X))),
+    "scale_of_all_heads": lambda m: close(m(X), F.scaled_dot_product_attention(*m.heads(X))),
+    "heads_cut_without_transpose": lambda m: depends_on_all(m, X[:, :4]),
+    "heads_joined_without_transpose": lambda m: is_causal(m, IDS[:, :4], IDS[:, :4] + 1),
+    "key_heads_tiled": lambda m: close(
+        m(X), partial(F.scaled_dot_product_attention, enable_gqa=True)(*m.heads(X))
+    ),
+    "copied_layers": lambda m: not close(m.layers[0].linear1.weight, m.layers[1].linear1.weight),
+    "sinusoid_frequencies": lambda m: close(m(X), SinusoidalPositionalEncoding(16)(X)),
+    "positions_along_the_batch": lambda m: not close(m(IDS).mean(1), m(IDS.flip(1)).mean(1)),
+    "padding_in_the_denominator": lambda m: close(
+        m(WHOLE), F.cross_entropy(LOGITS.flatten(0, 1), TARGETS.flatten(), ignore_index=0)
+    ),
+    "mean_of_micro_batch_means": lambda m: close(
+        m(WHOLE), m([(LOGITS[:1], TARGETS[:1]), (LOGITS[1:], TARGETS[1:])])
+    ),
+    "smoothing_of_padding": lambda m: close(
+        m(WHOLE), m([(LOGITS * (TARGETS != 0)[..., None], TARGETS)])
+    ),
+    "top_left_causal_mask": decodes,
+    "positions_restart": decodes,
+    "cache_not_reordered": lambda m: check_cache(m, lambda: RecurrentSteps(m), IDS),
+    "rotary_angles_reused": decodes,
+    "window_forgotten_in_steps": decodes,
+    "beams_of_another_source": check_search,
+    "beams_all_alike": check_search,
+    "length_penalty_reversed": check_search,
+    "ends_at_once": check_search,
+}
+"""For each exhibit, what is true of a right model."""
+every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.number:02}")
+
+
+def asserts(holds: Check) -> Check:
+    def check(model: Any) -> None:
+        assert holds(model)
+
+    return check
+
+
+def learner(case: Case, state: str, holds: Check) -> Any:
+    """Stand for the module of a learner, whose model is broken or mended."""
+    module = case.exhibit.module
+    names = {"Model": state.title()} if hasattr(module, "Broken") else {"model": state}
+    models = {name: getattr(module, of) for name, of in names.items()}
+    return SimpleNamespace(check=asserts(holds), **models)
+
+
+@every_case
+def test_a_case_is_solved_by_its_reference_and_not_by_the_broken_model(case: Case) -> None:
+    holds = REFERENCES[case.exhibit.name]
+    assert list(judge_check(case, asserts(holds))) == []
+    assert list(judge_model(case, learner(case, "mended", holds))) == []
+    assert list(judge_model(case, learner(case, "broken", holds)))
+
+
+@every_case
+def test_the_learners_file_has_the_broken_code_and_does_not_reveal_the_fault(case: Case) -> None:
+    text = template(case)
+    names: dict[str, Any] = {}
+    exec(compile(text, "case.py", "exec"), names)
+    assert "check" in names
+    assert names.keys() & {"Model", "model"}
+    shown = difference(case.exhibit.module)
+    wrong = [line[1:].strip() for line in shown.splitlines() if line.startswith("-    ")]
+    statements = [line for line in wrong if not line.startswith(("#", '"""', "def "))]
+    assert all(line in text for line in statements if "roken" not in line)
+    for word in ("the fault", "mended", "broken_", case.exhibit.title.lower()):
+        assert word not in text.lower().replace("the broken model", "")
+
+
+def test_there_are_at_least_24_cases_of_four_levels() -> None:
+    assert len(cases()) >= 24
+    levels = [case.level for case in cases()]
+    assert levels == sorted(levels)
+    assert set(levels) == {1, 2, 3, 4}
+    assert len({case.exhibit.name for case in cases()}) == len(cases())
+    assert all(len(set(case.hints)) == 3 for case in cases()[::9])
+
+
+def test_the_page_lists_the_symptom_the_cause_and_the_check_of_each_case() -> None:
+    page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
+    rows = [line for line in page.read_text("utf-8").splitlines() if line.endswith("` |")]
+    assert rows == [
+        f"| {case.symptom} | {case.exhibit.title} | `{case.exhibit.found_by}` |" for case in cases()
+    ]
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in cases() if case.exhibit.name == name)
+
+
+SOFTMAX = case_of("softmax_over_queries")
+STORED = SOFTMAX.make("mended", 12)(X).detach()
+WRONG: dict[str, Check] = {
+    "always false": lambda m: False,
+    "always true": lambda m: True,
+    "an error": lambda m: m.no_such_name,
+    "only this seed": lambda m: close(m(X), SOFTMAX.make("mended", 12)(X)),
+    "stored numbers": lambda m: close(m(X), STORED),
+    "a stored number": lambda m: abs(float(m(X)[0, 0, 0]) - float(STORED[0, 0, 0])) < 1e-3,
+    "stored numbers, rounded": lambda m: close(m(X).round(), STORED.round()),
+    "a stored weight": lambda m: m.query_key_value.weight[0, 0] == 0.25,
+    "the name of the class": lambda m: type(m).__name__ != "Broken",
+    "another property": lambda m: torch.equal(m(X), m(X)),
+    "finite outputs": lambda m: m(X).isfinite().all(),
+    "a wrong expectation": lambda m: close(m(X), F.scaled_dot_product_attention(X, X, X)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_check_is_refused(name: str) -> None:
+    assert list(judge_check(SOFTMAX, asserts(WRONG[name])))
+
+
+def test_a_check_that_demands_one_way_of_rounding_is_refused() -> None:
+    def exact(m: Any) -> bool:
+        query, key, value = m.project(X)
+        return torch.equal(m(X), (query @ key.mT / 4).softmax(2) @ value)
+
+    problems = list(judge_check(SOFTMAX, asserts(exact)))
+    assert problems
+    assert all("in which" in each for each in problems)
+
+
+def test_a_model_that_computes_something_else_is_refused() -> None:
+    class Zero(SOFTMAX.exhibit.module.Mended):  # type: ignore[misc, name-defined]
+        def forward(self, x: Tensor) -> Tensor:
+            return 0 * x
+
+    case = case_of("masked_scores_near_zero")
+    holds = REFERENCES[case.exhibit.name]
+    module = SimpleNamespace(check=asserts(holds), Model=Zero)
+    problems = list(judge_model(case, module))
+    assert "does not compute what a right model computes" in problems[-1]
+
+
+def test_a_model_with_heads_cut_wrongly_learns_less_than_a_right_one() -> None:
+    case = case_of("heads_cut_without_transpose")
+    assert learn(case, "broken")[-1] > 2 * learn(case, "mended")[-1]
+
+
+def test_a_learner_begins_takes_hints_and_solves_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    number = str(SOFTMAX.number)
+    assert course.main(["debug"]) == 0
+    assert "Level 4: only in decoding or in batches" in capsys.readouterr().out
+    assert course.main(["debug", number]) == 0
+    printed = capsys.readouterr().out
+    assert "a right model" in printed
+    assert "softmax" not in printed
+    assert course.main(["debug", number]) == 1
+    assert "check() is not written yet" in capsys.readouterr().out
+    for hint in ("Of which rows", "The library's check 'equivalence'", "is in 'normalise'"):
+        assert course.main(["debug", number, "--hint"]) == 0
+        assert hint in capsys.readouterr().out
+    path = tmp_path / "my_cases" / f"case_{number}.py"
+    body = "x = torch.randn(2, 3, 16)\n    y = F.scaled_dot_product_attention(*model.project(x))\n"
+    text = path.read_text("utf-8").replace("dim=1", "dim=2")
+    test = f"{body}    assert torch.allclose(model(x), y, atol=1e-5)"
+    path.write_text(text.replace("raise NotImplementedError", test), "utf-8")
+    assert course.main(["debug", number]) == 0
+    printed = capsys.readouterr().out
+    assert "Solved: 4 of 10 points. It was: A softmax over the queries." in printed
+    known = json.loads((tmp_path / "my_cases" / "progress.json").read_text("utf-8"))
+    assert known == {number: {"hints": 3, "check": 1, "model": 1}}
+    assert course.main(["status"]) == 0
+    assert f"1 of {len(cases())} cases solved, 4 of" in capsys.readouterr().out
+    path.write_text("import os; os._exit(3)\n", "utf-8")
+    assert course.main(["debug", number]) == 1
+    assert "ends its process, with the exit status 3" in capsys.readouterr().out
+    assert course.main(["debug", "99"]) == 2
