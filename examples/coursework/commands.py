@@ -99,63 +99,65 @@ def museum(name: str | None) -> bool:
 
 def debug(number: str | None, folder: Path, *, hint: bool = False) -> bool:
     """List the cases, begin one, give a hint, or judge what the learner has written."""
-    from coursework.debug import COST, LEVELS, POINTS, Progress, cases, figures, grade, template
+    from coursework.debug import COST, POINTS, Progress, cases, figures, grade, template
 
     progress = Progress(folder)
     if number is None:
-        for case in cases():
-            if case.number == 1 or case.level > cases()[case.number - 2].level:
-                print(f"Level {case.level}: {LEVELS[case.level - 1]}")
-            known = progress.of(case.number)
-            state = f"solved, {progress.points(case.number)} points" if all_solved(known) else ""
-            print(
-                "\n".join(
-                    wrap(f"{case.number:4}. {state or case.symptom}", 96, subsequent_indent=" " * 6)
-                )
-            )
-        print(progress.summary())
+        list_cases(progress)
         return True
-    numbers = [str(each.number) for each in cases()]
-    case = cases()[int(resolve(number, numbers, "case")) - 1]
+    case = cases()[int(resolve(number, [str(each.number) for each in cases()], "case")) - 1]
     known, path = progress.of(case.number), folder / f"case_{case.number:02}.py"
     if not path.exists():
         folder.mkdir(exist_ok=True)
         path.write_text(template(case), "utf-8")
-        print("\n".join([*wrap(case.symptom, 96), *figures(case)]))
-        todo = f"""The model is in {path}. Write its check() and mend it, then run
-            `course.py debug {case.number}` again; it executes the file. A hint (--hint) costs
-            {COST} of {POINTS} points."""
-        print("\n".join(["", *wrap(" ".join(todo.split()), 96)]))
+        say(case.symptom)
+        print("\n".join(figures(case)))
+        say(
+            f"\nThe model is in {path}. Write its check() and mend it, then run this again; "
+            f"it executes the file. A hint (--hint) costs {COST} of {POINTS} points."
+        )
         return True
     if hint:
         known["hints"] = min(known["hints"] + 1, 3)
         progress.save()
-        print("\n".join(wrap(f"Hint {known['hints']}: {case.hints[known['hints'] - 1]}", 96)))
+        say(f"Hint {known['hints']}: {case.hints[known['hints'] - 1]}")
         return True
     found = in_process(path.name, grade, case.number, path)
     if isinstance(found, str):
         print(found)
         return False
-    for name, title, problems in zip(
-        ("check", "model"), ("check()", "the model"), found, strict=True
-    ):
+    for name, problems in zip(("check", "model"), found, strict=True):
         known[name] = int(not problems)
-        print(f"{title}: {'wrong' if problems else 'right'}")
-        print(
-            "".join(
-                "\n".join(wrap(f"  {each}", 96, subsequent_indent=" " * 4)) + "\n"
-                for each in problems
-            ),
-            end="",
-        )
+        print(f"{name}: {'wrong' if problems else 'right'}")
+        for each in problems:
+            say(each, "  ")
     progress.save()
-    if not all_solved(known):
-        return False
-    print(
-        f"Solved: {progress.points(case.number)} of {POINTS} points. It was: {case.exhibit.title}."
-    )
-    print(f"{case.exhibit.source}\nThe story: course.py museum {case.exhibit.name}")
-    return True
+    if all_solved(known):
+        points = f"{progress.points(case.number)} of {POINTS} points"
+        print(f"Solved: {points}. It was: {case.exhibit.title}.\n{case.exhibit.source}")
+        print(f"The story: course.py museum {case.exhibit.name}")
+    return all_solved(known)
+
+
+def list_cases(progress: Any) -> None:
+    """List the cases by level: the symptom, or the points of a solved one."""
+    from coursework.debug import LEVELS, cases
+
+    level = 0
+    for case in cases():
+        if case.level != level:
+            level = case.level
+            print(f"Level {level}: {LEVELS[level - 1]}")
+        is_solved = all_solved(progress.of(case.number))
+        state = f"solved, {progress.points(case.number)} points" if is_solved else case.symptom
+        say(f"{case.number}. {state}", "  ")
+    print(progress.summary())
+
+
+def say(text: str, indent: str = "") -> None:
+    """Print a paragraph; an indented one has its further lines indented more."""
+    lines = wrap(text.strip(), 96, initial_indent=indent, subsequent_indent=2 * indent)
+    print("\n" * text.startswith("\n") + "\n".join(lines))
 
 
 def all_solved(known: Mapping[str, int]) -> bool:

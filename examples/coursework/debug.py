@@ -249,7 +249,7 @@ def judge_check(case: Case, check: Callable[[Any], object]) -> Iterator[str]:
     """Yield for which models a check does not do what it must."""
     for seed in SEEDS:
         if isinstance(found := outcome(check, case.make("broken", seed)), NotImplementedError):
-            yield "check() is not written yet"
+            yield "it is not written yet"
             return
         if found is None:
             yield f"it holds for the broken model, with the weights of seed {seed}"

@@ -220,7 +220,7 @@ def test_a_learner_begins_takes_hints_and_solves_a_case(
     assert "a right model" in printed
     assert "softmax" not in printed
     assert course.main(["debug", number]) == 1
-    assert "check() is not written yet" in capsys.readouterr().out
+    assert "it is not written yet" in capsys.readouterr().out
     for hint in ("Of which rows", "The library's check 'equivalence'", "is in 'normalise'"):
         assert course.main(["debug", number, "--hint"]) == 0
         assert hint in capsys.readouterr().out
