@@ -3,11 +3,12 @@
 From ``transformer_blocks``:
 
   whole models       LanguageModel, Seq2Seq, build_language_model, build_seq2seq
-  stacks             build_encoder, build_decoder, alternate, Encoder, Decoder, EncoderDecoder
+  stacks             build_encoder, build_decoder, Encoder, Decoder, EncoderDecoder, alternate
   layers             EncoderLayer, DecoderLayer, FeedForward, GatedFeedForward
   mixture of experts MixtureOfExperts, Routing, softmax_over_chosen, softmax_over_all,
                      SigmoidRouting, balancing_loss, record_router_logits
-  attention layers   MultiHeadAttention, GatedAttention, SingleHeadAttention
+  attention layers   MultiHeadAttention, GatedAttention, LatentAttention,
+                     SingleHeadAttention
   attention          fused_attention, scaled_dot_product_attention, attention_weights,
                      AttentionFunction, ExplicitAttention, AdditiveAttention,
                      SinkAttention, SlidingWindowAttention
@@ -85,6 +86,7 @@ from transformer_blocks.variants.relative_bias import RelativeBias
 from transformer_blocks.variants.query_key_norm import QueryKeyNorm
 from transformer_blocks.variants.sinks import SinkAttention
 from transformer_blocks.variants.gated_attention import GatedAttention
+from transformer_blocks.variants.latent_attention import LatentAttention
 from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
 from transformer_blocks.variants.routing import (
     Routing,
@@ -123,6 +125,7 @@ __all__ = [
     "GatedFeedForward",
     "KeyValueCache",
     "LanguageModel",
+    "LatentAttention",
     "LearnedPositionalEncoding",
     "Llama3Scaling",
     "LoraLinear",

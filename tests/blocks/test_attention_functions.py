@@ -26,6 +26,7 @@ from transformer_blocks import (
     FeedForward,
     GatedAttention,
     KeyValueCache,
+    LatentAttention,
     MultiHeadAttention,
     PreNorm,
     QueryKeyNorm,
@@ -96,6 +97,12 @@ def multi_head(**options: Any) -> MultiHeadAttention:
     return MultiHeadAttention(D_MODEL, HEADS, **options)
 
 
+def latent(**options: Any) -> LatentAttention:
+    rotary = RotaryPositionalEncoding(4, scaling=YarnScaling(4.0, length=8))
+    options |= {"latent_size": 6, "d_k": 3, "rotary": rotary, "bias": True}
+    return LatentAttention(D_MODEL, HEADS, **options)
+
+
 def grouped(groups: int = 2, **options: Any) -> MultiHeadAttention:
     return MultiHeadAttention(D_MODEL, HEADS, num_key_value_heads=groups, **options)
 
@@ -109,6 +116,8 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
     | {
         "large heads": lambda: multi_head(d_k=D_MODEL),
         "grouped": grouped,
+        "latent": latent,
+        "latent queries, sinks": lambda: latent(query_latent_size=5, attention_function=sinks()),
         "gated": lambda: GatedAttention(D_MODEL, HEADS, num_key_value_heads=2, bias=False),
         "gated, rotary": lambda: GatedAttention(
             D_MODEL, HEADS, transforms=TRANSFORMS["norm, rotary"](), headwise=True
@@ -187,7 +196,9 @@ def test_the_recorded_weights_are_those_of_the_output(
         y = attention(x, x, x, mask=MASK, causal=True)
     assert torch.equal(y, plain)
     weights = maps[""][0]
-    _, values = attention.project(x, x)
+    keys, values = attention.project(x, x)
+    if isinstance(attention, LatentAttention):
+        _, values = attention.expand(keys, values)
     values = values.repeat_interleave(HEADS // values.shape[1], dim=1)
     expected = attention.project_output(weights @ values, x)
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-12)

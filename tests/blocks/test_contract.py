@@ -25,6 +25,7 @@ from transformer_blocks import (
     FeedForward,
     GatedAttention,
     GatedFeedForward,
+    LatentAttention,
     LearnedPositionalEncoding,
     LoraLinear,
     MixtureOfExperts,
@@ -171,6 +172,11 @@ CASES = {
     ),
     "SinkAttention": Case(lambda: self_attention(attention_function=SinkAttention(HEADS))),
     "GatedAttention": Case(lambda: SelfAttention(GatedAttention(WIDTH, HEADS))),
+    "LatentAttention": Case(
+        lambda: SelfAttention(
+            LatentAttention(WIDTH, HEADS, latent_size=4, d_k=3, rotary=RotaryPositionalEncoding(2))
+        )
+    ),
     "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(D_K))),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),

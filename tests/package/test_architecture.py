@@ -43,6 +43,7 @@ LEVELS = {
     "variants.sinks": 4,
     "variants.gated_attention": 5,
     "variants.alternate": 1,
+    "variants.latent_attention": 6,
     "variants.lora": 1,
     "variants.pooling": 1,
     "fast.sliding_window": 4,

@@ -1,5 +1,7 @@
 """Layers of several kinds, made in turn."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -28,7 +30,7 @@ def far() -> MultiHeadAttention:
 
 def test_each_layer_has_the_next_kind_with_parameters_of_its_own() -> None:
     encoder = build_encoder(num_layers=5, d_model=8, attention=alternate(near, near, far))
-    layers = [layer.self_attention for layer in encoder.layers]
+    layers: list[Any] = [layer.self_attention for layer in encoder.layers]
     assert [each.attention_function is fused_attention for each in layers] == [0, 0, 1, 0, 0]
     assert [len(each.transforms) for each in layers] == [1, 1, 0, 1, 1]
     assert len({id(each.query_projection.weight) for each in layers}) == 5

@@ -111,8 +111,8 @@ def _replace_parts(module: Any, linear: Callable[[nn.Linear], nn.Module]) -> Any
     if type(module) is FeedForward and module.activation in (F.relu, torch.relu):
         module.activation = relu
     for name, part in list(module._modules.items()):
-        if part is None or (isinstance(module, MixtureOfExperts) and name == "router"):
-            continue  # a router that rounds otherwise chooses other experts
+        if part is None or name in getattr(module, "read_parts", ()):
+            continue  # a router whose rounding would choose other experts, or weights that are read
         is_layer = isinstance(module, EncoderLayer | DecoderLayer)
         if is_layer and name == "self_attention" and _can_fuse_projections(part):
             setattr(module, name, FusedQKVAttention(part, linear=linear))

@@ -191,7 +191,10 @@ def describe(
         "inputs": len(embedding.weight),  # number of token ids of sources or prompts
         "dtype": str(dtype).removeprefix("torch."),
         "depth": len(model.decoder.layers),
-        "heads": [(each.key_projection.out_features // each.d_k, each.d_k) for each in attentions],
+        "heads": [
+            (each.num_key_value_heads, getattr(each, "cached_size", each.d_k))
+            for each in attentions
+        ],
         "positions": {"prefill": math.inf, "step": math.inf},
     }
 

@@ -32,7 +32,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 @checked
 def alternate(*factories: Factory[Callable[[], Part]]) -> Callable[[], Part]:
-    """Return a factory that calls several ones in turn, one for each layer, over and over again.
+    """Return a factory that calls several factories in turn, over and over again.
 
     Args:
         factories: Functions without arguments that each return a new part. The first one makes the

@@ -14,7 +14,7 @@ zero, and the first token no longer gets most of the weight. Qwen3-Next has this
 ``headwise=True``, one number scales the whole output of a head, with few more parameters and most
 of the effect (the paper's table 1).
 
-Next: :mod:`transformer_blocks.variants.gated_feed_forward`, feed-forward with a gate.
+Next: :mod:`transformer_blocks.variants.latent_attention`, which compresses keys and values.
 """
 
 from collections.abc import Sequence

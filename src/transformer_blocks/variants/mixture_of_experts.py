@@ -24,8 +24,9 @@ computes all tokens that chose it, however many, in one call.
 Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises outputs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +73,8 @@ class MixtureOfExperts(nn.Module):
         >>> torch.allclose(alone, experts(x)[1:, 3:4], atol=1e-6)  # ... has the same output
         True
     """
+
+    read_parts: ClassVar[Sequence[str]] = ("router",)
 
     @checked
     def __init__(
