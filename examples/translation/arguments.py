@@ -218,6 +218,19 @@ class Explore(RunOptions, BeamOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Align(RunOptions, BeamOptions):
+    """Print which subwords of a translation translate which ones of the source.
+
+    Attributes:
+        sentence: Source sentence (default: a test sentence of the run).
+        translation: Its translation (default: that of the run's model).
+    """
+
+    sentence: str | None = None
+    translation: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export:
     """Write a trained Transformer for another engine.
 
@@ -238,5 +251,5 @@ class Export:
     check: Natural = 20
 
 
-COMMANDS = Train, Translate, Evaluate, Compare, Explore, Export
+COMMANDS = Train, Translate, Evaluate, Compare, Explore, Align, Export
 """The commands."""

@@ -20,10 +20,13 @@ from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
 from common.terminal import counted, progress_bar, say
 from common.text_files import decode_line
+from common.tokenizer import BOS, EOS
 from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import align
 from translation.arguments import (
     LENGTH_PENALTY,
     TRAIN,
+    Align,
     BeamOptions,
     Compare,
     DecodingOptions,
@@ -34,17 +37,25 @@ from translation.arguments import (
 )
 from translation.comparison import attention_along, compare, load_runs, print_results
 from translation.corpus import Corpus, seen_targets
-from translation.decoding import decode_sentences, decoder_of, translate
+from translation.decoding import (
+    attention_with_teacher_forcing,
+    decode_sentences,
+    decoder_of,
+    translate,
+    translate_with_attention,
+)
 from translation.exploring import explore, page_of, snapshots_of
 from translation.exporting import export, folder_of, load_exported
 from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
-from translation.run import TrainedTranslator, corpus_of, load_translator
+from translation.run import TrainedTranslator, check_transformer, corpus_of, load_translator
 from translation.scoring import score
 
 
-def load(options: DecodingOptions | Explore) -> tuple[Run[Config], TrainedTranslator, Search]:
+def load(
+    options: DecodingOptions | Explore | Align,
+) -> tuple[Run[Config], TrainedTranslator, Search]:
     """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
     Raises:
@@ -178,15 +189,42 @@ def explore_command(options: Explore) -> None:
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
-def explored_sentences(options: Explore, config: Config) -> list[str]:
+def explored_sentences(options: Explore | Align, config: Config) -> list[str]:
     """Return the sentence of ``--sentence``, or test sentences of the run."""
     if options.sentence is None:
         return corpus_of(config).example_sentences
-    line = decode_line(os.fsencode(options.sentence), where="--sentence")
-    sentence = clean(line, config.source_language, corpus=config.corpus)
-    if not sentence:
-        raise UserError("--sentence must not be blank")
-    return [sentence]
+    return [read_sentence(options.sentence, "--sentence", config.source_language, config)]
+
+
+def read_sentence(text: str, where: str, language: str, config: Config) -> str:
+    """Clean a sentence of the command line.
+
+    Raises:
+        UserError: If it is blank.
+    """
+    line = decode_line(os.fsencode(text), where=where)
+    if not (sentence := clean(line, language, corpus=config.corpus)):
+        raise UserError(f"{where} must not be blank")
+    return sentence
+
+
+def align_command(options: Align) -> None:
+    """Print a word alignment of a sentence and its translation."""
+    run, trained, search = load(options)
+    config, _, source, target = trained
+    model = check_transformer(run, trained, "aligned")
+    sentence = explored_sentences(options, config)[0]
+    source.warn_of_unknown([sentence])
+    if options.translation is None:
+        ids = translate_with_attention(trained, sentence, search=search).ids
+    else:
+        given = read_sentence(options.translation, "--translation", config.target_language, config)
+        ids = [*target.encode(given)[: model.max_length - 1], EOS]
+    record = attention_with_teacher_forcing(trained, sentence, ids)
+    found = align(model, record.inputs[0], [BOS, *ids], ignored=[BOS, EOS])
+    say(f"{sentence}\n{record.translation}\n{found.layer}, head {found.head}:")
+    for (at, number), weight in zip(found.pairs, found.confidence, strict=True):
+        print(f"{record.target[number - 1]}\t{record.source[at]}\t{weight:.2f}")
 
 
 def export_command(options: Export) -> None:
@@ -240,6 +278,7 @@ RUN: dict[type, Callable[[Any], None]] = {
     Evaluate: evaluate_command,
     Compare: compare_command,
     Explore: explore_command,
+    Align: align_command,
     Export: export_command,
 }
 """The function that runs each command."""

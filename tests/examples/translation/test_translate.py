@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -144,6 +145,21 @@ def test_a_page_shows_all_attention_of_a_model(
         ("rnn", [*sentence, "--output", tmp_path / "a" / "b"], "does not exist"),
     ):
         assert error in refused("explore", "--run", small_run(model), *options)
+
+
+def test_the_subwords_of_a_translation_are_aligned_with_those_of_the_source(
+    small_run: Callable[[str], Path], call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    sentence = ["--run", small_run("transformer"), "--sentence", "犬が走る。"]
+    for options in ([], ["--translation", "A dog runs."]):
+        source, *_, head = call("align", *sentence, *options).splitlines()[:3]
+        assert source == "犬が走る。"
+        assert re.fullmatch(r"decoder\..*cross_attention, head \d:", head)
+    lines = [line.split("\t") for line in call("align", *sentence, *options).splitlines()[3:]]
+    assert "".join(subword for subword, *_ in lines).endswith("▁dog▁runs.")
+    assert all(subword in "▁犬が走る。" and 0 < float(weight) <= 1 for _, subword, weight in lines)
+    assert "must not be blank" in refused("align", *sentence, "--translation", " ")
+    assert "only a Transformer can be aligned" in refused("align", "--run", small_run("rnn"))
 
 
 def test_accumulation_and_checkpoints_are_set_on_the_command_line(

@@ -128,3 +128,25 @@ def test_what_is_no_reference_is_refused(tmp_path: Path) -> None:
         TypeError, match=r"^a must be a model, or the path of saved values, got a=3"
     ):
         first_difference(wrong, torch.sin, X)
+
+
+class Cancelling(nn.Module):
+    """Loses four digits, and is wrong by more if ``error`` is not zero."""
+
+    def __init__(self, error: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.error = nn.Linear(8, 8), error
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) + 1e4) - 1e4 * (1 + self.error)
+
+
+def test_rounding_of_saved_values_is_that_of_the_model_in_their_dtype(tmp_path: Path) -> None:
+    path, model = tmp_path / "golden.safetensors", Cancelling()
+    save_values(model, X, path)
+    same = first_difference(path, model, X)
+    assert not same, same
+    assert same.outputs.distance > 1e-5  # more than rounding of a single operation
+    assert first_difference(path, model, X, tolerance=1e-5)
+    model.error = 1e-6
+    assert first_difference(path, model, X)

@@ -1,7 +1,5 @@
 """A forward pass is recorded, patched in place, and ended by a value that is rejected."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from transformer_blocks.inspection.record.values import (
     ForwardPass,
     RejectedValueError,
     Run,
+    Value,
     layouts,
 )
 
@@ -32,9 +31,14 @@ class Catching(nn.Module):
 
 
 def test_a_rejected_value_ends_the_pass_also_if_the_model_catches_the_error() -> None:
-    accepted: list[Any] = []
+    accepted: list[Value] = []
+
+    def accept(value: Value) -> bool:
+        accepted.append(value)
+        return True
+
     forward_pass, place = ForwardPass(Catching(), X), ("layer", "output", 0)
-    run = forward_pass.run(Run(only={place: lambda value: accepted.append(value) is None}))
+    run = forward_pass.run(Run(only={place: accept}))
     assert [*run] == [place, OUTPUT]
     assert accepted == [run[place]]
     with pytest.raises(RejectedValueError):
