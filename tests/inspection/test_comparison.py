@@ -5,17 +5,12 @@ from functools import partial
 
 import pytest
 import torch
-from tests.inspection.soundness.sound_models import FULL, D, decoder_only
+from tests.inspection.soundness.sound_models import FULL, TOKENS, D, ask, decoder_only
 from torch import Tensor, nn
 
 from transformer_blocks import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import (
     Report,
-    check_cache,
-    check_causal,
-    check_labels,
-    check_loss,
-    check_padding,
     check_soundness,
     first_difference,
 )
@@ -79,10 +74,10 @@ def test_a_constant_in_the_logits_hides_no_violation_and_is_none(constant: str) 
         expected += ["dtype"] if constant == "-1e9" else []  # float16 has no such number
         assert [*soundness.violated] == expected, soundness
         reports: list[Report] = [
-            check_causal(model, FULL),
-            check_labels(partial(labelled, model), FULL),
-            check_padding(model, [FULL[0], FULL[1, :4]]),
-            check_cache(model, partial(Steps, model, forgets=not causal), FULL),
+            ask("causality", model, FULL, probes=8),
+            ask("labels", partial(labelled, model), FULL),
+            ask("padding", model, TOKENS, padding_id=0),
+            ask("cache", model, FULL, new_step_model=partial(Steps, model, forgets=not causal)),
         ]
         assert list(map(bool, reports)) == [causal] * 4, reports
 
@@ -110,8 +105,8 @@ def test_a_large_constant_in_the_gradient_hides_no_error_of_a_loss() -> None:
         ]
         return large + torch.stack(means).sum() - large.detach()
 
-    assert check_loss(partial(loss, wrong=False), logits, target, padding_id=0)
-    assert not check_loss(partial(loss, wrong=True), logits, target, padding_id=0)
+    assert ask("loss", partial(loss, wrong=False), (logits, target), padding_id=0)
+    assert not ask("loss", partial(loss, wrong=True), (logits, target), padding_id=0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e3, 1e-3])
@@ -137,12 +132,12 @@ def test_the_tolerance_of_each_check_separates_small_changes_from_large_ones(fac
     logits = torch.randn(2, 4, 12, generator=torch.Generator().manual_seed(0))
     for tolerance, is_large in ((None, True), (1e-3, True), (0.5, False)):
         reports: list[Report] = [
-            check_causal(leaky, FULL, tolerance=tolerance),
-            check_padding(leaky, [FULL[0], FULL[1, :3]], tolerance=tolerance),
-            check_cache(leaky, partial(Steps, model), FULL, tolerance=tolerance),
-            check_labels(shows_next, FULL, tolerance=tolerance),
-            check_loss(padded_loss, logits, target, padding_id=0, tolerance=tolerance),
-            check_soundness(leaky, FULL, causal=True, tolerance=tolerance)["causality"],
+            ask("causality", leaky, FULL, tolerance=tolerance, probes=8),
+            ask("padding", leaky, TOKENS, padding_id=0, tolerance=tolerance),
+            ask("cache", leaky, FULL, new_step_model=partial(Steps, model), tolerance=tolerance),
+            ask("labels", shows_next, FULL, tolerance=tolerance),
+            ask("loss", padded_loss, (logits, target), padding_id=0, tolerance=tolerance),
+            ask("causality", leaky, FULL, tolerance=tolerance),
         ]
         if factor != 1.0:
             del reports[2]  # whose steps have another scale
@@ -168,12 +163,12 @@ def test_the_padding_id_of_each_check_is_the_one_that_counts() -> None:
         return x, tokens[:, 1:]
 
     for padding_id, is_sound in ((0, True), (7, False)):
-        assert bool(check_loss(loss, logits, target, padding_id=padding_id)) == is_sound
-        sequences = [torch.tensor([3, 4, 5]), torch.tensor([6])]
-        assert bool(check_padding(count, sequences, padding_id=padding_id)) == is_sound
-        report = check_labels(copies_padding, target, padding_id=padding_id)
+        assert bool(ask("loss", loss, (logits, target), padding_id=padding_id)) == is_sound
+        padded = torch.tensor([[3, 4, 5], [6, padding_id, padding_id]])
+        assert bool(ask("padding", count, padded, padding_id=padding_id)) == is_sound
+        report = ask("labels", copies_padding, target, padding_id=padding_id)
         assert bool(report) == is_sound, report
-        assert not check_labels(copies_padding, target)
+        assert not ask("labels", copies_padding, target)
 
 
 def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
@@ -206,6 +201,6 @@ def test_a_sound_layer_is_not_accused_if_the_example_comes_from_a_common_seed() 
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(D, 2, 32, batch_first=True, norm_first=True).eval()
     mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
-    assert check_causal(lambda x: layer(x, src_mask=mask), x)
+    assert ask("causality", lambda x: layer(x, src_mask=mask[: x.shape[1], : x.shape[1]]), x)
     normed = nn.Sequential(nn.LayerNorm(D, elementwise_affine=False), nn.Linear(D, D)).eval()
-    assert not check_causal(lambda x: normed(x).cumsum(1).flip(1), x)
+    assert not ask("causality", lambda x: normed(x).cumsum(1).flip(1), x)

@@ -241,10 +241,14 @@ def inspections(device: str) -> Any:
         model(tokens, tokens)
     maps = [each for found in weights.values() for each in found]
     x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)).to(device)
-    causal = inspection.check_causal(lambda x: model.encoder(x, causal=True), x)
-    padding = inspection.check_padding(
+    causal = inspection.check_soundness(
+        lambda x: model.encoder(x, causal=True), x, only="causality"
+    )
+    padding = inspection.check_soundness(
         lambda tokens: model.encoder(model.embed(tokens, 0), mask=blocks.padding_mask(tokens)),
-        [tokens[0], tokens[1, :2]],
+        tokens,
+        only=("padding", "padding amount"),
+        padding_id=0,
     )
     patterns = [head.name for head in inspection.head_patterns(maps[0][0])]
     explanation = inspection.explain_mask(blocks.padding_mask(tokens))

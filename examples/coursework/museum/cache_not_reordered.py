@@ -18,7 +18,7 @@ longer skipped, their caches turned out not to support it.
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.inspection import Soundness, check_soundness
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]])
 Caches = dict[str, Tensor | None]
@@ -69,6 +69,6 @@ class Mended(Broken):
         return {name: None if cache is None else cache[rows] for name, cache in caches.items()}
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Soundness:
     """Compare the steps of a beam search with a full pass."""
-    return check_cache(model, lambda: Steps(model), TOKENS)
+    return check_soundness(model, TOKENS, only="cache", new_step_model=lambda: Steps(model))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from coursework.museum.losses import TARGETS, Loss, Parts, count_tokens, sum_losses
-from transformer_blocks.inspection import Report, check_loss
+from transformer_blocks.inspection import Soundness, check_soundness
 
 
 def broken(parts: Parts) -> Tensor:
@@ -37,6 +37,6 @@ def mended(parts: Parts) -> Tensor:
     return torch.stack(losses).mean()  # an all-reduce averages
 
 
-def examine(loss: Loss) -> Report:
+def examine(loss: Loss) -> Soundness:
     """Compare the losses and gradients of a batch that is divided in several ways."""
-    return check_loss(loss, torch.randn(4, 5, 10), TARGETS, padding_id=0)
+    return check_soundness(loss, (torch.randn(4, 5, 10), TARGETS), only="loss", padding_id=0)

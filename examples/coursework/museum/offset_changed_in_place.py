@@ -21,7 +21,7 @@ from torch import Tensor
 
 from coursework.museum.decoding import Cache, Steps
 from coursework.museum.models import TOKENS, LanguageModel, rotate
-from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.inspection import Soundness, check_soundness
 
 
 class BatchCache(Cache):
@@ -76,6 +76,8 @@ class Mended(Broken):
         return cache.lengths.clone()
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Soundness:
     """Compare the cached steps with a full pass."""
-    return check_cache(model, lambda: Steps(model, BatchCache()), TOKENS)
+    return check_soundness(
+        model, TOKENS, only="cache", new_step_model=lambda: Steps(model, BatchCache())
+    )

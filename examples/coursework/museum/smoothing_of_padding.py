@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from coursework.museum.losses import TARGETS, Loss, Parts, count_tokens
-from transformer_blocks.inspection import Report, check_loss
+from transformer_blocks.inspection import Soundness, check_soundness
 
 
 class Broken:
@@ -47,6 +47,6 @@ class Mended(Broken):
         return (0.9 * of_target + 0.1 * uniform).masked_fill(padding, 0.0)
 
 
-def examine(loss: Loss) -> Report:
+def examine(loss: Loss) -> Soundness:
     """Compare the losses and gradients of a batch that is divided in several ways."""
-    return check_loss(loss, torch.randn(4, 5, 10), TARGETS, padding_id=0)
+    return check_soundness(loss, (torch.randn(4, 5, 10), TARGETS), only="loss", padding_id=0)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from coursework.museum.decoding import Cache, Steps
 from coursework.museum.models import TOKENS, LanguageModel
-from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.inspection import Soundness, check_soundness
 
 
 class Broken(LanguageModel):
@@ -49,6 +49,6 @@ class Mended(Broken):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Soundness:
     """Compare the decoding steps with one full forward pass."""
-    return check_cache(model, lambda: Steps(model), TOKENS)
+    return check_soundness(model, TOKENS, only="cache", new_step_model=lambda: Steps(model))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from coursework.museum.decoding import Cache, Steps
 from coursework.museum.models import TOKENS, LanguageModel
-from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.inspection import Soundness, check_soundness
 
 WINDOW = 3
 
@@ -53,6 +53,6 @@ class Mended(Broken):
         return (distances >= 0) & (distances < WINDOW)
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Soundness:
     """Compare the cached steps with a full pass."""
-    return check_cache(model, lambda: Steps(model), TOKENS)
+    return check_soundness(model, TOKENS, only="cache", new_step_model=lambda: Steps(model))

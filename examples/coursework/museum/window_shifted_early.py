@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coursework.museum.models import LanguageModel
-from transformer_blocks.inspection import Report, check_cache
+from transformer_blocks.inspection import Soundness, check_soundness
 
 WINDOW = 4
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
@@ -72,6 +72,6 @@ class Mended(Broken):
         return seen > WINDOW - 1
 
 
-def examine(model: Broken) -> Report:
+def examine(model: Broken) -> Soundness:
     """Compare the cached steps with a full pass."""
-    return check_cache(model, lambda: Steps(model), TOKENS)
+    return check_soundness(model, TOKENS, only="cache", new_step_model=lambda: Steps(model))

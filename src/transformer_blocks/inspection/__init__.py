@@ -12,10 +12,9 @@ those of another input, which :func:`record_values` records, and :func:`ablate` 
 trained model, to measure what they contribute. :func:`align` reads word alignments from the
 cross-attention of a translator.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks thirteen
-properties in one call, and :func:`assert_sound` is its form for tests. :func:`check_causal`,
-:func:`check_padding` and :func:`check_cache` check one property of any function,
-:func:`check_labels`, :func:`check_loss` and :func:`check_search` the training step, the loss and
-the decoding algorithm around a model. :func:`first_difference` names the module in which two models
+properties in one call, or those that are named, also of a training step or a loss, and
+:func:`assert_sound` is its form for tests. :func:`check_search` checks a decoding algorithm.
+:func:`first_difference` names the module in which two models
 first differ, and the cause, also beside values that :func:`save_values` saved elsewhere;
 :func:`assert_equivalent` is its form for tests.
 
@@ -35,20 +34,18 @@ from transformer_blocks.inspection.record.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.record.values import record_values, save_values
 from transformer_blocks.inspection.record.patching import ablate, patched
 from transformer_blocks.inspection.record.alignment import Alignment, align
-from transformer_blocks.inspection.soundness.checks import (
+from transformer_blocks.inspection.soundness import (
     Report,
-    check_cache,
-    check_causal,
-    check_padding,
+    Soundness,
+    assert_sound,
+    check_soundness,
 )
-from transformer_blocks.inspection.soundness import Soundness, assert_sound, check_soundness
 from transformer_blocks.inspection.compare.difference import (
     Difference,
     Pair,
     assert_equivalent,
     first_difference,
 )
-from transformer_blocks.inspection.soundness.outcomes import check_labels, check_loss
 from transformer_blocks.inspection.soundness.search import check_search
 
 __all__ = [
@@ -65,11 +62,6 @@ __all__ = [
     "align",
     "assert_equivalent",
     "assert_sound",
-    "check_cache",
-    "check_causal",
-    "check_labels",
-    "check_loss",
-    "check_padding",
     "check_search",
     "check_soundness",
     "explain_mask",

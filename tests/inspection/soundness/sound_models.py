@@ -23,6 +23,7 @@ from transformer_blocks import (
     padding_mask,
 )
 from transformer_blocks.generation import IncrementalDecoder
+from transformer_blocks.inspection import Report, check_soundness
 
 VOCABULARY, D, H = 12, 16, 2
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": D, "num_heads": H, "d_ff": 32}
@@ -42,6 +43,11 @@ class Sound(NamedTuple):
 
 
 MODELS: dict[str, Callable[[], Sound]] = {}
+
+
+def ask(title: str, model: Any, inputs: Any, **options: Any) -> Report:
+    """Check one property alone."""
+    return check_soundness(model, inputs, only=title, **options)[title]
 
 
 def sound(function: Callable[[], Sound]) -> Callable[[], Sound]:

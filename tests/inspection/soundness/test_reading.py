@@ -9,19 +9,19 @@ from tests.inspection.soundness.sound_models import PADDED, SOURCE, TOKENS
 from torch import Tensor
 
 from transformer_blocks import causal_mask
-from transformer_blocks.inspection.soundness.example import Example
-from transformer_blocks.inspection.soundness.reading import find_real, read_example
+from transformer_blocks.inspection.soundness.inputs import Inputs
+from transformer_blocks.inspection.soundness.reading import find_real, read_inputs
 
 X, OTHERS, HIDDEN = torch.randn(3, 6, 4), TOKENS.flip(0), SOURCE == 0
 THREE = torch.tensor([[5, 6, 7], [8, 9, 0], [4, 0, 0]])  # as long as the batch is large
 COUNTS = torch.tensor([6, 3, 4])
 
 
-def read(example: Any, padding_id: int | None = None, config: Any = None) -> Example:
+def read(example: Any, padding_id: int | None = None, config: Any = None) -> Inputs:
     def model(**arguments: Any) -> None: ...
 
     model.config = config  # type: ignore[attr-defined]
-    return read_example(model, example, padding_id)
+    return read_inputs(model, example, padding_id)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_full_row_a_full_column_or_the_majority_shows_the_real_tokens(
 
 
 def test_a_sequence_without_a_real_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="each sequence of example must hold a real token"):
+    with pytest.raises(ValueError, match="each sequence of inputs must hold a real token"):
         read({"ids": TOKENS * torch.tensor([[1], [0], [1]])}, padding_id=0)
 
 

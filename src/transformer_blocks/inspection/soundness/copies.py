@@ -23,8 +23,8 @@ from transformer_blocks.inspection.comparison import (
     is_valid,
     perturb,
 )
-from transformer_blocks.inspection.soundness.example import NotTriedError
-from transformer_blocks.inspection.soundness.subject import Subject, first_line
+from transformer_blocks.inspection.soundness.inputs import NotTriedError
+from transformer_blocks.inspection.soundness.tested import TestedModel, first_line
 
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations
 UNSUPPORTED = re.compile(
@@ -36,9 +36,9 @@ MISPLACED = re.compile(
 )
 
 
-def copy_model(subject: Subject) -> nn.Module:
+def copy_model(tested: TestedModel) -> nn.Module:
     """Copy the module; raise if the copy still uses the parameters of the original."""
-    model = subject.module
+    model = tested.module
     try:
         copied = copy.deepcopy(model)
     except Exception as error:
@@ -48,7 +48,7 @@ def copy_model(subject: Subject) -> nn.Module:
     try:
         for each in own:
             each.data = torch.full_like(each, torch.nan)
-        outputs = replace(subject, model=copied).outputs(subject.example)
+        outputs = replace(tested, model=copied).outputs(tested.inputs)
     finally:
         for each, value in zip(own, values, strict=True):
             each.data = value
@@ -69,17 +69,17 @@ def convert(value: Any, **target: Any) -> Any:
     return value
 
 
-def convert_subject(subject: Subject, model: nn.Module, **target: Any) -> Subject:
-    """Convert a copy of the model, and the example."""
-    values = (convert(argument.value, **target) for argument in subject.example.arguments)
-    example = subject.example.replaced(dict(enumerate(values)))
-    return replace(subject, model=model.to(**target).eval(), example=example)
+def convert_tested(tested: TestedModel, model: nn.Module, **target: Any) -> TestedModel:
+    """Convert a copy of the model, and the inputs."""
+    values = (convert(argument.value, **target) for argument in tested.inputs.arguments)
+    inputs = tested.inputs.replaced(dict(enumerate(values)))
+    return replace(tested, model=model.to(**target).eval(), inputs=inputs)
 
 
-def check_dtype(subject: Subject) -> list[str]:
+def check_dtype(tested: TestedModel) -> list[str]:
     """Check that float64 gives the same outputs, and half precision close and finite ones."""
-    expected = subject.outputs(subject.example)
-    model = copy_model(subject)
+    expected = tested.outputs(tested.inputs)
+    model = copy_model(tested)
     dtypes = {each.dtype for each in model.parameters() if each.is_floating_point()}
     if len(dtypes) > 1:
         raise NotTriedError("the parameters of the model have several dtypes")
@@ -88,11 +88,11 @@ def check_dtype(subject: Subject) -> list[str]:
     for dtype, near in NEAR.items():
         if dtype == before:
             continue
-        converted = convert_subject(subject, copy.deepcopy(model), dtype=dtype)
+        converted = convert_tested(tested, copy.deepcopy(model), dtype=dtype)
         converted.tolerance = max(near, NEAR.get(before, 0.0))
         name = str(dtype).removeprefix("torch.")
         try:
-            outputs = converted.outputs(converted.example)
+            outputs = converted.outputs(converted.inputs)
         except NotTriedError:
             raise
         except Exception as error:
@@ -107,7 +107,7 @@ def check_dtype(subject: Subject) -> list[str]:
         smallest = max(torch.finfo(each[0].dtype).min for each in pair)
         coarse, fine = ([output.clamp(min=smallest) for output in each] for each in pair)
         problems += [
-            f"in {name}, the output{subject.at(position)} of row {row} differs, {describe(size)}"
+            f"in {name}, the output{tested.at(position)} of row {row} differs, {describe(size)}"
             for row, position, size in converted.find_changes(coarse, fine)
         ]
     if not tried:
@@ -154,16 +154,16 @@ class _Values(TorchFunctionMode):
         return value
 
 
-def check_device(subject: Subject) -> list[str]:
+def check_device(tested: TestedModel) -> list[str]:
     """Check that every tensor moves with the model, to the meta device."""
-    model, values = copy_model(subject), _Values()
+    model, values = copy_model(tested), _Values()
     with values:
-        subject(subject.example)
+        tested(tested.inputs)
     values.replays = True
-    converted = convert_subject(subject, model, device="meta")
+    converted = convert_tested(tested, model, device="meta")
     try:
         with without_fast_path, values:
-            output = converted(converted.example)
+            output = converted(converted.inputs)
     except NotTriedError:
         raise
     except Exception as error:
@@ -187,17 +187,17 @@ def _name_plain_tensors(model: nn.Module) -> str:
     return f"; {', '.join(names)} must be a buffer or a parameter" if names else ""
 
 
-def check_initialisation(subject: Subject) -> list[str]:
+def check_initialisation(tested: TestedModel) -> list[str]:
     """Check that no two matrices with random values are equal, as those of copied layers are."""
     first_names: dict[object, str] = {}
     problems = []
-    for name, parameter in subject.module.named_parameters():
+    for name, parameter in tested.module.named_parameters():
         if parameter.requires_grad and is_random(parameter):
             data = parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
             first = first_names.setdefault((parameter.shape, hash(data)), name)
             if first != name:
                 problems.append(f"{name} holds the same random values as {first}")
-    problems += [] if subject.recursive else find_repeated_layers(subject.module)
+    problems += [] if tested.recursive else find_repeated_layers(tested.module)
     if not first_names:
         raise NotTriedError("the model has no trainable matrix with random values")
     return problems
@@ -242,10 +242,10 @@ def is_noise(table: Tensor) -> bool:
     return all(1.2 < float(ratio) < 2.8 for ratio in ratios)
 
 
-def check_loading(subject: Subject) -> list[str]:
+def check_loading(tested: TestedModel) -> list[str]:
     """Check that a changed copy that loads the state dict has the same outputs and tied weights."""
-    model = copy_model(subject)
-    original = subject.module
+    model = copy_model(tested)
+    original = tested.module
     if not original.state_dict():
         raise NotTriedError("the model has no parameters")
     state = {name: value.clone() for name, value in original.state_dict().items()}
@@ -265,9 +265,9 @@ def check_loading(subject: Subject) -> list[str]:
         for name, buffer in original.named_buffers()
         if name not in state and buffer.is_floating_point() and is_noise(buffer)
     ]
-    before = subject.outputs(subject.example)
-    loaded = replace(subject, model=model).outputs(subject.example)
-    return problems + subject.compare(before, loaded, "after loading")
+    before = tested.outputs(tested.inputs)
+    loaded = replace(tested, model=model).outputs(tested.inputs)
+    return problems + tested.compare(before, loaded, "after loading")
 
 
 def find_ties(model: nn.Module) -> list[set[str]]:

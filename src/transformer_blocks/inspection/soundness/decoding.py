@@ -4,17 +4,23 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_blocks.generation import IncrementalDecoder, StepModel
-from transformer_blocks.inspection.comparison import find_output, find_tensors
-from transformer_blocks.inspection.soundness.checks import check_cache
-from transformer_blocks.inspection.soundness.example import NotTriedError
+from transformer_blocks.inspection.comparison import (
+    describe,
+    find_output,
+    find_tensors,
+    measure_changes,
+    measure_scales,
+)
+from transformer_blocks.inspection.soundness.inputs import NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
-from transformer_blocks.inspection.soundness.subject import Subject
+from transformer_blocks.inspection.soundness.tested import TestedModel, first_line
 from transformer_blocks.models import LanguageModel, Seq2Seq
 
 # The argument that holds a cache, and those that ask for it: models of Hugging Face with attention,
@@ -29,53 +35,128 @@ CACHES: tuple[tuple[str, tuple[str, ...]], ...] = (
 ONE_BY_ONE = ("cache_params", "cache")
 
 
-def check_steps(
-    subject: Subject, causal: bool, new_step_model: Callable[[], StepModel] | None
-) -> list[str]:
-    """Check that cached decoding steps give the outputs of one full pass."""
-    if subject.group is None:
+def check_cache(tested: TestedModel) -> list[str]:
+    """Check that cached decoding steps give the outputs of one full pass.
+
+    Halfway, the rows of the batch are reversed; one step later, one is repeated, as in a beam
+    search; and another step later, one is removed, as a finished hypothesis is. The same tokens are
+    then decoded again, as a cache may keep something of the first generation: with a method
+    ``prefill``, two and three tokens at once, at the beginning and after others.
+
+    If passes are limited, most tokens are decoded at once, or few if there is no ``prefill``.
+    """
+    if tested.group is None:
         raise NotTriedError("there is one output for each row, so that nothing is decoded")
-    if not causal and new_step_model is None:
+    decodes = tested.kind != "encoder" and not tested.reason
+    if not decodes and tested.new_step_model is None:
         raise NotTriedError("the model is not causal")
-    contents = subject.example.contents(subject.group)
+    contents = tested.inputs.contents(tested.group)
     if len({id(value) for value in contents.values()}) > 1:
         raise NotTriedError("the model takes several tensors for each position")
     has_vectors = any(value.is_floating_point() for value in contents.values())
-    if has_vectors and new_step_model is not None:
+    if has_vectors and tested.new_step_model is not None:
         raise NotTriedError("the model takes vectors, and step models decode ids")
-    make_steps = find_steps(subject, new_step_model)
-    filled = fill_padding(subject, subject.group)
-    value = next(iter(filled.example.contents(subject.group).values()))
+    new_steps = find_steps(tested)
+    filled = fill_padding(tested, tested.group)
+    tokens = next(iter(filled.inputs.contents(tested.group).values()))
     if has_vectors:  # number them
-        value = torch.arange(value.shape[0] * value.shape[1]).view(value.shape[:2]).to(value.device)
+        tokens = torch.arange(tokens[..., 0].numel()).view(tokens.shape[:2]).to(tokens.device)
+    length = tokens.shape[1]
+    has_prefill = hasattr(new_steps(filled), "prefill")
+    decode = partial(find_wrong_steps, filled, partial(new_steps, filled), tokens, filled.output)
+    left = tested.passes.left
+    if left is not None:
+        first = length - left + 1 if has_prefill and left < length else 1
+        spans = [(0, first), *pairwise(range(first, length + 1))][: max(left, 1)]
+        tested.notes["cache"] = (
+            f"{len(spans)} passes were tried; a mistake in other steps, or in a second generation, "
+            "may be missed"
+        )
+        return decode(spans, 1 if has_prefill else len(spans) // 2)
+    problems = decode([*pairwise(range(length + 1))], length // 2)
+    for generation, lengths in enumerate([(2, 1), (1, 3)] if has_prefill else [(1,)], 2):
+        ends = takewhile(lambda end: end < length, accumulate(cycle(lengths)))
+        spans = [*pairwise([0, *ends, length])]
+        problems = problems or decode(spans, None, f" in generation {generation}")
+    return problems
 
-    def full_pass(tokens: Tensor) -> Tensor:
-        return filled(filled.example.replaced(dict.fromkeys(contents, take(filled, tokens))))
 
-    new_steps = partial(make_steps, filled)
-    report = check_cache(full_pass, new_steps, value, tolerance=subject.tolerance)
-    return list(report.problems)
+def find_wrong_steps(
+    tested: TestedModel,
+    new_steps: Callable[[], StepModel],
+    tokens: Tensor,
+    full_pass: Tensor,
+    spans: Sequence[tuple[int, int]],
+    middle: int | None,
+    when: str = "",
+) -> list[str]:
+    """Decode tokens with an empty cache; describe what differs from a full pass.
+
+    Args:
+        tested: The model.
+        new_steps: Function that returns the model with an empty cache.
+        tokens: Ids, or numbers of vectors, of shape (B, L).
+        full_pass: The outputs for these, of shape (B, L, ...).
+        spans: The first position of each pass, and that after its last.
+        middle: The pass before which rows are reordered first; None does not reorder them.
+        when: What is said of the generation.
+    """
+    model, rows, problems = new_steps(), len(tokens), list[str]()
+    changes = [[*reversed(range(rows))], [*range(rows), 0], [*range(1, rows + 1)]]
+    scales = measure_scales(full_pass if full_pass.dim() > 2 else full_pass.flatten())
+    order = torch.arange(rows, device=tokens.device)  # the sequence in each row of the cache
+    for number, (start, stop) in enumerate(spans):
+        since = -1 if middle is None else number - middle
+        after = f" after a reorder{when}" if since >= 0 else when
+        name = f"step {start}" if stop == start + 1 else f"one pass of tokens {start} to {stop - 1}"
+        try:
+            if 0 <= since < len(changes):
+                selected = torch.tensor(changes[since])
+                model.reorder(selected)
+                order = order[selected.to(order.device)]
+            tested.passes.count()
+            if stop == start + 1:
+                logits, expected = model.step(tokens[order, start]), full_pass[order, start]
+            else:
+                logits = model.prefill(tokens[order, start:stop])  # type: ignore[attr-defined]
+                expected = full_pass[order, start:stop]
+        except NotTriedError:
+            raise
+        except Exception as error:  # a wrong cache may raise anything
+            return [*problems, f"{name} failed{after}: {first_line(error)}"]
+        if logits is None:  # the next step shows what the cache holds
+            continue
+        if logits.shape != expected.shape:
+            shapes = f"{tuple(expected.shape)}{after}, got {tuple(logits.shape)}"
+            return [*problems, f"{name} must return logits of shape {shapes}"]
+        sizes = measure_changes(expected, logits, tested.tolerance, scales=scales).flatten(1)
+        problems += [
+            f"{name} of row {row} differs{after}, {describe(size)}"
+            for row, size in enumerate(sizes.amax(dim=1).tolist())
+            if size
+        ]
+    return problems
 
 
-def fill_padding(subject: Subject, group: int) -> Subject:
+def fill_padding(tested: TestedModel, group: int) -> TestedModel:
     """Replace the padding of a group by real tokens of the same row, so that nothing is padded.
 
     Masks of queries and keys, positions and other indices stay.
     """
-    example = subject.example
-    index = torch.empty(example.groups[group].real.shape, dtype=torch.long)
-    for line, real in zip(index, example.groups[group].real, strict=True):
+    inputs = tested.inputs
+    if bool(inputs.groups[group].real.all()):
+        return tested
+    index = torch.empty(inputs.groups[group].real.shape, dtype=torch.long)
+    for line, real in zip(index, inputs.groups[group].real, strict=True):
         positions = real.nonzero().flatten()
         line[:] = positions[torch.arange(len(line)) % len(positions)]
-    filled = example.take(range(example.batch_size), {group: index}, stay=("pairs", "indices"))
-    return replace(subject, example=filled)
+    filled = inputs.take(range(inputs.batch_size), {group: index}, stay=("pairs", "indices"))
+    return replace(tested, inputs=filled)
 
 
-def find_steps(
-    subject: Subject, new_step_model: Callable[[], StepModel] | None
-) -> Callable[[Subject], StepModel]:
-    """Find a function that begins decoding: the given one, or one for the cache of the model."""
-    model = subject.model
+def find_steps(tested: TestedModel) -> Callable[[TestedModel], StepModel]:
+    """Find a function that begins decoding: the user's, or one for the cache of the model."""
+    model, new_step_model = tested.model, tested.new_step_model
     if new_step_model is not None:
         return lambda _: new_step_model()
     if isinstance(model, LanguageModel):
@@ -83,7 +164,7 @@ def find_steps(
         return lambda _: IncrementalDecoder(stack, stack.new_cache(), embed=embed, output=output)
     if isinstance(model, Seq2Seq):
         begin = model.begin
-        return lambda subject: begin(next(find_tensors(subject.example.build())))
+        return lambda tested: begin(next(find_tensors(tested.inputs.build())))
     parts = [*model.modules()] if isinstance(model, nn.Module) else []
     known = find_parameters(model) if parts else {}
     for name, flags in CACHES:
@@ -96,9 +177,9 @@ def find_steps(
     )
 
 
-def take(subject: Subject, tokens: Tensor) -> Tensor:
+def take(tested: TestedModel, tokens: Tensor) -> Tensor:
     """Take the vectors that were numbered, or the ids."""
-    value = next(iter(subject.example.contents(subject.group or 0).values()))
+    value = next(iter(tested.inputs.contents(tested.group or 0).values()))
     return value.flatten(0, 1)[tokens] if value.is_floating_point() else tokens
 
 
@@ -125,11 +206,13 @@ def select_rows(value: Any, rows: Tensor, dimension: int, batch_size: int) -> An
 class CachedSteps:
     """Decoding steps of a model that receives its cache or state as an argument, and returns it."""
 
-    def __init__(self, subject: Subject, name: str, flags: Sequence[str], dimension: int) -> None:
-        self.subject = subject
+    def __init__(
+        self, tested: TestedModel, name: str, flags: Sequence[str], dimension: int
+    ) -> None:
+        self.tested = tested
         self.name, self.flags, self.dimension = name, dict.fromkeys(flags, True), dimension
-        self.group = subject.group or 0
-        self.rows = [*range(subject.example.batch_size)]
+        self.group = tested.group or 0
+        self.rows = [*range(tested.inputs.batch_size)]
         self.position = 0
         self.cache: Any = None
 
@@ -138,22 +221,22 @@ class CachedSteps:
         count = tokens.shape[1]
         so_far = torch.arange(self.position + count).repeat(len(self.rows), 1)
         prefix, now = (
-            self.subject.example.take(self.rows, {self.group: index})
+            self.tested.inputs.take(self.rows, {self.group: index})
             for index in (so_far, so_far[:, -count:])
         )
-        given = {}
+        values = {}
         for argument, newest in zip(prefix.arguments, now.arguments, strict=True):
             if self.name != "past_key_values" and argument.kind == "mask":
                 continue  # of tokens that are all real; a state has no columns for a mask to hide
             if argument.kind == "content" and self.group in argument.groups:
-                given[argument.name] = take(self.subject, tokens)
+                values[argument.name] = take(self.tested, tokens)
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
-                given[argument.name] = argument.value[..., -count:, :]
+                values[argument.name] = argument.value[..., -count:, :]
             else:
                 is_now = argument.kind in ("content", "indices")
-                given[argument.name] = (newest if is_now else argument).value
+                values[argument.name] = (newest if is_now else argument).value
         self.position += count
-        return given
+        return values
 
     def step(self, tokens: Tensor) -> Tensor:
         """Run the model on the newest tokens, (N,); return its outputs for them, (N, V)."""
@@ -167,7 +250,7 @@ class CachedSteps:
         if self.position and self.name in ONE_BY_ONE and tokens.shape[1] > 1:
             return torch.stack([self.step(each) for each in tokens.unbind(1)], dim=1)
         arguments = self.make_arguments(tokens) | {self.name: self.cache} | self.flags
-        result = self.subject.model(**arguments)
+        result = self.tested.model(**arguments)
         returned = result[1] if type(result) is tuple and len(result) == 2 else None
         self.cache = getattr(result, self.name, returned)
         output = find_output(result)

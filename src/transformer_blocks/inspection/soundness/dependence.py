@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.inspection.comparison import describe, is_valid
-from transformer_blocks.inspection.soundness.example import (
+from transformer_blocks.inspection.soundness.inputs import (
     Argument,
-    Example,
+    Inputs,
     NotTriedError,
     is_toeplitz,
 )
-from transformer_blocks.inspection.soundness.subject import Subject
+from transformer_blocks.inspection.soundness.tested import TestedModel
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
 ROUNDING = 1e-4  # change by rounding, as a part of a change that another token causes
 DISTANCES = 7  # between tokens that change places; relative positions may be exact up to 8 only
+GOLDEN = 0.6180339887  # the golden ratio, whose multiples are far apart
+TOKENS = 1024  # of a batch that is made of few
 BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
 
 
@@ -43,12 +45,12 @@ class Dependence:
         """Where an output depends on a later input, of shape (B, L, L)."""
         return self.sizes.gt(0).triu(1)
 
-    def find_hidden(self, subject: Subject, group: int) -> Tensor:
-        """Where the user or the masks of the example hide inputs from outputs, (B, L, L)."""
+    def find_hidden(self, tested: TestedModel, group: int) -> Tensor:
+        """Where the user or the masks of the inputs hide inputs from outputs, (B, L, L)."""
         hidden = torch.zeros_like(self.sizes, dtype=torch.bool)
-        if subject.dependence_mask is not None:
-            return hidden | subject.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
-        for argument in subject.example.arguments:
+        if tested.dependence_mask is not None:
+            return hidden | tested.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
+        for argument in tested.inputs.arguments:
             if argument.kind == "pairs" and argument.groups == (group, group):
                 mask: Tensor = argument.value.detach().cpu()
                 own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
@@ -65,38 +67,51 @@ class Dependence:
         return self.sizes.gt(0).tril(-1)
 
 
-def find_dependence(subject: Subject, group: int) -> Dependence:
+def find_dependence(tested: TestedModel, group: int) -> Dependence:
     """Change each position of the sequence to which the outputs belong, one at a time."""
-    example = subject.example
-    real = example.groups[group].real
+    inputs = tested.inputs
+    real = inputs.groups[group].real
     rows, length = real.shape
-    expected = subject.outputs(example)
+    expected = tested.outputs(inputs)
     sizes = torch.zeros(rows, length, length)
-    probed = torch.tensor(choose_positions(length))
-    for position in probed.tolist():
-        where = example.groups[group].at(position)
+    probed = choose_positions(length, PROBED)
+    for position in probed:
+        where = inputs.groups[group].at(position)
         if not bool(where.any()):
             continue
-        outputs = subject.outputs(example.changed(group, where, seed=position))
+        outputs = tested.outputs(inputs.changed(group, where, seed=position))
         for row, (a, b) in enumerate(zip(expected, outputs, strict=True)):
             if bool(where[row].any()):
-                sizes[row, real[row], position] = subject.measure(a, b, exact=True).float()
-    return Dependence(sizes, torch.zeros(length).bool().index_fill(0, probed, True), real)
+                sizes[row, real[row], position] = tested.measure(a, b, exact=True).float()
+    is_probed = torch.zeros(length).bool().index_fill(0, torch.tensor(probed), True)
+    return Dependence(sizes, is_probed, real)
 
 
-def choose_positions(length: int) -> list[int]:
-    """Choose the positions to change: all of a short sequence; some, and borders, of a long one."""
-    evenly = torch.linspace(0, length - 1, min(length, PROBED)).round().long().tolist()
+def choose_positions(length: int, count: int) -> list[int]:
+    """Choose positions of a sequence: all of a short one, borders and others of a long one.
+
+    The first are the second position, the last, and those beside the borders of blocks. The others
+    are multiples of the golden ratio, so that they are far apart and no period hides a leak.
+    """
     borders = [BLOCK << doubled for doubled in range(length.bit_length())]
-    beside = {border + side for border in borders for side in (-1, 0)}
-    return sorted({*evenly, *(position for position in beside if position < length)})
+    beside = [border - side for border in borders for side in (0, 1)]
+    steps = range(length if length <= count else count)
+    golden = [int((step + 1) * GOLDEN % 1 * length) for step in steps]
+    rest = range(length) if length <= count else ()
+    chosen = [1, length - 1, *beside, *golden, *rest]
+    return [each for each in dict.fromkeys(chosen) if 0 <= each < length]
 
 
-def check_causality(subject: Subject, group: int, dependence: Dependence) -> list[str]:
+def check_causality(tested: TestedModel) -> list[str]:
     """Check that no output depends on a later position, and that outputs depend on earlier ones."""
-    hidden, is_causal = dependence.find_hidden(subject, group), True
+    group, dependence = tested.group, tested.dependence
+    if tested.reason or group is None:
+        raise NotTriedError(tested.reason)
+    if dependence is None:  # as passes are limited
+        return check_suffixes(tested, group)
+    hidden, is_causal = dependence.find_hidden(tested, group), True
     wrong, why = dependence.later, "which comes later"
-    if subject.dependence_mask is not None:
+    if tested.dependence_mask is not None:
         wrong, why = dependence.sizes.gt(0) & hidden, "which dependence_mask hides"
         is_causal = bool((hidden | torch.ones_like(hidden).tril()).all())
     problems = [
@@ -104,8 +119,8 @@ def check_causality(subject: Subject, group: int, dependence: Dependence) -> lis
         f"{describe(float(dependence.sizes[row, output, position]))}"
         for row, output, position in wrong.nonzero().tolist()
     ]
-    if not problems and is_causal and group not in subject.fixed:
-        problems = [*check_prefix(subject, group), *check_longer(subject, group)]
+    if not problems and is_causal and group not in tested.fixed:
+        problems = [*check_prefix(tested, group), *check_suffixes(tested, group)]
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
@@ -118,67 +133,109 @@ def check_causality(subject: Subject, group: int, dependence: Dependence) -> lis
     ]
 
 
-def check_prefix(subject: Subject, group: int) -> list[str]:
+def check_prefix(tested: TestedModel, group: int) -> list[str]:
     """Check that the outputs of a prefix are the same without the last token."""
-    example = subject.example
-    row = example.groups[group].longest
-    whole = [output[:-1] for output in subject.outputs(example.alone(row))]
-    prefix = subject.outputs(example.alone(row, without=group))
-    return subject.compare(whole, prefix, "if its last token is left out", first_row=row)
+    inputs = tested.inputs
+    row = inputs.groups[group].longest
+    whole = [output[:-1] for output in tested.outputs(inputs.alone(row))]
+    prefix = tested.outputs(inputs.alone(row, without=group))
+    return tested.compare(whole, prefix, "if its last token is left out", first_row=row)
 
 
-def check_longer(subject: Subject, group: int) -> list[str]:
-    """Check sequences beyond the length of the example, whose last tokens are all changed.
+def check_suffixes(tested: TestedModel, group: int) -> list[str]:
+    """Change all tokens from a position on, another one in each row: no output before it changes.
 
-    The tokens of one row are repeated to fill two more blocks, or fewer if the model allows fewer.
-    Positions that a table does not have raise an error on a CPU, and end the program on a GPU.
+    One row of several stays as it is, which shows whether rows depend on others. If passes are
+    limited, a note tells which leaks may be missed.
     """
-    example = subject.example
-    if any(value.device.type != "cpu" for value in example.contents(group).values()):
-        return []
-    pairs = [each for each in example.arguments if each.kind == "pairs"]
-    if any(each.has_rows or not is_toeplitz(each.value) for each in pairs):
-        return []  # a mask that has the length of the example
-    row = example.groups[group].longest
-    alone = example.alone(row)
-    tokens = alone.groups[group].length
-    block = BLOCK * (tokens // BLOCK + 1)
-    for length in (block + BLOCK + 2, block + 2, BLOCK // 2 + 2, BLOCK // 4 + 2):
-        try:
-            repeated = alone.take([0], {group: torch.arange(length)[None] % tokens})
-            return _check_suffixes(subject, group, repeated, row)
-        except Exception:  # whatever a model raises that takes fewer tokens
-            continue
-    return []
-
-
-def _check_suffixes(subject: Subject, group: int, example: Example, row: int) -> list[str]:
-    """Change all tokens from a position on: no output before it changes."""
-    length = example.groups[group].length
-    expected, problems = subject.outputs(example)[0], []
-    for position in choose_positions(length)[1:]:
-        suffix = torch.arange(length)[None] >= position
-        outputs = subject.outputs(example.changed(group, suffix, seed=1))[0]
-        sizes = subject.measure(expected[:position], outputs[:position], exact=True)
-        if bool(is_valid(expected).all() and sizes.any()):
-            problems.append(
-                f"position {int(sizes.argmax())} of row {row}, repeated to {length} tokens, "
-                f"changes with the tokens from {position} on, {describe(float(sizes.max()))}"
-            )
+    inputs, sources, expected = repeat_rows(tested, group)
+    real = inputs.groups[group].real
+    rows, length = real.shape
+    count = 2 * PROBED if tested.passes.limit is None else length
+    starts = [each for each in choose_positions(length, count) if each]
+    tried, problems = 0, list[str]()
+    while not problems and tried < len(starts) and (not tried or tested.passes.left != 0):
+        chosen = starts[tried : tried + max(rows - 1, 1)]
+        first = torch.tensor([*chosen, *[length] * (rows - len(chosen))]).roll(tried)
+        tried += len(chosen)
+        where = real & (torch.arange(length) >= first[:, None])
+        outputs = tested.outputs(inputs.changed(group, where, seed=1))
+        for row, start in enumerate(first.tolist()):
+            kept = find_hidden_outputs(tested, sources[row], length, start)[real[row]]
+            pair = expected[row][kept], outputs[row][kept]
+            if len(pair[0]):
+                sizes = tested.measure(*pair, exact=True)
+                position = int(real[row].nonzero()[kept][sizes.argmax()])
+                name = f"position {position} of row {sources[row]}"
+                if length != tested.inputs.groups[group].length:
+                    name += f", repeated to {length} tokens,"
+                what = f"tokens from {start} on" if start < length else "tokens of other rows"
+                change = f"{name} changes with the {what}, {describe(float(sizes.max()))}"
+                problems += [change] if bool(sizes.any()) else []
+    if tried < len(starts):
+        gap = int(torch.tensor([0, *sorted(starts[:tried]), length]).diff().max())
+        tested.notes["causality"] = (
+            f"{tried} of {len(starts)} positions were tried; between them, a leak from fewer than "
+            f"{gap} positions later may be missed"
+        )
     return problems
 
 
-def check_order(subject: Subject) -> list[str]:
+def find_hidden_outputs(tested: TestedModel, row: int, length: int, start: int) -> Tensor:
+    """Find the outputs from which all tokens from a position on are hidden, of shape (L,)."""
+    if start == length or tested.dependence_mask is None:
+        return torch.arange(length) < start
+    masks = tested.dependence_mask[:, 0].cpu()
+    return masks[row % len(masks), :, start:].all(1)
+
+
+def repeat_rows(tested: TestedModel, group: int) -> tuple[Inputs, list[int], list[Tensor]]:
+    """Repeat the rows of small inputs; return the batch, the row of each row, and the outputs.
+
+    The tokens of one row are repeated to fill two more blocks, or fewer if the model allows fewer,
+    since a leak may need a whole block. Positions that a table does not have raise an error on a
+    CPU, and end the program on a GPU. Masks that have the length of the inputs are not lengthened.
+    """
+    inputs = tested.inputs
+    row, length = inputs.groups[group].longest, inputs.groups[group].length
+    alone, lengths = inputs.alone(row), list[int]()
+    pairs = [each for each in inputs.arguments if each.kind == "pairs"]
+    on_cpu = all(each.device.type == "cpu" for each in inputs.contents(group).values())
+    tokens = alone.groups[group].length
+    if on_cpu and not any(each.has_rows or not is_toeplitz(each.value) for each in pairs):
+        block = BLOCK * (tokens // BLOCK + 1)
+        lengths = [block + BLOCK + 2, block + 2, block, BLOCK // 2 + 2, BLOCK // 4 + 2]
+    if tested.dependence_mask is not None or group in tested.fixed:
+        lengths = []
+    elif tested.passes.limit is not None:  # one more pass, if it fails
+        lengths = lengths[:1] if tokens < 2 * BLOCK else []
+    for longer in (each for each in lengths if each > tokens):
+        rows = max(1, TOKENS // longer)
+        index = torch.arange(longer).repeat(rows, 1) % tokens
+        try:
+            batch = alone.take([0] * rows, {group: index})
+            outputs = tested.outputs(batch)
+        except Exception:  # whatever a model raises that takes fewer tokens
+            continue
+        if bool(is_valid(torch.cat(outputs)).all()):
+            return batch, [row] * rows, outputs
+    rows = max(inputs.batch_size, min(TOKENS // length, length))
+    sources = [each % inputs.batch_size for each in range(rows)]
+    batch = inputs if rows == inputs.batch_size else inputs.take(sources, {})
+    return batch, sources, tested.outputs(batch)
+
+
+def check_order(tested: TestedModel) -> list[str]:
     """Check that outputs depend on the order of the tokens, and not only on which ones there are.
 
     The last token stays where it is. The output there, or all outputs that belong to another
     sequence, must change if the tokens before it change places, and if only the two nearest do:
     these have one position if positions are limited to a maximum.
     """
-    if subject.group is None:
+    if tested.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
-    groups, expected = subject.example.groups, subject.outputs(subject.example)
-    answers = [_find_unordered(subject, number, expected) for number in range(len(groups))]
+    groups, expected = tested.inputs.groups, tested.outputs(tested.inputs)
+    answers = [_find_unordered(tested, number, expected) for number in range(len(groups))]
     if all(answer is None for answer in answers):
         raise NotTriedError(
             "no output depends on the ids of other tokens; vectors may have positions already"
@@ -190,23 +247,23 @@ def check_order(subject: Subject) -> list[str]:
     ]
 
 
-def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> str | None:
+def _find_unordered(tested: TestedModel, number: int, expected: list[Tensor]) -> str | None:
     """Name the ids of a group whose order has no effect; None if no outputs depend on the ids."""
-    example = subject.example
-    group, contents = example.groups[number], example.contents(number)
+    inputs = tested.inputs
+    group, contents = inputs.groups[number], inputs.contents(number)
     if any(value.is_floating_point() for value in contents.values()):
         return None  # vectors, to which positions may have been added
-    compared = slice(-1 if number == subject.group else 0, None)
+    compared = slice(-1 if number == tested.group else 0, None)
 
     def largest_change(places: Tensor, *, exact: bool = False) -> float:
         """Return how much outputs change if each position holds the token of another one."""
         values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
-        outputs = subject.outputs(example.replaced(values))
+        outputs = tested.outputs(inputs.replaced(values))
         pairs = zip(expected, outputs, strict=True)
-        changes = [subject.measure(a, b, exact=exact)[compared] for a, b in pairs]
+        changes = [tested.measure(a, b, exact=exact)[compared] for a, b in pairs]
         return max((float(change.max()) for change in changes if change.numel()), default=0.0)
 
-    given = torch.arange(group.length).repeat(example.batch_size, 1)
+    given = torch.arange(group.length).repeat(inputs.batch_size, 1)
     repeated, reversed_, rolled = (given.clone() for _ in range(3))
     for row, real in enumerate(group.real):
         before, last = real.nonzero().flatten().tensor_split([-1])
@@ -216,38 +273,38 @@ def _find_unordered(subject: Subject, number: int, expected: list[Tensor]) -> st
         return None
     if not largest_change(reversed_) and not largest_change(rolled):
         return "tokens"
-    return _find_equal_positions(subject, number, compared)
+    return _find_equal_positions(tested, number, compared)
 
 
-def _find_equal_positions(subject: Subject, number: int, compared: slice) -> str:
+def _find_equal_positions(tested: TestedModel, number: int, compared: slice) -> str:
     """Describe two positions whose tokens can change places; an empty string if there are none.
 
     The longest sequence is repeated. In one row the last token but one, and a token some positions
     before it, change places, and in another row the one has a copy of the other.
     """
-    example = subject.example
-    row = example.groups[number].longest
-    *before, _ = example.groups[number].real[row].nonzero().flatten().tolist()
+    inputs = tested.inputs
+    row = inputs.groups[number].longest
+    *before, _ = inputs.groups[number].real[row].nonzero().flatten().tolist()
     distances = range(1, min(len(before), DISTANCES + 1))
-    index = torch.arange(example.groups[number].length).repeat(1 + 2 * len(distances), 1)
+    index = torch.arange(inputs.groups[number].length).repeat(1 + 2 * len(distances), 1)
     for distance in distances:
         near, far = before[-1], before[-1 - distance]
         index[2 * distance - 1 :, near][:2] = far
         index[2 * distance - 1, far] = near
-    repeated = example.take([row] * len(index), {})
+    repeated = inputs.take([row] * len(index), {})
     values = {
         each: value.gather(1, index.to(value.device))
         for each, value in repeated.contents(number).items()
     }
-    first, *others = subject.outputs(repeated.replaced(values))
-    sizes = [float(subject.measure(first, each, exact=True)[compared].max()) for each in others]
+    first, *others = tested.outputs(repeated.replaced(values))
+    sizes = [float(tested.measure(first, each, exact=True)[compared].max()) for each in others]
     for distance, (of_swap, of_copy) in enumerate(zip(sizes[::2], sizes[1::2], strict=True), 1):
         if of_swap < ROUNDING * of_copy:
             return f"tokens {distance} positions apart" if distance > 1 else "last tokens"
     return ""
 
 
-def is_causal(subject: Subject, group: int, dependence: Dependence) -> bool:
+def is_causal(tested: TestedModel, group: int, dependence: Dependence) -> bool:
     """Decide whether outputs must not depend on later positions.
 
     They must not if the arguments of the model say so, if it has a source and a target, or if they
@@ -256,20 +313,20 @@ def is_causal(subject: Subject, group: int, dependence: Dependence) -> bool:
     later, earlier = int(dependence.later.sum()), int(dependence.earlier.sum())
     if not later:
         return earlier > 0
-    own = subject.example.groups[group]
+    own = tested.inputs.groups[group]
     is_target = "target" in own.roles and "query" not in own.name.lower()
-    if (is_target and len(subject.example.groups) > 1) or declares_causal(subject):
+    if (is_target and len(tested.inputs.groups) > 1) or declares_causal(tested):
         return True
     pairs = dependence.real[:, :, None] & (dependence.real & dependence.probed)[:, None]
     return earlier == int(pairs.tril(-1).sum()) and later < 0.7 * int(pairs.triu(1).sum())
 
 
-def declares_causal(subject: Subject) -> bool:
+def declares_causal(tested: TestedModel) -> bool:
     """Return whether one of the model's arguments says that it is causal."""
     return any(
         ("causal" in argument.name.lower() and argument.value is True)
         or (argument.kind == "pairs" and _is_triangular(argument))
-        for argument in subject.example.arguments
+        for argument in tested.inputs.arguments
     )
 
 

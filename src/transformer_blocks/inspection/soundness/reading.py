@@ -1,4 +1,4 @@
-"""Reading an example: which arguments are sequences, and which of their positions are padded.
+"""Reading inputs: which arguments are sequences, and which of their positions are padded.
 
 Names help, as ``attention_mask``, ``src_key_padding_mask`` and ``decoder_input_ids`` are common
 ones. What a mask means is read from its values instead, since conventions differ: the value that
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.soundness.example import (
+from transformer_blocks.inspection.soundness.inputs import (
     Argument,
-    Example,
     Group,
+    Inputs,
     is_toeplitz,
 )
 
@@ -27,19 +27,19 @@ TARGET = {"dec", "decoder", "target", "tgt", "trg"}
 INDICES = {"document", "documents", "position", "positions", "segment", "segments", "type"}
 
 
-def read_example(model: Callable[..., Any], example: Any, padding_id: int | None) -> Example:
+def read_inputs(model: Callable[..., Any], inputs: Any, padding_id: int | None) -> Inputs:
     """Find out what the arguments of a model mean.
 
     Args:
         model: The module or function.
-        example: A tensor, a tuple of arguments or a mapping of keyword arguments.
+        inputs: A tensor, a tuple of arguments or a mapping of keyword arguments.
         padding_id: Id of the padding token, if the model finds padding by it.
 
     Raises:
-        TypeError: If the example is not a tensor, a tuple or list, or a mapping.
-        ValueError: If it holds no batch.
+        TypeError: If the inputs are not a tensor, a tuple or list, or a mapping.
+        ValueError: If they hold no batch.
     """
-    named, is_mapping = _name_arguments(model, example)
+    named, is_mapping = _name_arguments(model, inputs)
     batch_size = _find_batch_size([value for _, value in named])
     arguments = [Argument(name, value, _classify(name, value, batch_size)) for name, value in named]
     groups: list[Group] = []
@@ -56,7 +56,7 @@ def read_example(model: Callable[..., Any], example: Any, padding_id: int | None
         arguments[place] = _assign_groups(argument, arguments[:place], groups, batch_size)
     groups = [_find_padding(n, group, arguments, padding_id) for n, group in enumerate(groups)]
     arguments = [_add_filler(argument, groups, padding_id, model) for argument in arguments]
-    return Example(tuple(arguments), tuple(groups), batch_size, is_mapping)
+    return Inputs(tuple(arguments), tuple(groups), batch_size, is_mapping)
 
 
 def find_parameters(model: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -83,15 +83,15 @@ def find_roles(name: str) -> set[str]:
     return set()
 
 
-def _name_arguments(model: Callable[..., Any], example: Any) -> tuple[list[tuple[str, Any]], bool]:
+def _name_arguments(model: Callable[..., Any], inputs: Any) -> tuple[list[tuple[str, Any]], bool]:
     """List names and values of the arguments."""
-    if isinstance(example, Mapping):
-        return [(str(name), value) for name, value in example.items()], True
-    values = [example] if isinstance(example, Tensor) else example
+    if isinstance(inputs, Mapping):
+        return [(str(name), value) for name, value in inputs.items()], True
+    values = [inputs] if isinstance(inputs, Tensor) else inputs
     if not isinstance(values, tuple | list):
         raise TypeError(
-            "example must be a tensor, a tuple of arguments or a mapping of keyword arguments, "
-            f"got {type(example).__name__}"
+            "inputs must be a tensor, a tuple of arguments or a mapping of keyword arguments, "
+            f"got {type(inputs).__name__}"
         )
     known = [
         name
@@ -106,9 +106,9 @@ def _find_batch_size(values: list[Any]) -> int:
     for value in values:
         if isinstance(value, Tensor) and value.dim() >= 2:
             if not value.numel():
-                raise ValueError(f"example must not be empty, got shape {tuple(value.shape)}")
+                raise ValueError(f"inputs must not be empty, got shape {tuple(value.shape)}")
             return value.shape[0]
-    raise ValueError("example must hold a tensor of shape (B, L) or (B, L, ...), it has none")
+    raise ValueError("inputs must hold a tensor of shape (B, L) or (B, L, ...), there is none")
 
 
 def _classify(name: str, value: Any, batch_size: int) -> str:
@@ -232,7 +232,7 @@ def _find_padding(
         visible = (pairs[0].value == pairs[0].real).any(-2).cpu()
         real = visible.reshape(len(real), -1, group.length).any(1)
     if not bool(real.any(dim=1).all()):
-        raise ValueError("each sequence of example must hold a real token, one is all padding")
+        raise ValueError("each sequence of inputs must hold a real token, one is all padding")
     has_mask = bool(masks or lengths or pairs)
     return replace(group, real=real, has_mask=has_mask, has_padding_id=has_ids)
 

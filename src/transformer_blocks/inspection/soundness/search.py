@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.inspection.soundness.checks import Report
-from transformer_blocks.inspection.soundness.subject import first_line
+from transformer_blocks.inspection.soundness.report import Report
+from transformer_blocks.inspection.soundness.tested import first_line
 
 VOCABULARY = 8
 END = 0

@@ -1,121 +1,123 @@
-"""The table: run all checks on one model, and format what they found."""
+"""The table of properties: how each is checked, and what to do if it is violated."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from textwrap import wrap
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Function, Mask, checked
-from transformer_blocks._tables import html_table
+from transformer_blocks._contracts import Factory, Function, Mask, Size, checked
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
-from transformer_blocks.inspection.soundness.checks import Report, list_first
 from transformer_blocks.inspection.soundness.copies import (
     check_device,
     check_dtype,
     check_initialisation,
     check_loading,
 )
-from transformer_blocks.inspection.soundness.decoding import check_steps
+from transformer_blocks.inspection.soundness.decoding import check_cache
 from transformer_blocks.inspection.soundness.dependence import (
     check_causality,
     check_order,
     find_dependence,
     is_causal,
 )
-from transformer_blocks.inspection.soundness.example import NotTriedError
+from transformer_blocks.inspection.soundness.inputs import NotTriedError
 from transformer_blocks.inspection.soundness.padding import (
     RESAMPLED,
     check_padding_amount,
     check_padding_content,
     check_padding_side,
+    check_polarity,
 )
-from transformer_blocks.inspection.soundness.polarity import check_polarity
-from transformer_blocks.inspection.soundness.reading import read_example
-from transformer_blocks.inspection.soundness.subject import Subject, first_line
+from transformer_blocks.inspection.soundness.reading import read_inputs
+from transformer_blocks.inspection.soundness.report import Report, Soundness
+from transformer_blocks.inspection.soundness.tested import Passes, TestedModel, first_line
+from transformer_blocks.inspection.soundness.training import check_labels, check_loss
 from transformer_blocks.models import LanguageModel, Seq2Seq
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 OTHER_HINT = "no output may depend on a later position; pass causal=False if it may"
-WIDTH = 100  # columns of a printed table
+UNEQUAL = "the outputs of equal calls must be equal and finite first"
+Arguments = ParamSpec("Arguments")
 
 
-@dataclass(frozen=True)
-class Soundness:
-    """The reports of all checks of a model; true if no violation was found.
+class Property(NamedTuple):
+    """A row of the table.
 
     Attributes:
-        kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,
-            ``"position-wise"``, ``"sequence to vector"``, ``"sequence to sequence of another
-            length"``, ``"rows of a fixed size"`` or ``"unknown"``.
-        reports: A report for each property, in the order of the table.
-        note: Why it was taken for this kind, where that is not certain.
+        check: Function that returns a sentence for each violation.
+        advice: What to do if the property is violated.
+        of_model: Whether it is a property of a model; if not, it must be asked for by its name.
     """
 
-    kind: str
-    reports: tuple[Report, ...]
-    note: str = ""
+    check: Callable[[TestedModel], list[str]]
+    advice: str
+    of_model: bool = True
 
-    @property
-    def violated(self) -> tuple[str, ...]:
-        """Titles of the properties that do not hold."""
-        return tuple(report.title for report in self.reports if report.problems)
 
-    @property
-    def not_tried(self) -> tuple[str, ...]:
-        """Titles of the properties that could not be checked."""
-        return tuple(report.title for report in self.reports if report.not_tried)
-
-    def __bool__(self) -> bool:
-        return not self.violated
-
-    def __getitem__(self, title: str) -> Report:
-        return {report.title: report for report in self.reports}[title]
-
-    @property
-    def _summary(self) -> str:
-        return f"kind: {self.kind}" + (f" ({self.note})" if self.note else "")
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        rows = [("check", "result", "details")]
-        for report in self.reports:
-            if report.not_tried:
-                rows.append((report.title, "not tried", report.not_tried))
-            elif not report.problems:
-                rows.append((report.title, "holds", ""))
-            else:
-                first, *others = list_first(report.problems)
-                rows.append((report.title, "VIOLATED", first))
-                rows += [("", "", problem) for problem in others]
-        return rows
-
-    def __repr__(self) -> str:
-        """Format the reports as a table."""
-        rows = self._rows()
-        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [self._summary]
-        for title, result, details in rows:
-            start = f"{title:{widths[0]}}  {result:{widths[1]}}  "
-            for line in wrap(details, WIDTH - len(start)) or [""]:
-                lines.append(f"{start}{line}".rstrip())
-                start = " " * len(start)
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """Format the reports as a table in a notebook."""
-        return html_table(self._summary, self._rows())
+PROPERTIES = {
+    "determinism": Property(
+        check_determinism,
+        "call eval(), keep nothing of a call in the model, and give each row a key that is not "
+        "masked",
+    ),
+    "causality": Property(
+        check_causality,
+        "pass a causal mask to each attention, True where a key comes later; then look for "
+        "operations along the sequence: norms, convolutions, shifts, means over blocks",
+    ),
+    "order": Property(check_order, "add positions, one for each token, or rotate queries and keys"),
+    "mask polarity": Property(
+        check_polarity, "invert the mask where the model receives or uses it"
+    ),
+    "padding": Property(
+        check_padding_content,
+        "mask padded keys in each attention, and leave padding out of means and norms",
+    ),
+    "padding amount": Property(
+        check_padding_amount, "compute nothing from the padded length; use the mask's lengths"
+    ),
+    "padding side": Property(
+        check_padding_side, "count positions from the first real token, as the mask's sum along it"
+    ),
+    "batch": Property(
+        check_batch, "look for reductions, norms or indices along the batch, and for batch_first"
+    ),
+    "cache": Property(
+        check_cache,
+        "compare positions, masks and cached keys of the step that is named with the full pass",
+    ),
+    "dtype": Property(
+        check_dtype, "convert constants to the inputs' dtype, and sum in float32 where it overflows"
+    ),
+    "device": Property(check_device, "register the tensor as a buffer, or make it on x.device"),
+    "initialisation": Property(check_initialisation, "make each layer anew instead of copying one"),
+    "loading": Property(
+        check_loading, "save what is random in the state dict, and tie weights again after loading"
+    ),
+    "labels": Property(
+        check_labels,
+        "shift the labels by one, logits[:, :-1] and tokens[:, 1:], exactly once",
+        False,
+    ),
+    "loss": Property(
+        check_loss, "divide the sum over real tokens of all parts by the number of these", False
+    ),
+}
+"""The properties, in the order of the table."""
 
 
 @checked
 def check_soundness(
     model: Function[Callable[..., Any]],
-    example: Any,
+    inputs: Any,
     *,
+    only: str | Collection[str] | None = None,
+    probes: Size | None = None,
     causal: bool | None = None,
     dependence_mask: Mask | None = None,
     recursive: bool = False,
@@ -125,9 +127,9 @@ def check_soundness(
 ) -> Soundness:
     """Check that a model is sound; report what holds, what does not, and what was not tried.
 
-    The example says what the model receives in practice. Its best form is a batch of two or more
-    sequences of different lengths, with the masks that tell the model of the padding. From it, the
-    checks make other batches: single rows, rows in another order, more padding, padding on the
+    The inputs say what the model receives in practice. Their best form is a batch of two or more
+    sequences of different lengths, with the masks that tell the model of the padding. The checks
+    make other batches from them: single rows, rows in another order, more padding, padding on the
     other side, changed tokens. The properties are:
 
     ================== ========================================================================
@@ -144,30 +146,51 @@ def check_soundness(
     device             Every tensor moves with the model to another device, the meta device.
     initialisation     No two matrices hold the same random values, as those of copied layers do.
     loading            Loading the state dict restores the outputs and keeps tied weights tied.
+    labels             A training step does not show the model the tokens that it must predict.
+    loss               Padding does not count in a loss, however its batch is divided.
     ================== ========================================================================
 
-    In a long sequence, sixteen positions are changed, and those beside the borders of blocks of 64,
-    128 ... positions. On a CPU, causality is also checked for up to 130 tokens more than the
-    example has, as far as the model accepts them: a leak may need a whole block.
+    The last two are of a training program, and are checked only if they are asked for, one at a
+    time: ``model`` is then the training step up to the loss, from ids (B, L) to logits (B, N, V)
+    and labels (B, N), for ``only="labels"``; or the loss, for ``only="loss"``, whose inputs are
+    ``(logits, target)`` of shapes (B, L, V) and (B, L), with ``padding_id``. It receives a list of
+    such pairs, the micro-batches or ranks of one batch, and returns the loss of all, or calls
+    ``backward`` itself and returns None.
 
-    A property without a violation is not proven: the checks see one example. A property that cannot
-    be tried, such as that of a mask which the example does not have, is neither a violation nor a
+    In a long sequence, sixteen positions are changed, and those beside the borders of blocks of 64,
+    128 ... positions; then all tokens from a position on. On a CPU, causality is also checked for
+    up to 130 tokens more than the inputs have, as far as the model accepts them: a leak may need a
+    whole block.
+
+    A property without a violation is not proven: the checks see one batch. A property that cannot
+    be tried, such as that of a mask which the inputs do not have, is neither a violation nor a
     success, and its report says why. The model is set to evaluation mode during the checks; its
     mode, its parameters, the state of the random number generators and the default dtype are as
     before afterwards.
 
+    With ``probes``, the check is cheap enough for every evaluation of a training. Determinism is
+    checked first, by two passes. The properties share the others, and the report of each tells what
+    it may miss. Causality is checked by changing all tokens from several positions on, one in each
+    row, and that outputs depend on earlier tokens is not checked. The cache is checked by one pass
+    of most tokens, and by steps.
+
     Args:
         model: A module, of these blocks or not, or any function. A function has no parameters, so
-            that the last four checks are not tried, and its modules must be in evaluation mode.
-            The output is a tensor whose first dimension is the batch; of a tuple, a mapping or a
-            Hugging Face output, the logits, the last hidden state or the first tensor is compared.
-        example: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
+            that the four checks from dtype to loading are not tried, and its modules must be in
+            evaluation mode. The output is a tensor whose first dimension is the batch; of a tuple,
+            a mapping or a Hugging Face output, the logits, the last hidden state or the first
+            tensor is compared.
+        inputs: A tensor (``model(x)``), a tuple (``model(*args)``) or a mapping
             (``model(**kwargs)``). Sequences are ids of shape (B, L) or vectors of shape
             (B, L, size). Padding masks have shape (B, L), (B, 1, L) or (B, 1, 1, L), those of
             queries and keys (L, S), (B, L, S), (B * H, L, S) or (B, H, L, S), where B may be 1;
-            which of their values marks a real token is found from the example.
-        causal: Whether no output may depend on a later position. If None, it is found out: from
-            the masks and settings in the example, and from the positions on which outputs depend.
+            which of their values marks a real token is found from the inputs.
+        only: Titles of the properties to check, or one title; all of a model by default.
+        probes: Largest number of forward passes, cached steps included; by default, there are a few
+            dozen.
+        causal: Whether no output may depend on a later position. If None, it is found out, from
+            the masks and settings in the inputs, and from the positions on which outputs depend;
+            or it is true, if ``only`` names causality, or if ``probes`` is given.
         dependence_mask: Boolean mask of outputs and inputs, of shape (L, L) or (B|1, 1, L, L); True
             where an output must not depend on an input. It replaces ``causal`` where the rule is
             another one, for example block-causal, or causal in each of several packed documents:
@@ -177,7 +200,7 @@ def check_soundness(
             ``LanguageModel`` or ``Seq2Seq`` of this package is known.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
-            the rows of the example. The caches of ``LanguageModel``, ``Seq2Seq`` and
+            the rows of the inputs. The caches of ``LanguageModel``, ``Seq2Seq`` and
             Hugging Face's models are found without it.
         tolerance: Largest change that is ignored, in standard deviations of the outputs. The
             default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
@@ -189,10 +212,10 @@ def check_soundness(
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If the example holds no batch of two dimensions or more, or is empty, or if the
+        ValueError: If the inputs hold no batch of two dimensions or more, or is empty, or if the
             model returns no tensor with one entry for each row, or if either is on the meta device,
             whose tensors have no values.
-        Exception: What the model raises if it is called with the example.
+        Exception: What the model raises if it is called with the inputs.
 
     Example:
         >>> import torch
@@ -206,97 +229,130 @@ def check_soundness(
         ('encoder', (), ('causality', 'order', 'cache'))
         >>> del example["src_key_padding_mask"]  # the model is told of no padding
         >>> print(check_soundness(layer, example)["padding"])  # doctest: +ELLIPSIS
-        padding: not tried: the example has neither a padding mask nor lengths; ...
-        >>> print(check_soundness(layer, example, causal=True)["causality"])  # doctest: +ELLIPSIS
+        padding: not tried: the inputs have neither a padding mask nor lengths; ...
+        >>> print(check_soundness(layer, example, only="causality")["causality"])
+        ... # doctest: +ELLIPSIS
         causality: 6 violations found
           position 0 of row 0 changes with position 1, which comes later, by ... deviations
         ...
+        >>> check_soundness(layer, example, only="causality", probes=8).violated
+        ('causality',)
     """
+    titles = find_titles(only)
     if padding_id is None and isinstance(model, LanguageModel | Seq2Seq):
         padding_id = model.padding_id
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    given = {"example": example, "dependence_mask": dependence_mask}
-    for name, held in {"model": parts, **given}.items():
+    for name, held in (("model", parts), ("inputs", inputs), ("dependence_mask", dependence_mask)):
         if any(each.is_meta for each in find_tensors(held)):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
-    subject = Subject(
-        model, read_example(model, example, padding_id), tolerance, recursive=recursive
+    tested = TestedModel(
+        model,
+        read_inputs(model, inputs, padding_id),
+        tolerance,
+        Passes(probes, probes),
+        causal=True if causal is None and only and "causality" in titles else causal,
+        recursive=recursive,
+        new_step_model=new_step_model,
     )
     with evaluation(model):
-        try:  # an example that the model refuses raises its error
-            subject(subject.example)
+        if not PROPERTIES[titles[0]].of_model:
+            return Soundness(titles[0], tuple(run_check(each, tested) for each in titles))
+        try:  # inputs that the model refuses raise its error
+            _ = tested.output
         except NotTriedError as reason:
             raise ValueError(f"{reason}; nothing can be compared") from None
-        find_positions(subject)
+        find_positions(tested)
         if dependence_mask is not None:
-            subject.dependence_mask = fit_mask(dependence_mask, subject)
-        return _examine(subject, causal, new_step_model)
-
-
-def _examine(
-    subject: Subject, causal: bool | None, new_step_model: Callable[[], StepModel] | None
-) -> Soundness:
-    checks: dict[str, Callable[[Subject], list[str]]] = {
-        "order": check_order,
-        "mask polarity": check_polarity,
-        "padding": check_padding_content,
-        "padding amount": check_padding_amount,
-        "padding side": check_padding_side,
-        "batch": check_batch,
-        "cache": lambda subject: check_steps(
-            subject, kind != "encoder" and not causality.not_tried, new_step_model
-        ),
-        "dtype": check_dtype,
-        "device": check_device,
-        "initialisation": check_initialisation,
-        "loading": check_loading,
-    }
-    determinism = run_check("determinism", check_determinism, subject)
-    if not determinism or determinism.not_tried:
-        reason = "the outputs of equal calls must be equal and finite first"
-        reports = {title: Report(title, (), reason) for title in ("causality", *checks)}
-        polarity = run_check("mask polarity", check_polarity, subject)
-        if polarity.problems:
-            reports["mask polarity"] = polarity
-        return Soundness("unknown", (determinism, *reports.values()))
-    kind, causality = find_kind(subject, causal)
-    others = [run_check(title, function, subject) for title, function in checks.items()]
+            tested.dependence_mask = fit_mask(dependence_mask, tested)
+        reports = run_checks(titles, tested)
     note = ""
-    if causal is None and subject.dependence_mask is None:
-        note = HINT if kind == "encoder" else OTHER_HINT if causality.problems else ""
-    return Soundness(kind, (determinism, causality, *others), note)
+    if causal is None and dependence_mask is None and only is None:
+        is_leaky = "causality" in {each.title for each in reports if each.problems}
+        note = HINT if tested.kind == "encoder" else OTHER_HINT if is_leaky else ""
+    return Soundness(tested.kind, reports, note)
 
 
-def find_positions(subject: Subject) -> None:
-    """Find the sequence to whose positions the outputs belong, and those of a fixed length."""
-    example = subject.example
-    fixed, found = set(), None
-    for number, group in enumerate(example.groups):
+def find_titles(only: str | Collection[str] | None) -> list[str]:
+    """Return the titles of the properties to check, in the order of the table."""
+    if only is None:
+        return [title for title, each in PROPERTIES.items() if each.of_model]
+    named = {only} if isinstance(only, str) else {*only}
+    titles = [title for title in PROPERTIES if title in named]
+    if not titles or len(titles) < len(named) or len({PROPERTIES[t].of_model for t in titles}) > 1:
+        raise ValueError(
+            f"only must name properties of a model, or 'labels' or 'loss' alone, of "
+            f"{', '.join(PROPERTIES)}, got only={only!r}"
+        )
+    return titles
+
+
+def run_checks(titles: list[str], tested: TestedModel) -> tuple[Report, ...]:
+    """Check determinism, find the kind of the model where it matters, and check the others."""
+    determinism = run_check("determinism", tested)
+    others = [title for title in titles if title != "determinism"]
+    if not determinism or determinism.not_tried:
+        reports = [Report(title, not_tried=UNEQUAL) for title in others]
+        if "mask polarity" in others and (polarity := run_check("mask polarity", tested)).problems:
+            reports[others.index("mask polarity")] = polarity
+        return determinism, *reports
+    if {"causality", "cache"} & {*others}:
+        tested.kind, tested.reason = find_kind(tested)
+    reports = [determinism] if "determinism" in titles else []
+    for number, title in enumerate(others):
+        tested.passes.share(len(others) - number)
+        reports.append(run_check(title, tested))
+    return tuple(reports)
+
+
+def run_check(title: str, tested: TestedModel) -> Report:
+    """Run a check; if it cannot be run, report the reason."""
+    row = PROPERTIES[title]
+    try:
+        problems = tuple(row.check(tested))
+    except NotTriedError as reason:
+        return Report(title, not_tried=str(reason))
+    except Exception as error:
+        if not row.of_model:
+            raise
+        return Report(
+            title, not_tried=f"the model raised {type(error).__name__}: {first_line(error)}"
+        )
+    return Report(title, problems, "", row.advice, tested.notes.get(title, ""))
+
+
+def find_positions(tested: TestedModel) -> None:
+    """Find the sequence to whose positions the outputs belong, and those of a fixed length.
+
+    Shortened, it shortens the outputs. If passes are limited, its length decides.
+    """
+    inputs, output = tested.inputs, tested.output
+    unknown, found = {*range(len(inputs.groups))}, None
+    for number, group in enumerate(inputs.groups if tested.passes.limit is None else ()):
         row = group.longest
         tokens = int(group.real[row].sum())
         if tokens < 2:
+            unknown.discard(number)
             continue
         try:
-            examples = [example.alone(row, row, without=without) for without in (None, number)]
-            shapes = [subject(each).shape for each in examples]
+            batches = [inputs.alone(row, row, without=without) for without in (None, number)]
+            shapes = [tested(each).shape for each in batches]
         except Exception:
-            fixed.add(number)
+            tested.fixed |= {number}
             continue
+        unknown.discard(number)
         if [shape[1:2] for shape in shapes] == [(tokens,), (tokens - 1,)]:
             found = number
-    subject.fixed = frozenset(fixed)
-    output = subject(example)
     if found is None and output.dim() > 2:
-        fitting = [n for n in fixed if example.groups[n].length == output.shape[1]]
-        found = fitting[0] if fitting else None
-        subject.resampled = bool(example.groups) and found is None
-    subject.group = found
+        fitting = [number for number in unknown if inputs.groups[number].length == output.shape[1]]
+        found = max(fitting, default=None)
+        tested.resampled = bool(inputs.groups) and found is None
+    tested.group = found
 
 
-def fit_mask(mask: Tensor, subject: Subject) -> Tensor:
+def fit_mask(mask: Tensor, tested: TestedModel) -> Tensor:
     """Return the mask of outputs and inputs with shape (B | 1, 1, L, L), with all its elements."""
-    rows = subject.example.batch_size
-    length = 0 if subject.group is None else subject.example.groups[subject.group].length
+    rows = tested.inputs.batch_size
+    length = 0 if tested.group is None else tested.inputs.groups[tested.group].length
     shape = tuple(mask.shape) if mask.dim() == 4 else (1, 1, *mask.shape)
     if shape[0] not in (1, rows) or shape[1:] != (1, length, length):
         raise ValueError(
@@ -306,72 +362,49 @@ def fit_mask(mask: Tensor, subject: Subject) -> Tensor:
     return mask.logical_or(mask).reshape(shape)  # also of a mask that does not store its elements
 
 
-def find_kind(subject: Subject, causal: bool | None) -> tuple[str, Report]:
-    """Find out what kind of model it is, and check causality."""
-    title = "causality"
-    group = subject.group
-    if subject.resampled:
-        return "sequence to sequence of another length", Report(title, (), RESAMPLED)
+def find_kind(tested: TestedModel) -> tuple[str, str]:
+    """Find out what kind of model it is, and why causality cannot be checked, if it cannot."""
+    group, groups = tested.group, tested.inputs.groups
+    if tested.resampled:
+        return "sequence to sequence of another length", RESAMPLED
     if group is None:
         reason = "there is one output for each row, not one for each position"
-        kind = "sequence to vector" if subject.example.groups else "rows of a fixed size"
-        return kind, Report(title, (), reason)
-    try:
-        dependence = find_dependence(subject, group)
-    except NotTriedError as reason:
-        return "unknown", Report(title, (), str(reason))
-    has_source = len(subject.example.groups) > 1
-    mask = subject.dependence_mask
-    if mask is not None:
-        causal = True
-    if not bool(dependence.later.any() | dependence.earlier.any()) and not causal:
-        kind = "encoder-decoder" if has_source else "position-wise"
-        return kind, Report(title, (), "no output depends on another position")
-    if causal is None:
-        causal = is_causal(subject, group, dependence)
-    hides_later = causal and (mask is None or bool((mask | torch.ones_like(mask).tril()).all()))
-    kind = "encoder-decoder" if has_source else "causal" if hides_later else "encoder"
-    if not causal:
-        return kind, Report(title, (), "the model is an encoder")
-    return kind, run_check(
-        title, lambda subject: check_causality(subject, group, dependence), subject
-    )
+        return "sequence to vector" if groups else "rows of a fixed size", reason
+    mask, has_source = tested.dependence_mask, len(groups) > 1
+    tested.causal = True if mask is not None else tested.causal
+    if tested.passes.limit is None:
+        try:
+            found = tested.dependence = find_dependence(tested, group)
+        except NotTriedError as reason:
+            return "unknown", str(reason)
+        if not bool(found.later.any() | found.earlier.any()) and not tested.causal:
+            kind = "encoder-decoder" if has_source else "position-wise"
+            return kind, "no output depends on another position"
+        if tested.causal is None:
+            tested.causal = is_causal(tested, group, found)
+    hides_later = mask is None or bool((mask | torch.ones_like(mask).tril()).all())
+    is_encoder = tested.causal is False or not hides_later
+    kind = "encoder-decoder" if has_source else "encoder" if is_encoder else "causal"
+    return kind, "the model is an encoder" if tested.causal is False else ""
 
 
-def run_check(title: str, function: Callable[[Subject], list[str]], subject: Subject) -> Report:
-    """Run a check; if it cannot be run, report the reason."""
-    try:
-        return Report(title, tuple(function(subject)))
-    except NotTriedError as reason:
-        return Report(title, (), str(reason))
-    except Exception as error:
-        return Report(title, (), f"the model raised {type(error).__name__}: {first_line(error)}")
+def same_arguments(
+    original: Callable[Arguments, Soundness],
+) -> Callable[[Callable[..., Soundness]], Callable[Arguments, Soundness]]:
+    """Give a function the signature of another one."""
+
+    def decorate(function: Callable[..., Soundness]) -> Callable[Arguments, Soundness]:
+        return wraps(original, assigned=(), updated=())(function)
+
+    return decorate
 
 
-def assert_sound(
-    model: Callable[..., Any],
-    example: Any,
-    *,
-    causal: bool | None = None,
-    dependence_mask: Tensor | None = None,
-    recursive: bool = False,
-    padding_id: int | None = None,
-    new_step_model: Callable[[], StepModel] | None = None,
-    tolerance: float | None = None,
-) -> Soundness:
+@same_arguments(check_soundness)
+def assert_sound(*args: Any, **options: Any) -> Soundness:
     """Assert that a model is sound; raise an error with the table of reports if it is not.
 
-    In tests that use pytest, the fixture ``assert_sound`` does the same.
-
-    Args:
-        model: See :func:`check_soundness`, as for all arguments.
-        example: A batch as the model receives it.
-        causal: Whether no output may depend on a later position; found out if None.
-        dependence_mask: Where an output must not depend on an input, instead of ``causal``.
-        recursive: Whether the model uses one layer several times on purpose.
-        padding_id: Id of the padding token, if the model finds padding by its id.
-        new_step_model: Function that returns the model as a step model with an empty cache.
-        tolerance: Largest change that is ignored, in standard deviations of the outputs.
+    It takes the arguments of :func:`check_soundness`. In tests that use pytest, the fixture
+    ``assert_sound`` does the same.
 
     Returns:
         The reports, without a violation.
@@ -379,7 +412,7 @@ def assert_sound(
     Raises:
         AssertionError: If a property does not hold.
         TypeError: If an argument is of the wrong type.
-        ValueError: If the example holds no batch.
+        ValueError: If the inputs hold no batch.
 
     Example:
         >>> import torch
@@ -392,16 +425,7 @@ def assert_sound(
         AssertionError: violated: batch
         kind: ...
     """
-    soundness = check_soundness(
-        model,
-        example,
-        causal=causal,
-        dependence_mask=dependence_mask,
-        recursive=recursive,
-        padding_id=padding_id,
-        new_step_model=new_step_model,
-        tolerance=tolerance,
-    )
+    soundness = check_soundness(*args, **options)
     if not soundness:
         raise AssertionError(f"violated: {', '.join(soundness.violated)}\n{soundness!r}")
     return soundness

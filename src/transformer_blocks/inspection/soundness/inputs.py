@@ -1,10 +1,10 @@
-"""Examples: read a batch as a model receives it, and build other batches of the same sequences.
+"""Inputs: a batch as a model receives it, from which other batches of its sequences are made.
 
-An example is what the model is called with in practice: a tensor, a tuple of arguments or a mapping
-of keyword arguments. :func:`read_example` finds out which of its tensors are sequences, which are
-masks of padding, and which value of a mask marks a real token. From an :class:`Example`, others are
-made: the same sequences alone, in another order, or with more padding, and the masks follow; or
-other tokens.
+The user passes what the model is called with in practice: a tensor, a tuple of arguments or a
+mapping of keyword arguments. :func:`~transformer_blocks.inspection.soundness.reading.read_inputs`
+finds out which of its tensors are sequences, which are masks of padding, and which value of a mask
+marks a real token. From :class:`Inputs`, others are made: the same sequences alone, in another
+order, or with more padding, and the masks follow; or other tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transformer_blocks.inspection.comparison import perturb
 
-PADDING = -1  # instead of a position: no token of the example
+PADDING = -1  # instead of a position: no token of the inputs
 
 
 class NotTriedError(Exception):
@@ -29,7 +29,7 @@ class Argument:
 
     Attributes:
         name: Its name in the signature, or its number.
-        value: What the example passes.
+        value: What the user passes.
         kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"indices"``: another number for each
             token, such as its position. ``"mask"``: the padding mask (B, L). ``"lengths"``: the
             number of real tokens (B,). ``"pairs"``: a mask of queries and keys. ``"rows"``: a
@@ -99,7 +99,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Example:
+class Inputs:
     """The arguments of a model, and what they mean."""
 
     arguments: tuple[Argument, ...]
@@ -109,7 +109,7 @@ class Example:
 
     def take(
         self, rows: Sequence[int], index: Mapping[int, Tensor], stay: tuple[str, ...] = ()
-    ) -> "Example":
+    ) -> "Inputs":
         """Make a batch of some rows, in which groups may have other positions.
 
         Args:
@@ -136,7 +136,7 @@ class Example:
             self, arguments=tuple(arguments), groups=tuple(groups), batch_size=len(chosen)
         )
 
-    def alone(self, *rows: int, without: int | None = None) -> "Example":
+    def alone(self, *rows: int, without: int | None = None) -> "Inputs":
         """One row without its padding, once or repeated; one group may lose its last token."""
         index = {
             number: group.real[rows[0]].nonzero().flatten().repeat(len(rows), 1)
@@ -148,7 +148,7 @@ class Example:
 
     def padded(
         self, group: int, extra: int, side: str, rows: Sequence[int] | None = None
-    ) -> "Example":
+    ) -> "Inputs":
         """Some rows, with other padding in one of the groups."""
         rows = range(self.batch_size) if rows is None else rows
         real = self.groups[group].real
@@ -168,16 +168,16 @@ class Example:
             if argument.kind == "content" and argument.groups == (group,)
         }
 
-    def replaced(self, values: Mapping[int, Any]) -> "Example":
-        """The example with other values of some arguments, by number."""
+    def replaced(self, values: Mapping[int, Any]) -> "Inputs":
+        """The inputs with other values of some arguments, by number."""
         arguments = (
             replace(argument, value=values.get(number, argument.value))
             for number, argument in enumerate(self.arguments)
         )
         return replace(self, arguments=tuple(arguments))
 
-    def changed(self, group: int, where: Tensor, seed: int) -> "Example":
-        """The example with other tokens or vectors in a group, where a mask (B, L) is true."""
+    def changed(self, group: int, where: Tensor, seed: int) -> "Inputs":
+        """The inputs with other tokens or vectors in a group, where a mask (B, L) is true."""
         values = {}
         for number, value in self.contents(group).items():
             chosen, real = (each.to(value.device) for each in (where, self.groups[group].real))
@@ -185,8 +185,8 @@ class Example:
             other[chosen] = draw_others(value[chosen], value[real], seed)
         return self.replaced(values)
 
-    def inverted(self, group: int) -> "Example":
-        """The example with the opposite padding masks in a group."""
+    def inverted(self, group: int) -> "Inputs":
+        """The inputs with the opposite padding masks in a group."""
         arguments = []
         for each in self.arguments:
             if each.kind == "mask" and each.groups == (group,):
@@ -237,7 +237,7 @@ def draw_others(original: Tensor, real: Tensor, seed: int) -> Tensor:
     try:
         return perturb(original, real, seed)
     except ValueError as error:  # one id only
-        raise NotTriedError(str(error).replace("x must", "the example must")) from None
+        raise NotTriedError(str(error).replace("x must", "inputs must")) from None
 
 
 def build_pairs(

@@ -1,51 +1,100 @@
-"""The model under examination: call it with other batches, and compare what it returns."""
+"""The model that is tested: call it with other inputs, and compare what it returns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.comparison import (
     describe,
     epsilon,
     find_output,
     measure_changes,
 )
-from transformer_blocks.inspection.soundness.example import Example, NotTriedError
+from transformer_blocks.inspection.soundness.inputs import Inputs, NotTriedError
 
 SEED = 0
 
 
 @dataclass
-class Subject:
-    """A model, the example of its inputs, and what is known about its outputs.
+class Passes:
+    """Count forward passes, and refuse those beyond a limit.
+
+    Attributes:
+        limit: How many passes are allowed in all; None does not limit them.
+        allowed: How many passes the current check may have reached; None does not limit them.
+        used: How many there were.
+    """
+
+    limit: int | None = None
+    allowed: int | None = None
+    used: int = 0
+
+    def share(self, parts: int) -> None:
+        """Allow the next check one part of the passes that are left."""
+        if self.limit is not None:
+            self.allowed = self.used + (self.limit - self.used) // parts
+
+    @property
+    def left(self) -> int | None:
+        """How many passes the current check has left; None if they are not limited."""
+        return None if self.allowed is None else self.allowed - self.used
+
+    def count(self) -> None:
+        """Count a pass."""
+        if self.left == 0:
+            raise NotTriedError(f"probes={self.limit} allow no more forward passes; pass more")
+        self.used += 1
+
+
+@dataclass
+class TestedModel:
+    """A model, its inputs, and what is known about its outputs.
 
     Attributes:
         model: The module or function.
-        example: The batch, read.
+        inputs: What the model receives in practice.
         tolerance: Largest change that is ignored, in standard deviations of the outputs; None
             depends on the dtype.
+        passes: How many forward passes there were, and may be.
+        causal: Whether outputs must not depend on later positions; None if that is not known.
+        dependence_mask: Where outputs must not depend on inputs, if the user says so.
+        recursive: Whether one layer is used several times on purpose.
+        new_step_model: Makes a step model with an empty cache, if the user passes it.
         group: The sequence to whose positions the outputs belong; None if there is one output for
             each row.
         fixed: Groups whose length cannot be changed.
         resampled: Whether outputs have positions that are not those of a sequence, as those of a
             model that subsamples; ``group`` is None then.
-        scales: Standard deviation of each feature of the outputs of the example.
-        dependence_mask: Where outputs must not depend on inputs, if the user says so.
-        recursive: Whether one layer is used several times on purpose.
+        kind: The kind of the model, if it is asked for.
+        reason: Why causality cannot be checked; empty if it can.
+        dependence: Which outputs depend on which inputs, if that was measured.
+        scales: Standard deviation of each feature of the outputs.
+        notes: What the check of a property may miss, by the property's title.
     """
 
+    __test__ = False  # pytest would take it for a test
+
     model: Callable[..., Any]
-    example: Example
+    inputs: Inputs
     tolerance: float | None = None
+    passes: Passes = field(default_factory=Passes)
+    causal: bool | None = None
+    dependence_mask: Tensor | None = None
+    recursive: bool = False
+    new_step_model: Callable[[], StepModel] | None = None
     group: int | None = None
     fixed: frozenset[int] = frozenset()
     resampled: bool = False
+    kind: str = "unknown"
+    reason: str = ""
+    dependence: Any = None
     scales: Tensor | None = None
-    dependence_mask: Tensor | None = None
-    recursive: bool = False
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:
@@ -54,30 +103,41 @@ class Subject:
             raise NotTriedError("the model is a function; pass the module itself")
         return self.model
 
-    def __call__(self, example: Example, **more: Any) -> Tensor:
-        """Call the model with a batch; return its main output, of shape (rows, ...).
+    def __call__(self, inputs: Inputs, **more: Any) -> Tensor:
+        """Call the model; return its main output, of shape (rows, ...).
 
         Args:
-            example: The batch: the example, or one that was made of it.
-            more: Keyword arguments that the example does not have.
+            inputs: The inputs of the user, or others that were made of them.
+            more: Keyword arguments that the inputs do not have.
         """
-        args, kwargs = example.build()
+        args, kwargs = inputs.build()
         torch.manual_seed(SEED)
-        return call(self.model, args, kwargs | more, example.batch_size)
+        return check_output(self.run(*args, **kwargs, **more), inputs.batch_size)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a forward pass, which is counted."""
+        self.passes.count()
+        return self.model(*args, **kwargs)
+
+    @cached_property
+    def output(self) -> Tensor:
+        """The main output for the inputs."""
+        return self(self.inputs)
 
     def at(self, position: int) -> str:
         """Name a position of the real tokens, if outputs have positions."""
         return "" if self.group is None else f" at token {position}"
 
-    def outputs(self, example: Example, **more: Any) -> list[Tensor]:
-        """Call the model, and return for each row the outputs of its real tokens, (S, size)."""
-        return self.select(self(example, **more), example)
+    def outputs(self, inputs: Inputs, **more: Any) -> list[Tensor]:
+        """Return for each row the outputs of its real tokens, (S, size)."""
+        is_known = inputs is self.inputs and not more
+        return self.select(self.output if is_known else self(inputs, **more), inputs)
 
-    def select(self, output: Tensor, example: Example) -> list[Tensor]:
+    def select(self, output: Tensor, inputs: Inputs) -> list[Tensor]:
         """Select the outputs of the real tokens of each row."""
         if self.group is None:
             return [row.reshape(-1, row.shape[-1] if row.dim() else 1) for row in output]
-        real = example.groups[self.group].real.to(output.device)
+        real = inputs.groups[self.group].real.to(output.device)
         length = output.shape[1]
         if length != real.shape[1]:
             if length > real.shape[1] or bool(real[:, length:].any()):
@@ -126,11 +186,9 @@ class Subject:
         ]
 
 
-def call(
-    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rows: int
-) -> Tensor:
-    """Call a model, and return its main output."""
-    output = find_output(model(*args, **kwargs))
+def check_output(result: Any, rows: int) -> Tensor:
+    """Find the main output in what a model returned: numbers for each row."""
+    output = find_output(result)
     if output is None:
         raise NotTriedError("the model returned no floating-point tensor of one dimension or more")
     if output.dim() < 1 or output.shape[0] != rows:
@@ -140,7 +198,7 @@ def call(
         )
     if not output.numel():
         raise NotTriedError(f"the outputs must hold numbers, got shape {tuple(output.shape)}")
-    return output.detach()
+    return output.detach().clone()  # a model may return one buffer in each call
 
 
 def first_line(error: Exception) -> str:

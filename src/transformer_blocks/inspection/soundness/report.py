@@ -1,0 +1,120 @@
+"""Reports: what the check of a property found, and the table of several of them."""
+
+import sys
+from dataclasses import dataclass
+from shutil import get_terminal_size
+from textwrap import wrap
+
+from transformer_blocks._tables import html_table
+
+SHOWN = 5  # violations that a printed report lists
+WIDTHS = 80, 120  # columns of a printed table: at least and at most
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of the check of one property; true if no violation was found.
+
+    Attributes:
+        title: Name of the property.
+        problems: A sentence for each violation.
+        not_tried: Why the property could not be checked; empty if it was.
+        advice: What to do next, if there is a violation.
+        note: What the check may have missed, if it was limited.
+    """
+
+    title: str
+    problems: tuple[str, ...] = ()
+    not_tried: str = ""
+    advice: str = ""
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    @property
+    def result(self) -> str:
+        """The result in a word or two."""
+        return "not tried" if self.not_tried else "VIOLATED" if self.problems else "holds"
+
+    @property
+    def details(self) -> list[str]:
+        """The first violations and what to do, or why the property was not tried."""
+        if not self.problems:
+            return [text for text in (self.not_tried, self.note) if text]
+        more = len(self.problems) - SHOWN
+        others = [f"and {more} more"] if more > 0 else []
+        return [*self.problems[:SHOWN], *others, *([f"next: {self.advice}"] if self.advice else [])]
+
+    def __repr__(self) -> str:
+        """List the first violations."""
+        count = len(self.problems)
+        found = f"{count} violation{'s' if count > 1 else ''}" if count else "no violation"
+        title = f"{self.title}: " + (self.result if self.not_tried else f"{found} found")
+        if self.problems:
+            return "\n  ".join((title, *self.details))
+        return ": ".join((title, *self.details))
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """The reports of several properties of a model; true if no violation was found.
+
+    Attributes:
+        kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,
+            ``"position-wise"``, ``"sequence to vector"``, ``"sequence to sequence of another
+            length"``, ``"rows of a fixed size"`` or ``"unknown"``.
+        reports: A report for each property, in the order of the table.
+        note: Why it was taken for this kind, where that is not certain.
+    """
+
+    kind: str
+    reports: tuple[Report, ...]
+    note: str = ""
+
+    @property
+    def violated(self) -> tuple[str, ...]:
+        """Titles of the properties that do not hold."""
+        return tuple(report.title for report in self.reports if report.problems)
+
+    @property
+    def not_tried(self) -> tuple[str, ...]:
+        """Titles of the properties that could not be checked."""
+        return tuple(report.title for report in self.reports if report.not_tried)
+
+    def __bool__(self) -> bool:
+        return not self.violated
+
+    def __getitem__(self, title: str) -> Report:
+        return {report.title: report for report in self.reports}[title]
+
+    @property
+    def _summary(self) -> str:
+        return f"kind: {self.kind}" + (f" ({self.note})" if self.note else "")
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = [("check", "result", "details")]
+        for report in self.reports:
+            first, *others = report.details or [""]
+            rows += [(report.title, report.result, first), *(("", "", each) for each in others)]
+        return rows
+
+    def __repr__(self) -> str:
+        """Format the reports as a table, as wide as the terminal."""
+        rows, lines = self._rows(), wrap(self._summary, columns := _find_width())
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        for title, result, details in rows:
+            start = f"{title:{widths[0]}}  {result:{widths[1]}}  "
+            indent = " " * len(start)
+            lines += wrap(start + details, columns, subsequent_indent=indent) or [""]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Format the reports as a table in a notebook."""
+        return html_table(self._summary, self._rows())
+
+
+def _find_width() -> int:
+    """Return the columns of the terminal, within the limits of a table."""
+    columns = get_terminal_size().columns if sys.stdout.isatty() else 0
+    return min(max(columns, WIDTHS[0]), WIDTHS[1])

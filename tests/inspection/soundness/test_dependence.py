@@ -1,0 +1,279 @@
+"""Outputs depend on no later position: leaks are found wherever they are, in many passes or few."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.inspection.soundness.sound_models import TOKENS, D, ask
+from torch import Tensor, nn
+
+from transformer_blocks import MultiHeadAttention, causal_mask, sliding_window_mask
+from transformer_blocks.inspection import check_soundness
+from transformer_blocks.inspection.soundness.dependence import choose_positions
+
+LATER = "position 0 of row 0 changes with position 1, which comes later"
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (None, LATER),
+        (~causal_mask(5), LATER),
+        (~causal_mask(5), "no output depends on an earlier position"),
+        (causal_mask(5).roll(1, dims=1), LATER),
+        (
+            causal_mask(5).index_fill(0, torch.tensor(3), True),
+            "position 3 of row 0 changes with no earlier position",
+        ),
+    ],
+    ids=["missing", "inverted: future", "inverted: past", "shifted positions", "fully masked row"],
+)
+def test_a_wrong_causal_mask_is_found(mask: Tensor | None, message: str) -> None:
+    attention = MultiHeadAttention(D, 4).eval()
+    report = ask("causality", lambda x: attention(x, x, x, mask=mask), torch.randn(2, 5, D))
+    assert any(problem.startswith(message) for problem in report.problems), report
+    assert "\n  next: pass a causal mask to each attention" in str(report)
+
+
+def test_a_sliding_window_is_checked() -> None:
+    attention, x = MultiHeadAttention(D, 4).eval(), torch.randn(1, 6, D)
+    window = sliding_window_mask(6, window=2)
+    for mask in (window, causal_mask(6)):
+        model = lambda x, mask=mask: attention(x, x, x, mask=mask)  # noqa: E731
+        report = ask("causality", model, x, dependence_mask=window)
+        assert bool(report) == (mask is window)
+    assert "position 2 of row 0 changes with position 0, which dependence" in report.problems[0]
+
+
+def test_leaks_are_found_in_any_function_and_correct_ones_pass() -> None:
+    x, recurrent = torch.randn(2, 40, D), nn.LSTM(D, D, batch_first=True)
+    convolution, buffer = nn.Conv1d(D, D, kernel_size=3), torch.empty(2, 40, D)
+
+    def convolve(x: Tensor) -> Tensor:
+        return convolution(nn.functional.pad(x.transpose(1, 2), (2, 0))).transpose(1, 2)
+
+    def into_one_buffer(x: Tensor) -> Tensor:
+        return torch.cumsum(x, dim=1, out=buffer[: len(x), : x.shape[1]])
+
+    sound: list[Callable[[Tensor], Tensor]] = [
+        convolve,
+        into_one_buffer,
+        lambda x: recurrent(x)[0],
+        lambda x: 1e4 * x.cumsum(dim=1),
+        lambda x: x.cumsum(1).index_fill(-1, torch.tensor(3), -torch.inf),
+    ]
+    for function in sound:
+        for options in ({}, {"probes": 8}):
+            report = ask("causality", function, x, **options)
+            assert report, report
+            assert not report.not_tried
+    leaky: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x.flip(1),
+        lambda x: x.flip(1).cumsum(dim=1).flip(1),
+        lambda x: x - x.mean(dim=1, keepdim=True),
+        lambda y: y if torch.equal(y[:, :40], x[:, :40]) else y * torch.nan,
+    ]
+    for function in leaky:
+        for options in ({}, {"probes": 8}):
+            assert not ask("causality", function, x, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance"),
+    [
+        (torch.float64, None, 1e-5),
+        (torch.float32, None, 1e-5),
+        (torch.bfloat16, None, 2**-3),
+        (torch.float32, 0.01, 0.01),
+    ],
+)
+@pytest.mark.parametrize(("part", "is_small"), [(0.75, True), (1.5, False)])
+def test_the_tolerance_is_in_standard_deviations(
+    dtype: torch.dtype, given: float | None, tolerance: float, part: float, is_small: bool
+) -> None:
+    size = 4.0
+    leak = size * part * tolerance
+
+    def logits_of(tokens: Tensor) -> Tensor:  # half of each feature is size, and half is -size
+        signs = 1 - 2 * ((torch.arange(tokens.shape[1])[:, None] + torch.arange(6)) % 2)
+        scores = (size * signs).to(dtype).expand(len(tokens), -1, -1).clone()
+        scores[:, 0, 1] += leak * 1.4826 * (tokens[:, -1] == 2)  # of an estimated deviation
+        return scores
+
+    causality = ask("causality", logits_of, torch.tensor([[1, 2, 1, 2]]), tolerance=given, probes=9)
+    assert bool(causality) is is_small
+
+
+def test_random_or_infinite_outputs_are_no_leak() -> None:
+    x = torch.randn(1, 4, D)
+    for function, message in (
+        (nn.Dropout(0.5).forward, "two equal calls differ"),
+        (lambda x: x * math.nan, "is not finite"),
+    ):
+        soundness = check_soundness(function, x, only="causality")
+        assert message in soundness["determinism"].problems[0]
+        assert soundness.not_tried == ("causality",)
+
+
+def test_properties_that_are_not_known_or_of_other_functions_are_refused() -> None:
+    for only in ("causal", (), ("causality", "labels"), ("loss", "labels", "speed")):
+        with pytest.raises(ValueError, match=r"^only must name properties of a model, or 'labels'"):
+            check_soundness(lambda x: x, torch.randn(1, 3, 4), only=only)
+    with pytest.raises(ValueError, match=r"^probes must be positive, got probes=0$"):
+        check_soundness(lambda x: x, torch.randn(1, 3, 4), probes=0)
+    for wrong in (math.nan, -1.0, "x"):
+        with pytest.raises((TypeError, ValueError), match=r"^tolerance must"):
+            check_soundness(lambda x: x, torch.randn(1, 3, 4), tolerance=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^model must"):
+        check_soundness(None, TOKENS)  # type: ignore[arg-type]
+
+
+def test_a_long_report_is_shortened() -> None:
+    report = ask("causality", lambda x: x.flip(1), torch.randn(1, 9, 2))
+    assert len(report.problems) > 5
+    assert f"\n  and {len(report.problems) - 5} more\n  next: " in str(report)
+
+
+# Few passes
+
+
+class Mixer(nn.Module):
+    """A causal language model of two layers, with a function that mixes positions."""
+
+    def __init__(self, mix: Callable[[Tensor], Tensor], *, shift: int = 0, most: int = 400) -> None:
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(50, D), nn.Embedding(most, D)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(D, 2, 32, 0.1, batch_first=True, norm_first=True)
+            for _ in range(2)
+        )
+        self.mix, self.shift, self.passes = mix, shift, 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.passes += 1
+        length = tokens.shape[1]
+        x = self.embedding(tokens) + self.positions(torch.arange(length))
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1 + self.shift)
+        for layer in self.layers:
+            x = layer(x, src_mask=hidden)
+        return self.mix(x) @ self.embedding.weight.T
+
+
+def itself(x: Tensor) -> Tensor:
+    return x
+
+
+def of_next_block(x: Tensor, size: int = 64) -> Tensor:
+    """Add the first position of each block to the last one of the block before."""
+    is_last = torch.arange(x.shape[1]) % size == size - 1
+    return x + nn.functional.pad(x[:, 1:], (0, 0, 0, 1)) * is_last[:, None]
+
+
+def of_whole_blocks(x: Tensor, size: int = 16) -> Tensor:
+    """Add the mean of each whole block at all its positions."""
+    means = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    return x + nn.functional.pad(means.repeat_interleave(size, 1), (0, 0, 0, x.shape[1] % size))
+
+
+def of_all(x: Tensor) -> Tensor:
+    """Normalise over the positions."""
+    return x - x.mean(1, keepdim=True)
+
+
+def wrapped(x: Tensor) -> Tensor:
+    """Add the token before; at the first position, the last."""
+    return x + x.roll(1, dims=1)
+
+
+def of_fourths(x: Tensor) -> Tensor:
+    """Add the next position at each fourth one."""
+    is_fourth = torch.arange(x.shape[1]) % 4 == 0
+    return x + nn.functional.pad(x[:, 1:], (0, 0, 0, 1)) * is_fourth[:, None]
+
+
+def far_behind(x: Tensor) -> Tensor:
+    """Add the last position to the first."""
+    return torch.cat([x[:, :1] + x[:, -1:], x[:, 1:]], dim=1)
+
+
+LEAKS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "a mask that is off by one": (itself, 1),
+    "the border of a block": (of_next_block, 0),
+    "whole blocks of 16": (of_whole_blocks, 0),
+    "whole blocks of 64": (lambda x: of_whole_blocks(x, 64), 0),
+    "a norm over positions": (of_all, 0),
+    "a shift that wraps": (wrapped, 0),
+    "the last token": (far_behind, 0),
+    "each fourth position": (of_fourths, 0),
+}
+
+
+@pytest.mark.parametrize("length", [8, 20, 70, 130])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_eight_passes_find_leaks_of_every_kind(length: int, rows: int) -> None:
+    tokens = torch.randint(50, (rows, length), generator=torch.Generator().manual_seed(0))
+    for name, (mix, shift) in LEAKS.items():
+        model = Mixer(mix, shift=shift)
+        report = ask("causality", model, tokens, probes=8)
+        assert report.problems, name
+        assert model.passes <= 8
+    model = Mixer(itself)
+    report = ask("causality", model, tokens, probes=8)
+    assert report, report
+    assert model.passes <= 8
+    assert "a leak from fewer than" in report.note
+
+
+@pytest.mark.parametrize("length", [20, 70, 130])
+@pytest.mark.parametrize("name", ["each fourth position", "whole blocks of 16"])
+def test_a_leak_at_some_positions_is_found_by_all_passes(name: str, length: int) -> None:
+    mix, shift = LEAKS[name]
+    tokens = torch.randint(50, (1, length), generator=torch.Generator().manual_seed(0))
+    for causal in (True, None):
+        report = check_soundness(Mixer(mix, shift=shift), tokens, causal=causal)["causality"]
+        assert report.problems, report
+
+
+def test_a_model_that_takes_no_more_tokens_is_checked_with_its_own() -> None:
+    tokens = torch.arange(8)[None]
+    model = Mixer(of_fourths, most=8)
+    assert not ask("causality", model, tokens, probes=8)
+    assert model.passes <= 8
+    report = ask("causality", Mixer(itself, most=8), tokens, probes=8)
+    assert report
+    assert not report.note  # all positions were tried
+
+
+def test_rows_that_depend_on_others_are_told_from_a_leak() -> None:
+    model = Mixer(lambda x: x + x.mean((0, 1)).abs().max())
+    report = ask("causality", model, torch.arange(24).view(3, 8), probes=8)
+    assert any("changes with the tokens of other rows" in each for each in report.problems), report
+
+
+def test_the_state_of_a_training_is_as_before() -> None:
+    model = Mixer(itself).train()
+    model.layers[0].eval()
+    model.to(torch.float64)
+    tokens = torch.arange(16).view(2, 8)
+    model(tokens).sum().backward()
+    modes = [part.training for part in model.modules()]
+    grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    state = torch.random.get_rng_state()
+    assert check_soundness(model, tokens, only=("causality", "cache"), probes=8)
+    assert modes == [part.training for part in model.modules()]
+    assert torch.equal(state, torch.random.get_rng_state())
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
+        assert parameter.dtype == torch.float64
+        assert parameter.requires_grad
+        assert (grad is None and parameter.grad is None) or torch.equal(grad, parameter.grad)
+
+
+def test_positions_are_spread_and_bounded() -> None:
+    for length in (1, 16, 17, 64, 65, 1000, 2**17):
+        positions = choose_positions(length, 16)
+        assert {length - 1} <= set(positions) <= set(range(length))
+        assert len(positions) <= min(length, 18 + 2 * max(0, length.bit_length() - 6))
+        assert {63, 64} & set(range(length)) <= set(positions)
+        for period in (2, 3, 4, 5) if length > 16 else ():
+            assert {each % period for each in positions} == {*range(period)}
