@@ -282,14 +282,14 @@ for length in [5, 7, 10, 20, 50]:
 #
 # **The mask is forgotten.** No error is raised, the shapes are right, and a model
 # that is trained this way even learns something. Such mistakes are found by
-# comparing outputs. {func}`~transformer_blocks.inspection.check_padding` calls a
-# function with each sequence alone, then in a padded batch, then with more
-# padding. The outputs must be equal.
+# comparing outputs. {func}`~transformer_blocks.inspection.check_soundness` calls a
+# function with each sequence alone, without padding and with it. The outputs must
+# be equal.
 
 # %% tags=["broken"]
 from textwrap import fill
 
-from transformer_blocks.inspection import check_padding
+from transformer_blocks.inspection import check_soundness
 
 
 def masked(tokens):
@@ -302,16 +302,22 @@ def forgotten(tokens):
     return attend(x, x, x)[0]
 
 
-sequences = [tokens[0], tokens[1, :5]]
-print(check_padding(masked, sequences))
-report = check_padding(forgotten, sequences)
+def check(function):
+    soundness = check_soundness(
+        function, tokens, only="padding", padding_id=0
+    )
+    return soundness["padding"]
+
+
+print(check(masked))
+report = check(forgotten)
 print(len(report.problems), "violations without the mask:")
 for problem in report.problems:
     print(fill(problem, 46, initial_indent="- "))
 
 # %% [markdown]
-# Sequence 0, the longest of the batch, has no padding, so its only violation appears
-# when `check_padding` appends three padding tokens to the whole batch.
+# Sequence 0, the longest of the batch, has no padding, so `check_soundness` appends
+# three padding tokens to it.
 #
 # **The softmax goes over the wrong dimension.** A softmax over the queries,
 # `dim=-2`, raises no error either. Now each *column* sums to 1, and the outputs

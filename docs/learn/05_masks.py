@@ -327,14 +327,14 @@ with torch.no_grad():
 # and its loss stays at 2.08. In the mean over the ten positions, that is a share of
 # 0.21. A loss that is too good is a reason to search for a leak.
 #
-# {func}`~transformer_blocks.inspection.check_causal` finds a leak in any model,
+# {func}`~transformer_blocks.inspection.check_soundness` finds a leak in any model,
 # trained or not. It changes one position at a time; no output
 # at an earlier position may change.
 
 # %%
 from textwrap import fill
 
-from transformer_blocks.inspection import check_causal
+from transformer_blocks.inspection import check_soundness
 
 
 def show(report):
@@ -344,8 +344,13 @@ def show(report):
 
 
 some = new[:1, :4]
-show(check_causal(lambda t: predict(leaking, t, no_mask), some))
-show(check_causal(lambda t: predict(masked, t, causal_mask), some))
+for model, mask in [(leaking, no_mask), (masked, causal_mask)]:
+    soundness = check_soundness(
+        lambda t, model=model, mask=mask: predict(model, t, mask),
+        some,
+        only="causality",
+    )
+    show(soundness["causality"])
 
 # %% [markdown]
 # ## Broken on purpose
@@ -355,10 +360,7 @@ show(check_causal(lambda t: predict(masked, t, causal_mask), some))
 # are both of our masks, inverted. What does each query attend to now?
 
 # %% tags=["broken"]
-from transformer_blocks.inspection import (
-    check_padding,
-    explain_mask,
-)
+from transformer_blocks.inspection import explain_mask
 
 torch.manual_seed(0)
 layer = SingleHeadAttention(16)
@@ -375,9 +377,16 @@ def inverted_padding(tokens):
 
 
 wrong = train(inverted_causal)
-show(check_causal(lambda t: predict(wrong, t, inverted_causal), some))
-sequences = [tokens[0, :7], tokens[0, :4]]
-show(check_padding(inverted_padding, sequences))
+soundness = check_soundness(
+    lambda t: predict(wrong, t, inverted_causal), some, only="causality"
+)
+show(soundness["causality"])
+batch = tokens[:1, :7].repeat(2, 1)
+batch[1, 4:] = 0  # padding
+soundness = check_soundness(
+    inverted_padding, batch, only="padding", padding_id=0
+)
+show(soundness["padding"])
 print()
 print(format_mask(~causal_mask(4)))
 for warning in explain_mask(~causal_mask(4)).warnings:
@@ -387,17 +396,15 @@ for warning in explain_mask(~causal_mask(4)).warnings:
 # Each query attends to exactly those keys that it must not attend to: to the
 # future, or to the padding. The last query of the inverted causal mask is fully
 # masked. No error is raised, the shapes are right, and the training loss is the
-# smallest of all. Three tools find the mistake:
+# smallest of all. Two tools find the mistake:
 #
-# - {func}`~transformer_blocks.inspection.check_causal` finds outputs that depend
-#   on later positions. It also reports outputs that depend on no earlier position:
-#   here these are three of the nine violations.
-# - {func}`~transformer_blocks.inspection.check_padding` finds outputs that change
-#   if the sequence is padded.
+# - {func}`~transformer_blocks.inspection.check_soundness` finds outputs that depend
+#   on later positions, and outputs that change if the sequence is padded. It also
+#   reports that no output depends on an earlier position.
 # - {func}`~transformer_blocks.inspection.explain_mask` needs no model. It
 #   recognises the pattern of the mask.
 #
-# A test of your own model needs one line: `assert check_causal(...)`.
+# A test of your own model needs one line: `assert_sound(model, tokens, causal=True)`.
 #
 # ## Exercises
 #

@@ -371,7 +371,7 @@ for seed in range(3):
 # the numbers 1 to 8 above?
 
 # %% tags=["broken"]
-from transformer_blocks.inspection import check_causal, check_padding
+from transformer_blocks.inspection import check_soundness
 
 
 class WrongHeads(MultiHeadAttention):
@@ -431,12 +431,13 @@ def check(layer):
         x, mask = vectors[tokens], padding_mask(tokens)
         return layer(x, x, x, mask=mask)
 
-    sequences = [torch.tensor([5, 6, 7, 8]), torch.tensor([3, 4])]
+    batch = torch.tensor([[5, 6, 7, 8], [3, 4, 0, 0]])
     print(layer.__class__.__name__)
-    for report in [
-        check_causal(attend, inputs),
-        check_padding(encode, sequences),
+    for soundness in [
+        check_soundness(attend, inputs, only="causality"),
+        check_soundness(encode, batch, only="padding", padding_id=0),
     ]:
+        (report,) = soundness.reports
         print(f"  {report.title}: {len(report.problems)} violations")
 
 
@@ -448,7 +449,7 @@ print(weights_on_friends(wrong))
 # %% [markdown]
 # Both checks find both mistakes. The second mistake is less visible: each part returns
 # to its place, so nothing leaks from the future. But head 0 now holds the positions 0
-# to 2 and head 1 the positions 3 to 5, and no head crosses the middle. `check_causal`
+# to 2 and head 1 the positions 3 to 5, and no head crosses the middle. `check_soundness`
 # reports that position 3 depends on no earlier position. The last two lines are the
 # weights of the trained wrong layer on both friends: 1/6 each, as if it attended to all
 # six items equally.

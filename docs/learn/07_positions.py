@@ -403,7 +403,7 @@ for seed in range(5):
 # positional encoding names it.
 #
 # Here it was forgotten. No error is raised, and all shapes are right.
-# {func}`~transformer_blocks.inspection.check_cache` compares the decoding steps
+# {func}`~transformer_blocks.inspection.check_soundness` compares the decoding steps
 # with one pass over the whole sequence. (It also reorders the rows of the cache, as
 # beam search does in chapter 13; hence the method `reorder`.) At which steps do
 # they differ?
@@ -412,7 +412,7 @@ for seed in range(5):
 from textwrap import fill
 
 from transformer_blocks import KeyValueCache
-from transformer_blocks.inspection import check_cache
+from transformer_blocks.inspection import check_soundness
 
 positions = SinusoidalPositionalEncoding(16)
 
@@ -437,7 +437,16 @@ class Steps:
 
 
 sentences = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [2, 1, 0, 3, 4, 5, 6]])
-report = check_cache(whole, Steps, sentences)
+
+
+def check(steps):
+    soundness = check_soundness(
+        whole, sentences, only="cache", new_step_model=steps
+    )
+    return soundness["cache"]
+
+
+report = check(Steps)
 print(len(report.problems), "violations, the first:")
 print(fill(report.problems[0], 48))
 
@@ -457,7 +466,7 @@ class RightSteps(Steps):
         return attention(x, x, x, cache=self.cache)[:, 0]
 
 
-check_cache(whole, RightSteps, sentences)
+check(RightSteps)
 
 # %% [markdown]
 # ## Exercises

@@ -538,14 +538,15 @@ with torch.no_grad():
 # %% tags=["broken"]
 from textwrap import fill
 
-from transformer_blocks.inspection import check_causal
+from transformer_blocks.inspection import check_soundness
 
 layer = Layer(
     *make_parts(), d_model=16
 )  # in training mode, as every new module
 first, second = layer(x), layer(x)
 print(f"training mode: {(first - second).abs().max():.2f}")
-print(fill(str(check_causal(layer, x)), 48))
+soundness = check_soundness(lambda x: layer(x), x, only="causality")
+print(fill(soundness["determinism"].problems[0], 48))
 
 layer.eval()
 print(f"evaluation mode: {(layer(x) - layer(x)).abs().max():.2f}")

@@ -303,7 +303,7 @@ for d in (8, 128, 2048):
 # %% tags=["broken"]
 import textwrap
 
-from transformer_blocks.inspection import check_padding
+from transformer_blocks.inspection import check_soundness
 
 torch.manual_seed(0)
 embedding = nn.Embedding(20, 16)
@@ -316,9 +316,17 @@ def summary(tokens):
     return states[:, -1]
 
 
-sentences = [torch.tensor([5, 6, 7, 8]), torch.tensor([9, 4])]
-report = check_padding(summary, sentences)
-for problem in report.problems:
+sentences = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
+
+
+def check(function):
+    soundness = check_soundness(
+        function, sentences, only="padding", padding_id=0
+    )
+    return soundness["padding"]
+
+
+for problem in check(summary).problems:
     print(textwrap.fill(problem, 46, subsequent_indent="  "))
 
 # %% [markdown]
@@ -457,8 +465,8 @@ def repaired_summary(tokens):
 
 
 # %% tags=["check"]
-assert check_padding(repaired_summary, sentences), "padding matters"
-alone = summary(sentences[1][None])
+assert check(repaired_summary), "padding matters"
+alone = summary(sentences[1:, :2])
 padded = repaired_summary(torch.tensor([[9, 4, 0]]))
 assert torch.allclose(padded, alone, atol=1e-6), "the last *word*"
 

@@ -448,21 +448,23 @@ with ablate(blind, modules=[CROSS]):
 # %% tags=["broken"]
 import textwrap
 
-from transformer_blocks.inspection import check_causal
+from transformer_blocks.inspection import check_soundness
 
 torch.manual_seed(0)
 leaky = train(Reverser(causal=False), report=(50, 100, 200))
 source = torch.tensor([[0, 1, 2, 3, 4, 5]])  # a b c d e f
 for name, each in (("correct", model), ("leaky", leaky)):
-    report = check_causal(
+    soundness = check_soundness(
         lambda tokens, each=each: each(source, tokens),
         shift(source.flip(1)),
+        only="causality",
     )
+    report = soundness["causality"]
     print(f"{name}: {len(report.problems)} problems")
 print(textwrap.fill(report.problems[0], 46))
 
 # %% [markdown]
-# {func}`~transformer_blocks.inspection.check_causal` changes one input at a time. It
+# {func}`~transformer_blocks.inspection.check_soundness` changes one input at a time. It
 # finds that each of the six positions changes with all later ones, which makes
 # 5 + 4 + 3 + 2 + 1 = 15 problems.
 #
@@ -493,7 +495,7 @@ for causal in (True, False):
 # are right. It copies five of the six positions, and guesses the last. Its loss
 # approaches $\ln 10 / 6 = 0.38$. Decoding yields not one correct sequence. A loss that
 # is too good is a typical symptom of a leak. Training on shuffled pairs
-# shows it in any framework, and `check_causal` shows it without any training.
+# shows it in any framework, and `check_soundness` shows it without any training.
 #
 # ## Exercises
 #

@@ -301,7 +301,7 @@ for name, order in (("random", lengths), ("sorted", sorted(lengths))):
 import textwrap
 
 from transformer_blocks import TokenEmbedding, build_encoder
-from transformer_blocks.inspection import check_padding
+from transformer_blocks.inspection import check_soundness
 
 torch.manual_seed(0)
 embedding = TokenEmbedding(30, 16)
@@ -313,16 +313,23 @@ def encode(tokens):
     return encoder(embedding(tokens), mask=padding_mask(tokens))
 
 
-sequences = [torch.tensor(ids) for ids in sources]
-print(bool(check_padding(encode, sequences, padding_id=PAD)))
-report = check_padding(encode, sequences, padding_id=EOS)
-for problem in report.problems:
+def check(padding_id):
+    sequences = [torch.tensor(ids) for ids in sources]
+    batch = torch.nn.utils.rnn.pad_sequence(sequences, True, padding_id)
+    soundness = check_soundness(
+        encode, batch, only="padding", padding_id=padding_id
+    )
+    return soundness["padding"]
+
+
+print(bool(check(PAD)))
+for problem in check(EOS).problems:
     print(textwrap.fill(problem, 46, subsequent_indent="  "))
 
 # %% [markdown]
 # The shorter sentence attends to the padding, and its vectors depend on the
 # sentences that happen to be in its batch. With still more padding, even the
-# longer sentence does. {func}`~transformer_blocks.inspection.check_padding`
+# longer sentence does. {func}`~transformer_blocks.inspection.check_soundness`
 # compares each sentence alone with the same sentence in a batch. Call it once
 # for every new model and tokenizer.
 #

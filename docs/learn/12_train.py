@@ -426,7 +426,7 @@ with torch.no_grad():
 # receives. Predict the loss after 50 updates, and what the model writes.
 
 # %% tags=["broken"]
-from transformer_blocks.inspection import check_causal
+from transformer_blocks.inspection import check_soundness
 
 
 def unshifted_loss(model, source, target):
@@ -460,12 +460,15 @@ for name, loss_function in (
         value = loss_function(tried.eval(), *validation).item()
     print(f"{name}: validation loss {value:.3f}")
     print(" ", " ".join(translate(tried, validation[0][:1])))
-print(check_causal(lambda y: tried(source[:1], y), target[:1, :-1]))
+soundness = check_soundness(
+    lambda y: tried(source[:1], y), target[:1, :-1], only="causality"
+)
+print(soundness["causality"])
 
 # %% [markdown]
 # The validation loss is even a little lower than that of the correct program, as the
 # model has learned to copy its input: decoding starts with `<bos>`, copies it, and so
-# on. `check_causal` finds nothing, and it is right, because no output depends on a
+# on. `check_soundness` finds nothing, and it is right, because no output depends on a
 # later *input*. The mistake is in the targets.
 #
 # What exposes it? Decode a few sentences after the first updates, always. And assert the

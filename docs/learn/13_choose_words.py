@@ -394,13 +394,13 @@ for guesses in (0, 1, 4):
 #
 # A cached step receives a single token. If the positional encoding is not told
 # how many tokens precede it, every token gets position 0. No shape is wrong, and no
-# error is raised. Predict at which step {func}`~transformer_blocks.inspection.check_cache` finds the first
+# error is raised. Predict at which step {func}`~transformer_blocks.inspection.check_soundness` finds the first
 # difference from the full pass.
 
 # %% tags=["broken"]
 from textwrap import fill
 
-from transformer_blocks.inspection import check_cache
+from transformer_blocks.inspection import check_soundness
 
 
 def without_offset():
@@ -412,8 +412,15 @@ def without_offset():
     )
 
 
-print(check_cache(full_pass, with_cache, tokens))
-report = check_cache(full_pass, without_offset, tokens)
+def check(steps):
+    soundness = check_soundness(
+        full_pass, tokens, only="cache", new_step_model=steps
+    )
+    return soundness["cache"]
+
+
+print(check(with_cache))
+report = check(without_offset)
 print(len(report.problems), "violations, the first:")
 print(fill(report.problems[0], 48))
 

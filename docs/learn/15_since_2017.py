@@ -323,7 +323,7 @@ from transformer_blocks import (
     QueryKeyNorm,
     build_encoder,
 )
-from transformer_blocks.inspection import check_causal
+from transformer_blocks.inspection import check_soundness
 
 
 def rms_pre_norm(d_model, dropout):
@@ -356,7 +356,9 @@ print("replaced       weights   causal")
 for name, replaced in models.items():
     stack = build_encoder(**SIZES, **PAPER | replaced).eval()
     count = sum(each.numel() for each in stack.parameters())
-    causal = check_causal(partial(stack, causal=True), x)
+    causal = check_soundness(
+        partial(stack, causal=True), x, only="causality"
+    )
     print(f"{name:13s} {count:8,d}   {bool(causal)}")
 
 # %% [markdown]
@@ -486,7 +488,10 @@ loaded = MultiHeadAttention(
 ).eval()
 print(loaded.load_state_dict(published.state_dict()))
 x = torch.randn(1, 8, 32)
-print(check_causal(lambda x: loaded(x, x, x, causal=True), x))
+soundness = check_soundness(
+    lambda x: loaded(x, x, x, causal=True), x, only="causality"
+)
+print(soundness["causality"])
 
 weights, scores = [], []
 for layer in (published, loaded):

@@ -533,7 +533,7 @@ for update in (1, 25, 50, 100, 150):
 # it was. Its gradient is the sum of all gradients since the beginning, so that it continues in
 # the direction of the past for as long as it has come. There is no error and no overflow. A check for it takes one line: after a
 # step, compute the gradient of the *same* batch twice. If the second is twice the first, something
-# is being added up. {func}`~transformer_blocks.inspection.check_loss` and
+# is being added up. {func}`~transformer_blocks.inspection.check_soundness` and
 # [chapter 12](12_train.py) have more checks of this kind.
 #
 # ## Exercises

@@ -209,20 +209,23 @@ def repeat_rows(tested: TestedModel, group: int) -> tuple[Inputs, list[int], lis
         lengths = []
     elif tested.passes.limit is not None:  # one more pass, if it fails
         lengths = lengths[:1] if tokens < 2 * BLOCK else []
+    repeated = max(inputs.batch_size, min(TOKENS // length, length))
+    cycled = [each % inputs.batch_size for each in range(repeated)]
+    batches: list[tuple[Inputs, list[int], dict[int, Tensor]]] = []
     for longer in (each for each in lengths if each > tokens):
-        rows = max(1, TOKENS // longer)
-        index = torch.arange(longer).repeat(rows, 1) % tokens
+        index = torch.arange(longer).repeat(max(1, TOKENS // longer), 1) % tokens
+        batches.append((alone, [0] * len(index), {group: index}))
+    if repeated > inputs.batch_size:
+        batches.append((inputs, cycled, {}))
+    for source, rows, indices in batches:
         try:
-            batch = alone.take([0] * rows, {group: index})
+            batch = source.take(rows, indices)
             outputs = tested.outputs(batch)
-        except Exception:  # whatever a model raises that takes fewer tokens
+        except Exception:  # whatever a model raises that takes fewer tokens or rows
             continue
         if bool(is_valid(torch.cat(outputs)).all()):
-            return batch, [row] * rows, outputs
-    rows = max(inputs.batch_size, min(TOKENS // length, length))
-    sources = [each % inputs.batch_size for each in range(rows)]
-    batch = inputs if rows == inputs.batch_size else inputs.take(sources, {})
-    return batch, sources, tested.outputs(batch)
+            return batch, [row] * len(rows) if source is alone else rows, outputs
+    return inputs, [*range(inputs.batch_size)], tested.outputs(inputs)
 
 
 def check_order(tested: TestedModel) -> list[str]:
