@@ -24,9 +24,9 @@ def assert_sound(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Soun
 
     from transformer_blocks.inspection import check_soundness
 
-    def check(model: Callable[..., Any], example: Any, **options: Any) -> "Soundness":
+    def check(model: Callable[..., Any], inputs: Any, **options: Any) -> "Soundness":
         __tracebackhide__ = True  # the report shows the line of the test
-        soundness = check_soundness(model, example, **options)
+        soundness = check_soundness(model, inputs, **options)
         request.node.add_report_section(
             "call", f"soundness of {type(model).__name__}", repr(soundness)
         )

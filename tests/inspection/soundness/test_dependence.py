@@ -258,15 +258,15 @@ def test_the_state_of_a_training_is_as_before() -> None:
     tokens = torch.arange(16).view(2, 8)
     model(tokens).sum().backward()
     modes = [part.training for part in model.modules()]
-    grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     state = torch.random.get_rng_state()
     assert check_soundness(model, tokens, only=("causality", "cache"), probes=8)
     assert modes == [part.training for part in model.modules()]
     assert torch.equal(state, torch.random.get_rng_state())
-    for parameter, grad in zip(model.parameters(), grads, strict=True):
-        assert parameter.dtype == torch.float64
-        assert parameter.requires_grad
-        assert (grad is None and parameter.grad is None) or torch.equal(grad, parameter.grad)
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    after = [p.grad for p in model.parameters() if p.grad is not None]
+    assert all(map(torch.equal, gradients, after))
+    assert len(gradients) == len(after) > 0
 
 
 def test_positions_are_spread_and_bounded() -> None:

@@ -12,13 +12,13 @@ from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.comparison import Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
+from transformer_blocks.inspection.soundness.cached_steps import check_cache
 from transformer_blocks.inspection.soundness.copies import (
     check_device,
     check_dtype,
     check_initialisation,
     check_loading,
 )
-from transformer_blocks.inspection.soundness.decoding import check_cache
 from transformer_blocks.inspection.soundness.dependence import (
     check_causality,
     check_order,
@@ -317,7 +317,8 @@ def run_check(title: str, tested: TestedModel) -> Report:
         return Report(
             title, not_tried=f"the model raised {type(error).__name__}: {first_line(error)}"
         )
-    return Report(title, problems, "", row.advice, tested.notes.get(title, ""))
+    advice = row.advice if problems else ""
+    return Report(title, problems, "", advice, tested.notes.get(title, ""))
 
 
 def find_positions(tested: TestedModel) -> None:
