@@ -350,18 +350,6 @@ def test_a_mask_is_refused_with_the_accepted_shapes(call: Callable[[Tensor], Any
             call(torch.zeros(shape, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("positions", [POSITIONS, LEARNED], ids=["sinusoidal", "learned"])
-def test_positions_with_an_offset_stay_below_max_length(positions: Any) -> None:
-    for length, offset in ((10, 0), (5, 5), (1, 9), (1, 10**9)):
-        message = (
-            f"positions must stay below max_length, "
-            f"got offset={offset} + length={length} > max_length=9"
-        )
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            positions(torch.zeros(1, length, 8), offset=offset)
-    positions(torch.zeros(1, 4, 8), offset=5)
-
-
 @pytest.mark.parametrize("number", [10**30, -(2**63) - 1, 2**63, 10**400])
 @pytest.mark.parametrize(
     "call",

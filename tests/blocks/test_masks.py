@@ -117,23 +117,6 @@ def test_a_window_hides_exactly_the_distant_positions(queries: int, more: int, w
         assert mask[i, j] == (abs(keys - queries + i - j) >= window)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
-def test_masks_are_built_in_compiled_code() -> None:
-    ids = torch.tensor([[1, 1, 2, 0]])
-    builders: list[Callable[[int], Tensor]] = [
-        lambda n: causal_mask(n, 6),
-        lambda n: sliding_window_mask(n, 6, window=2),
-        lambda n: padding_mask(ids[:, :n]),
-        lambda n: length_mask(ids[0], n),
-        lambda n: document_mask(ids[:, :n]),
-    ]
-    for build in builders:
-        compiled = torch.compile(build, fullgraph=True, dynamic=True)
-        for length in (3, 4):
-            assert torch.equal(compiled(length), build(length))
-
-
 def test_a_mask_is_built_without_a_second_tensor_of_its_size() -> None:
     allocated: list[int] = []
 

@@ -94,16 +94,6 @@ def test_under_autocast_logits_have_half_precision_and_the_sum_has_full() -> Non
     torch.testing.assert_close(weight.grad, expected[1], rtol=0.1, atol=0.2)
 
 
-def test_torchs_own_chunks_are_off_with_label_smoothing() -> None:
-    """If this fails, torch's call may serve: see the docstring of ``fast/cross_entropy.py``."""
-    if not hasattr(torch.nn, "LinearCrossEntropyOptions"):
-        pytest.skip("torch.nn.functional.linear_cross_entropy came with torch 2.13")
-    with pytest.warns(UserWarning, match="``options`` ignored"):
-        F.linear_cross_entropy(
-            *inputs(5), label_smoothing=0.1, options=torch.nn.LinearCrossEntropyOptions()
-        )
-
-
 @pytest.mark.parametrize("unknown", [11, -1])
 def test_ids_outside_the_vocabulary_are_refused(unknown: int) -> None:
     hidden, weight, _ = inputs(2)
