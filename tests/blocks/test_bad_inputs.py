@@ -40,6 +40,7 @@ from transformer_blocks import (
     sample,
     scaled_dot_product_attention,
 )
+from transformer_blocks.generation import IncrementalDecoder
 
 STACK: dict[str, Any] = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
 X, MEMORY, Q = torch.randn(2, 5, 8), torch.randn(2, 7, 8), torch.randn(2, 4, 5, 8)
@@ -269,6 +270,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: ENCODER(X, cache=SelfAttentionCache(1)),
         "a cache stores no gradients; decode inside `with torch.no_grad():`",
+    ),
+    (
+        lambda: IncrementalDecoder(ENCODER, X, embed=torch.add, output=torch.relu),  # type: ignore[arg-type]
+        "cache must be an instance of SelfAttentionCache or DecoderCache, got Tensor",
     ),
     # Tokens and generation.
     (

@@ -361,7 +361,7 @@ ANY_FACTORY: Any = Factory
     [
         (bool, [True, False], [0, 1, None, "no", np.True_]),
         (int, [-1, 0, 2**63 - 1], [2**63, True, 1.0, "1", None]),
-        (float, [-1, 0.0, 1.5], [True, "1", None, math.nan, math.inf, torch.ones(())]),
+        (float, [-1, 0.0, 1.5], [True, "1", None, math.nan, math.inf, -math.inf, torch.ones(())]),
         (Size, [1, 10**9], [0, -1, True, 1.0]),
         (Count, [0, 1], [-1, False, 0.0]),
         (PositiveNumber, [1, 0.1], [0, -1.0, math.nan, math.inf]),
