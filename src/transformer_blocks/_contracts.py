@@ -64,6 +64,7 @@ def checked(function: Decorated) -> Decorated:
     def call(*args: Any, **kwargs: Any) -> Any:
         module = args[0] if is_method and args else None
         sizes: dict[str, Any] = {}
+        # First those that were passed by place: most calls pass few, and `zip` ends with them.
         for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
             if not isinstance(value, accepted):
                 rule(name, value, module, sizes)
