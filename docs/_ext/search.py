@@ -1,11 +1,11 @@
 """Search: write the text of every section to a script that the search page loads from the disk.
 
 The search of Sphinx fetches pages to show excerpts, which a browser refuses for files on the disk,
-and it splits text into words at spaces, which Japanese does not have. (With its Japanese splitter it
-found nothing for 어텐션, one section for 注意機構, and other pages than those that answer *why is my
-loss nan* and *what is a logit*.) This extension switches it off. It writes one entry for each section, each documented class or function and each term of a
-glossary: its address, the title of its page, its own title, and its text. ``search.js`` searches
-the entries for substrings.
+and it splits text into words at spaces, which Japanese does not have. (With its Japanese splitter
+it finds nothing for 어텐션, one section for 注意機構, and not the pages that answer *why is my loss
+nan* and *what is a logit*.) This extension switches it off. It writes one entry for each section,
+each documented class or function and each term of a glossary: its address, the title of its page,
+its own title, and its text. ``search.js`` searches the entries for substrings.
 """
 
 import html

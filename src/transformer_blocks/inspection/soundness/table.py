@@ -169,7 +169,7 @@ def check_soundness(
     before afterwards.
 
     With ``probes``, the check is cheap enough for every evaluation of a training. Determinism is
-    checked first, by two passes. The properties share the others, and the report of each tells what
+    checked first, by two passes. The properties share the others, and the report of each says what
     it may miss. Causality is checked by changing all tokens from several positions on, one in each
     row, and that outputs depend on earlier tokens is not checked. The cache is checked by one pass
     of most tokens, and by steps.
