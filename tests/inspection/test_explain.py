@@ -15,6 +15,7 @@ LEFT = (
     "the mask hides the first keys and not the last ones: right for padding on the left, "
     "inverted for padding on the right; True hides"
 )
+COMBINED = LEFT.replace("inverted", "inverted before it was combined with the causal mask")
 
 
 def window_mask(length: int, window: int) -> Tensor:
@@ -82,9 +83,11 @@ def test_a_position_may_have_several_reasons() -> None:
             INVERTED.format("future and padding"),
         ),
         (~padding_mask(torch.tensor([[5, 6, 0]])), LEFT),
+        (~padding_mask(torch.tensor([[5, 6, 7, 0, 0]])) | causal_mask(5), COMBINED),
+        (padding_mask(torch.tensor([[0, 6, 7, 8]])) | causal_mask(4), COMBINED),
         (torch.ones(1, 1, 1, 3, dtype=torch.bool), "query 0 is fully masked: its output is zero"),
     ],
-    ids=["causal", "window", "both", "padding", "fully masked"],
+    ids=["causal", "window", "both", "padding", "before causal", "left, causal", "fully masked"],
 )
 def test_patterns_of_mistakes_are_warned_of(mask: Tensor, warning: str) -> None:
     explained = explain_mask(mask)

@@ -188,17 +188,19 @@ def _find_mistakes(table: Tensor, queries: Sequence[str]) -> list[str]:
         return []
     warnings = []
     reasons, inverse = _recognise(table), _recognise(~table)
-    if UNKNOWN in reasons and inverse and UNKNOWN not in inverse:
-        if list(inverse) == ["padding"]:
-            warnings.append(
-                "the mask hides the first keys and not the last ones: right for padding on the "
-                "left, inverted for padding on the right; True hides"
-            )
-        else:
-            warnings.append(
-                f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; "
-                "True hides"
-            )
+    future = reasons.get("future", torch.zeros_like(table))
+    first = table.all(dim=0).cummin(dim=0).values  # the keys before the first that is not hidden
+    hides_first = bool(first.any()) and not bool(first.all())
+    if UNKNOWN in reasons and hides_first and table.equal(first | future):
+        where = " before it was combined with the causal mask" if "future" in reasons else ""
+        warnings.append(
+            "the mask hides the first keys and not the last ones: right for padding on the left, "
+            f"inverted{where} for padding on the right; True hides"
+        )
+    elif UNKNOWN in reasons and inverse and UNKNOWN not in inverse:
+        warnings.append(
+            f"the mask looks inverted: its inverse would hide {' and '.join(inverse)}; True hides"
+        )
     if UNKNOWN in reasons:
         rest = table & ~reasons.get("padding", torch.zeros_like(table))
         distance = _measure_distances(table)

@@ -5,10 +5,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_blocks.inspection import first_difference
 from transformer_blocks.inspection.compare.corrections import Site, corrected, corrections
 
 IDS = torch.tensor([[5, 3, 0, 2, 1, 4], [1, 0, 4, 3, 2, 5]])
@@ -147,9 +149,13 @@ BY_HAND: dict[str, Callable[[Model, Any], object]] = {
     r"mask: queries and keys must be exchanged": lambda m, t: assign(m, "mask", m.mask.mT),
     r"mask: masked scores must be minus infinity": lambda m, t: assign(m, "fill", -torch.inf),
     r"mask: attention must be causal": lambda m, t: assign(m, "is_causal", True),
-    r"heads: must be transposed, not only reshaped": lambda m, t: assign(m, "is_transposed", True),
+    r"heads: must be transposed, not only reshaped(, where they are cut)?": lambda m, t: assign(
+        m, "is_transposed", True
+    ),
     r"mask: weights of fully masked rows must be zero": lambda m, t: None,  # there is none
-    r"dropout: .*|heads: keys and values must be repeated .*": lambda m, t: None,  # nor these
+    r"dropout: .*|heads: (keys and values must be repeated .*|.*, where joined)": (
+        lambda m, t: None  # nor these
+    ),
 }
 """What the text of a correction says, as the user would do it."""
 
@@ -174,3 +180,29 @@ def test_each_correction_does_what_its_text_says() -> None:
             changing.add(pattern)
     assert [*BY_HAND][:-2] == [each for each in BY_HAND if each in changing]
     assert torch.equal(MODEL(IDS), FOUND)
+
+
+@pytest.mark.parametrize("broken", ["cut", "joined"])
+def test_heads_that_are_reshaped_on_one_side_only_are_named(broken: str) -> None:
+    class Heads(nn.Module):
+        def __init__(self, broken: str) -> None:
+            super().__init__()
+            self.linear, self.broken = nn.Linear(8, 8), broken
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            heads = y.reshape(2, 6, 2, 4).transpose(1, 2)
+            heads = y.reshape(2, 2, 6, 4) if self.broken == "cut" else heads
+            heads = heads.cumsum(2) * torch.tensor([1.0, 3.0])[:, None, None]
+            return (
+                heads.reshape(2, 6, 8)
+                if self.broken == "joined"
+                else heads.transpose(1, 2).reshape(2, 6, 8)
+            )
+
+    right, wrong = Heads(""), Heads(broken)
+    wrong.load_state_dict(right.state_dict())
+    cause = first_difference(right, wrong, torch.randn(2, 6, 8)).cause
+    where = "where they are cut" if broken == "cut" else "where joined"
+    assert cause is not None
+    assert cause.startswith(f"heads: must be transposed, not only reshaped, {where}"), cause

@@ -297,8 +297,10 @@ def _mask_later(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return func(x, key, value, **kwargs | {"attn_mask": mask, "is_causal": False})
 
 
-def _transpose_heads(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _transpose_heads(dims: Collection[int], func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     y = func(x, *args, **kwargs)
+    if x.dim() not in dims:
+        return y
     sizes = y.shape
     if x.dim() == 4 and y.dim() == 3:
         return x.transpose(1, 2).reshape(sizes)
@@ -354,6 +356,11 @@ RULES = {
     "mask: weights of fully masked rows must be zero": Rule(
         SOFTMAX | KERNEL, lambda f, *args, **kwargs: f(*args, **kwargs).nan_to_num(0.0)
     ),
-    "heads: must be transposed, not only reshaped": Rule(RESHAPE, _transpose_heads),
+    **{
+        f"heads: must be transposed, not only reshaped{where}": Rule(
+            RESHAPE, partial(_transpose_heads, dims)
+        )
+        for where, dims in {"": {3, 4}, ", where they are cut": {3}, ", where joined": {4}}.items()
+    },
     "heads: keys and values must be repeated in the other order": Rule(REPEAT, _repeat_otherwise),
 }
