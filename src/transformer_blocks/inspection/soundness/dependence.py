@@ -22,7 +22,7 @@ PROBED = 16  # positions of a long sequence that are changed, one at a time
 ROUNDING = 1e-4  # change by rounding, as a part of a change that another token causes
 DISTANCES = 7  # between tokens that change places; relative positions may be exact up to 8 only
 GOLDEN = 0.6180339887  # the golden ratio, whose multiples are far apart
-TOKENS = 1024  # of a batch that is made of few
+TOKENS = 512  # of a batch that is made of few
 BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
 
 
@@ -151,7 +151,7 @@ def check_suffixes(tested: TestedModel, group: int) -> list[str]:
     inputs, sources, expected = repeat_rows(tested, group)
     real = inputs.groups[group].real
     rows, length = real.shape
-    count = 2 * PROBED if tested.passes.limit is None else length
+    count = PROBED if tested.passes.limit is None else length
     starts = [each for each in choose_positions(length, count) if each]
     tried, problems = 0, list[str]()
     while not problems and tried < len(starts) and (not tried or tested.passes.left != 0):

@@ -157,6 +157,8 @@ class TestedModel:
             raise NotTriedError(
                 f"outputs have other shapes: {tuple(first.shape)} and {tuple(second.shape)}"
             )
+        if torch.equal(first, second):  # as most outputs are that depend on nothing that changed
+            return torch.zeros(len(first))
         tolerance = self.tolerance
         if tolerance is None and exact:
             tolerance = max(1e-5, 16 * epsilon(first))
