@@ -4,6 +4,7 @@
     python examples/course.py check masks           # or a number; exit status 1 if a law fails
     python examples/course.py status                # list the units
     python examples/course.py debug 1               # find out why a model is silently wrong
+    python examples/course.py examine model.py:MultiHeadAttention   # apply the laws to any code
     python examples/course.py train                 # train a translator of the reader's modules
     python examples/course.py museum                # list published faults, or show one
 
@@ -85,6 +86,17 @@ class Debug:
 
 
 @dataclass(frozen=True)
+class Examine:
+    """Examine an attention, a mask, a positional encoding or a model; the file is executed.
+
+    Attributes:
+        target: File and class or function, for example model.py:MultiHeadAttention.
+    """
+
+    target: str
+
+
+@dataclass(frozen=True)
 class Museum:
     """Show a published fault, or list them.
 
@@ -111,7 +123,7 @@ class Train(PackageOptions):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status, 1 if an answer is refused."""
     results: list[bool] = []
-    commands = New, Check, Status, Debug, Museum, Train
+    commands = New, Check, Status, Debug, Examine, Museum, Train
     status = run_program(lambda: results.append(run(parse(arguments, __doc__, *commands))))
     return status or int(not all(results))
 
@@ -129,6 +141,8 @@ def run(options: Any) -> bool:
         return commands.status(options.package, options.folder)
     if isinstance(options, Debug):
         return commands.debug(options.case, options.folder, hint=options.hint)
+    if isinstance(options, Examine):
+        return commands.examine_file(options.target)
     if isinstance(options, Museum):
         return commands.museum(options.exhibit)
     if isinstance(options, Check):

@@ -165,6 +165,31 @@ def all_solved(known: Mapping[str, int]) -> bool:
     return bool(known["check"] and known["model"])
 
 
+def examine_file(target: str) -> bool:
+    """Examine a class or a function of any file; return whether all laws hold.
+
+    Raises:
+        UserError: If there is no such file, or no name after its colon.
+    """
+    from coursework.examine import examine
+
+    file, _, name = target.rpartition(":")
+    path = Path(file)
+    if not path.is_file() or not name.isidentifier():
+        raise UserError(
+            f"the target must be FILE:CLASS, such as model.py:Attention, got {target!r}"
+        )
+    print(
+        f"{path} is executed, in a process of its own; nothing of it leaves this machine.",
+        flush=True,
+    )
+    found = in_process(path.name, examine, path, name)
+    lines = [found] if isinstance(found, str) else found
+    print("\n".join(lines))
+    marks = "violated:", "VIOLATED", "cannot be examined"
+    return lines is found and not any(mark in line for line in lines for mark in marks)
+
+
 def load(name: str, folder: Path) -> Any:
     """Import the reader's file of a unit.
 

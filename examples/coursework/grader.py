@@ -267,7 +267,7 @@ def evaluate(unit: Unit, law: Law, functions: Any) -> Any:
     before = [each.clone() for each in inputs]
     try:
         with torch.random.fork_rng(devices=[]), np.errstate(all="ignore"):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # torch.manual_seed formats a stack trace
             result = comparable(law.compute(functions))
         is_changed = not all(map(torch.equal, inputs, before))
         return Raised("changes its input in place; compute a new tensor") if is_changed else result
@@ -401,10 +401,10 @@ def result_of(file: str, edits: tuple[tuple[str, str], ...], title: str) -> Any:
 
 @functools.cache
 def answer_with(file: str, edits: tuple[tuple[str, str], ...]) -> ModuleType | Raised:
-    """Run the answer with these edits, once; an error if they do not apply."""
+    """Run the answer with these edits, once; an error if they exclude each other."""
     try:
         answer: ModuleType = sys.modules[file].UNIT.answer(edits)
-    except ValueError as error:
+    except (ValueError, SyntaxError) as error:
         return Raised(str(error))
     return answer
 

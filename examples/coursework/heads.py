@@ -32,6 +32,16 @@ UNIT.calls(
     as_many_queries_as_keys=(X, MEMORY[:, 2:], OTHERS[:, 2:]),
     a_mask_hides_keys=(X, MEMORY, MEMORY, FUTURE),
     a_padding_mask_hides_keys_in_all_heads=(X, MEMORY, OTHERS, PADDING),
+    keys_and_values_may_be_of_one_memory=(X, MEMORY, MEMORY),
+    self_attention_obeys_a_causal_mask=(X, X, X, FUTURE[:, 2:]),
+)
+UNIT.calls(
+    "MultiHeadAttention",
+    AXES,
+    sizes=(18, 1),
+    one_head_attends_to_a_memory=(X, MEMORY, MEMORY),
+    one_head_obeys_a_padding_mask=(X, MEMORY, MEMORY, PADDING),
+    one_head_obeys_a_causal_mask=(X, X, X, FUTURE[:, 2:]),
 )
 
 

@@ -1,0 +1,197 @@
+"""Code in the styles of articles and of other libraries, right and wrong, for ``examine``."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class AttentionWithTemperature(nn.Module):
+    def __init__(self, temperature: float, attn_dropout: float = 0.1) -> None:
+        super().__init__()
+        self.temperature, self.dropout = temperature, nn.Dropout(attn_dropout)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any = None) -> Any:
+        scores = torch.matmul(q / self.temperature, k.transpose(-2, -1))
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -math.inf)
+        weights = self.dropout(F.softmax(scores, dim=-1))
+        if mask is not None:
+            weights = weights.masked_fill(mask == 0, 0)
+        return torch.matmul(weights, v), weights
+
+
+class AttentionWithEqualRows(AttentionWithTemperature):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any = None) -> Any:
+        scores = torch.matmul(q / self.temperature, k.transpose(-2, -1))
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        weights = self.dropout(F.softmax(scores, dim=-1))
+        return torch.matmul(weights, v), weights
+
+
+class AttentionReturningAPair(nn.Module):
+    """With the residual connection and the norm inside; a mask of three axes; a pair returned."""
+
+    def __init__(self, n_head: int, d_model: int, d_k: int, d_v: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.n_head = n_head
+        self.w_qs, self.w_ks = (nn.Linear(d_model, n_head * d_k, bias=False) for _ in range(2))
+        self.w_vs = nn.Linear(d_model, n_head * d_v, bias=False)
+        self.fc = nn.Linear(n_head * d_v, d_model, bias=False)
+        self.attention = AttentionWithTemperature(d_k**0.5)
+        self.dropout, self.layer_norm = nn.Dropout(dropout), nn.LayerNorm(d_model)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any = None) -> Any:
+        pairs = (self.w_qs, q), (self.w_ks, k), (self.w_vs, v)
+        heads = [f(x).view(len(x), x.size(1), self.n_head, -1).transpose(1, 2) for f, x in pairs]
+        mask = mask if mask is None else mask.unsqueeze(1)
+        attended, weights = self.attention(*heads, mask=mask)
+        attended = attended.transpose(1, 2).reshape(q.shape)
+        return self.layer_norm(self.dropout(self.fc(attended)) + q), weights
+
+
+class OneHeadAttention(nn.Module):
+    """Four dense layers of one depth; the input attends to the memory."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+        self.q_dense_layer, self.k_dense_layer = nn.Linear(depth, depth), nn.Linear(depth, depth)
+        self.v_dense_layer = nn.Linear(depth, depth, bias=False)
+        self.output_dense_layer = nn.Linear(depth, depth, bias=False)
+
+    def scale(self) -> float:
+        return self.depth**-0.5
+
+    def forward(self, input: Tensor, memory: Tensor, attention_mask: Any = None) -> Tensor:
+        query = self.q_dense_layer(input) * self.scale()
+        scores = torch.matmul(query, self.k_dense_layer(memory).transpose(1, 2))
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask, torch.finfo(scores.dtype).min)
+        attended = torch.matmul(scores.softmax(-1), self.v_dense_layer(memory))
+        output: Tensor = self.output_dense_layer(attended)
+        return output
+
+
+class AttentionNotScaled(OneHeadAttention):
+    def scale(self) -> float:
+        return 1.0
+
+
+class AttentionToMemory(nn.Module):
+    """Several heads, of an input and a memory; True hides."""
+
+    def __init__(self, hidden_dim: int, head_num: int, dropout_rate: float = 0.1) -> None:
+        super().__init__()
+        self.head_num, self.hidden_dim = head_num, hidden_dim
+        self.q_dense, self.k_dense, self.v_dense, self.output_dense = (
+            nn.Linear(hidden_dim, hidden_dim) for _ in range(4)
+        )
+
+    def size(self) -> float:
+        return self.hidden_dim / self.head_num
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.head_num, -1)).transpose(1, 2)
+
+    def forward(self, input: Tensor, memory: Tensor, attention_mask: Any = None) -> Tensor:
+        query = self.split_heads(self.q_dense(input)) * self.size() ** -0.5
+        key, value = self.split_heads(self.k_dense(memory)), self.split_heads(self.v_dense(memory))
+        scores = query @ key.transpose(-1, -2)
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask, -1e9)
+        attended = (scores.softmax(-1) @ value).transpose(1, 2).reshape(input.shape)
+        output: Tensor = self.output_dense(attended)
+        return output
+
+
+class AttentionScaledByModel(AttentionToMemory):
+    def forward(self, input: Tensor, memory: Tensor, attention_mask: Any = None) -> Tensor:
+        query, key, value = (
+            self.split_heads(layer(x))
+            for layer, x in ((self.q_dense, input), (self.k_dense, memory), (self.v_dense, memory))
+        )
+        scores = query @ key.transpose(-1, -2) / self.hidden_dim**0.5
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask, -1e9)
+        attended = (scores.softmax(-1) @ value).transpose(1, 2).reshape(input.shape)
+        output: Tensor = self.output_dense(attended)
+        return output
+
+
+class AttentionOfOneLayer(nn.Module):
+    """A causal layer of one sequence, without a mask argument."""
+
+    def __init__(self, n_embd: int, n_head: int, block_size: int = 50) -> None:
+        super().__init__()
+        self.c_attn, self.c_proj = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
+        self.n_head = n_head
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = map(self.split, self.c_attn(x).split(x.shape[-1], dim=2))
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        output: Tensor = self.c_proj(y.transpose(1, 2).contiguous().view(x.shape))
+        return output
+
+
+class AttentionCutWithoutTranspose(AttentionOfOneLayer):
+    def split(self, x: Tensor) -> Tensor:
+        batch, length, size = x.shape
+        return x.reshape(batch, self.n_head, length, size // self.n_head)
+
+
+class AttentionWithoutHeads(nn.Module):
+    """Attention without weights, of vectors (B, T, E), with a mask that is added."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tensor:
+        scores = torch.bmm(query, key.transpose(1, 2)) / query.shape[-1] ** 0.5
+        if mask is None:
+            return torch.bmm(torch.softmax(scores, -1), value)
+        weights = torch.softmax(scores.masked_fill(mask < 0, -math.inf), -1)
+        return torch.bmm(weights.masked_fill(mask < 0, 0.0), value)
+
+
+class PositionsOfSinusoids(nn.Module):
+    """The positional encoding of a tutorial, named as such by an argument."""
+
+    def __init__(self, d_model: int, dropout: float = 0.1, max_len: int = 5000) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        table = torch.zeros(max_len, d_model)
+        position = torch.arange(max_len).unsqueeze(1)
+        rates = torch.exp(torch.arange(0, d_model, 2) * -(math.log(10000.0) / d_model))
+        table[:, 0::2], table[:, 1::2] = torch.sin(position * rates), torch.cos(position * rates)
+        self.register_buffer("positions", table)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.dropout(x + self.get_buffer("positions")[: x.size(1)])
+        return output
+
+
+class PositionsAlongTheBatch(PositionsOfSinusoids):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.get_buffer("positions")[: x.size(0), None]
+
+
+def mask_of_a_lower_triangle(size: int) -> Tensor:
+    return torch.triu(torch.ones(1, size, size), diagonal=1) == 0
+
+
+def mask_that_hides_itself(size: int) -> Tensor:
+    return torch.triu(torch.ones(size, size), diagonal=0).bool()
+
+
+class SequenceFirst(nn.Module):
+    def __init__(self, d_model: int, nhead: int) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(d_model, nhead, 20, 0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x)
+        return output
