@@ -3,7 +3,7 @@
 from types import ModuleType
 
 import transformer_blocks
-from transformer_blocks import explorer, generation, inference, inspection, interop
+from transformer_blocks import explorer, generation, inference, inspection, interop, pretrained
 
 EXPORTS: dict[str, object] = {
     name: thing
@@ -14,7 +14,7 @@ EXPORTS: dict[str, object] = {
 
 PUBLIC: dict[str, object] = EXPORTS | {
     name: getattr(package, name)
-    for package in (generation, inspection, interop, inference, explorer)
+    for package in (generation, inspection, interop, inference, explorer, pretrained)
     for name in package.__all__
 }
 """These, and what the sub-packages export."""

@@ -77,9 +77,11 @@ class Gemma3(Qwen3):
             self.output = nn.Sequential(self.output, SoftCap(sizes.logit_cap))
 
     @classmethod
-    def residual(cls, sizes: Sizes) -> Callable[[], Residual]:
-        """Return a function that makes the residual connection of a sublayer."""
-        return lambda: SandwichNorm(sizes.d_model, norm=sizes.norm(), output_norm=sizes.norm())
+    def residual(cls, sizes: Sizes) -> Callable[..., Residual]:
+        """Return a function that makes the connection of a sublayer."""
+        return lambda d_model, dropout: SandwichNorm(
+            d_model, dropout=dropout, norm=sizes.norm(), output_norm=sizes.norm()
+        )
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:

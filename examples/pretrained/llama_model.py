@@ -23,18 +23,8 @@ from pretrained.language_model import PublishedLanguageModel
 from pretrained.llama_family import Sizes, pair_neighbours
 from pretrained.loading import Config
 from pretrained.weights import Origin
-from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
-    GatedFeedForward,
-    MultiHeadAttention,
-    PreNorm,
-    QueryKeyTransform,
-    Residual,
-    SlidingWindowAttention,
-    TokenEmbedding,
-    fused_attention,
-)
+from transformer_blocks import Residual, TokenEmbedding
+from transformer_blocks.pretrained import build_llama
 
 
 class Llama(PublishedLanguageModel):
@@ -61,14 +51,36 @@ class Llama(PublishedLanguageModel):
         "feed_forward_residual.norm": "post_attention_layernorm",
     }
     prefixes = ("model.", "")
+    query_key_norm: ClassVar[bool] = False
     embedding_class: ClassVar[type[nn.Embedding | TokenEmbedding]] = nn.Embedding
     left_out = r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # computed here
 
     def __init__(self, sizes: Sizes) -> None:
-        layers = [self.make_layer(sizes, window) for window in sizes.windows]
+        built = build_llama(
+            sizes.vocabulary_size,
+            num_layers=len(sizes.windows),
+            d_model=sizes.d_model,
+            num_heads=sizes.num_heads,
+            num_key_value_heads=sizes.num_key_value_heads,
+            d_k=sizes.d_k,
+            d_ff=sizes.d_ff,
+            activation=sizes.activation,
+            feed_forward=self.feed_forward(sizes),
+            rotary=sizes.rotary,
+            windows=sizes.windows,
+            window_rotary=sizes.window_rotary,
+            query_key_norm=self.query_key_norm,
+            bias=sizes.bias,
+            feed_forward_bias=sizes.feed_forward_bias,
+            residual=self.residual(sizes),
+            eps=sizes.eps,
+        )
+        embedding: Any = built.embedding
+        if self.embedding_class is not nn.Embedding:
+            embedding = self.embedding_class(sizes.vocabulary_size, sizes.d_model)
         super().__init__(
-            self.embedding_class(sizes.vocabulary_size, sizes.d_model),
-            Encoder(layers, norm=sizes.norm()),
+            embedding,
+            built.decoder,
             max_length=sizes.max_length,
             end_ids=sizes.end_ids,
             tied=sizes.tied,
@@ -76,33 +88,14 @@ class Llama(PublishedLanguageModel):
         self.d_k = sizes.d_k
 
     @classmethod
-    def make_layer(cls, sizes: Sizes, window: int | None) -> EncoderLayer:
-        """Make a layer, with a window or without."""
-        attention = MultiHeadAttention(
-            sizes.d_model,
-            sizes.num_heads,
-            num_key_value_heads=sizes.num_key_value_heads,
-            d_k=sizes.d_k,
-            bias=sizes.bias,
-            attention_function=fused_attention
-            if window is None
-            else SlidingWindowAttention(window),
-            transforms=cls.transforms(sizes, window),
-        )
-        feed_forward = GatedFeedForward(
-            sizes.d_model, sizes.d_ff, activation=sizes.activation, bias=sizes.feed_forward_bias
-        )
-        return EncoderLayer(attention, feed_forward, residual=cls.residual(sizes))
+    def feed_forward(cls, sizes: Sizes) -> Callable[[], nn.Module] | None:
+        """Return a function that makes the network of a layer, if it is another than Llama's."""
+        return None
 
     @classmethod
-    def transforms(cls, sizes: Sizes, window: int | None) -> list[QueryKeyTransform]:
-        """Make what transforms the queries and keys of a layer."""
-        return [sizes.rotary() if window is None else (sizes.window_rotary or sizes.rotary)()]
-
-    @classmethod
-    def residual(cls, sizes: Sizes) -> Callable[[], Residual]:
-        """Return a function that makes the residual connection of a sublayer."""
-        return lambda: PreNorm(sizes.d_model, norm=sizes.norm())
+    def residual(cls, sizes: Sizes) -> Callable[..., Residual] | None:
+        """Return a function that makes the connection of a sublayer, if it is another one."""
+        return None
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:

@@ -8,16 +8,12 @@ layers from ``max_window_layers`` on have a sliding window.
 Next: ``gemma3_model.py``, most of whose layers have a sliding window.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from pretrained.llama_family import Sizes
 from pretrained.llama_model import Llama
 from pretrained.loading import Config
-from transformer_blocks import QueryKeyNorm, QueryKeyTransform
 
 
 class Qwen3(Llama):
@@ -28,16 +24,11 @@ class Qwen3(Llama):
     """
 
     model_type = "qwen3"
+    query_key_norm = True
     names = Llama.names | {
         "self_attention.transforms.0.query_norm": "self_attn.q_norm",
         "self_attention.transforms.0.key_norm": "self_attn.k_norm",
     }
-
-    @classmethod
-    def transforms(cls, sizes: Sizes, window: int | None) -> list[QueryKeyTransform]:
-        """Make what transforms the queries and keys of a layer."""
-        norm = QueryKeyNorm(sizes.d_k, norm=partial(nn.RMSNorm, eps=sizes.eps))
-        return [norm, *super().transforms(sizes, window)]
 
     @classmethod
     def read(cls, folder: Path, config: Config) -> dict[str, Any]:

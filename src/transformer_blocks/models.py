@@ -21,7 +21,7 @@ that it has chosen itself.
 The classes receive their parts as arguments, so that any part can be replaced.
 :func:`build_language_model` and :func:`build_seq2seq` need only sizes.
 
-Next: :mod:`transformer_blocks.inspection`, which shows what a model attends to.
+Next: :mod:`transformer_blocks.pretrained`, models with the parts of published families.
 """
 
 from collections.abc import Callable, Mapping

@@ -62,6 +62,7 @@ LEVELS = {
     "generation": 6,
     "models": 7,
     "interop": 7,
+    "pretrained": 8,
     "inspection": 8,
     "explorer": 9,
     "inference": 10,  # the highest level: nothing imports it
