@@ -15,6 +15,8 @@ output; :func:`~transformer_blocks.inspection.ablate` measures that.
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Annotated, NamedTuple
 
 import torch
@@ -28,6 +30,7 @@ FEWEST_KEYS = 3  # of a query that counts: the weights of two keys are nearly de
 
 
 Measure = Callable[[Tensor, Tensor, Sequence[str] | None], Tensor]
+Targets = Callable[[Tensor, Sequence[str] | None], Tensor | None]
 
 
 class Pattern(NamedTuple):
@@ -150,43 +153,57 @@ def head_patterns(
     ]
 
 
-def _weight_at(distance: int) -> Measure:
-    """Build the measure of the weight on the key at a distance from the query."""
+def _weight_on(targets: Targets, *, needs_target: bool = True) -> Measure:
+    """Build the measure of the mean weight on some keys.
+
+    A query counts if it has such a key (or any key, if it needs none), and at least three times as
+    many keys in all.
+    """
 
     def measure(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
-        length, key_length = unmasked.shape
-        positions = torch.arange(length)[:, None] + key_length - length
-        return _mean_weight(weights, unmasked, torch.arange(key_length) == positions + distance)
+        found = targets(unmasked, keys)
+        if found is None:
+            return _unknown(weights)
+        found = found & unmasked
+        num_targets, num_keys = found.sum(dim=-1), unmasked.sum(dim=-1)
+        counts = (num_targets if needs_target else num_keys) > 0
+        counts &= num_keys >= FEWEST_KEYS * num_targets
+        return _mean((weights * found).sum(dim=-1), counts)
 
     return measure
 
 
-def _weight_on_first(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
-    return _mean_weight(weights, unmasked, torch.arange(unmasked.shape[1]) == 0)
+def _at(distance: int, unmasked: Tensor, keys: object) -> Tensor:
+    """Find the key at a distance from each query."""
+    length, key_length = unmasked.shape
+    queries = torch.arange(length)[:, None] + key_length - length
+    return torch.arange(key_length) == queries + distance
 
 
-def _weight_on_induction(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+def _first(unmasked: Tensor, keys: object) -> Tensor:
+    """Find the first key."""
+    return torch.arange(unmasked.shape[1]) == 0
+
+
+def _followers(unmasked: Tensor, keys: Sequence[str] | None) -> Tensor | None:
+    """Find the keys that followed an earlier occurrence of the query's token."""
     if keys is None:
-        return _unknown(weights)
+        return None
     length, key_length = unmasked.shape
     followed = [
         [0 < key < query and keys[key - 1] == keys[query] for key in range(key_length)]
         for query in range(key_length - length, key_length)
     ]
-    targets = torch.tensor(followed, dtype=torch.bool).view(unmasked.shape)
-    return _mean_weight(weights, unmasked, targets)
+    return torch.tensor(followed, dtype=torch.bool).view(unmasked.shape)
 
 
-def _weight_on_end(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
+def _ends(unmasked: Tensor, keys: Sequence[str] | None) -> Tensor | None:
+    """Find the end tokens and punctuation after the last word."""
     if keys is None:
-        return _unknown(weights)
-    targets = torch.zeros_like(unmasked)
-    used = unmasked.any(dim=0).nonzero().flatten()  # not padding, which follows the end
-    for position in reversed(used.tolist()):
-        if not _is_end(keys[position]):
-            break
-        targets[:, position] = True
-    return _mean_weight(weights, unmasked, targets, needs_target=False)
+        return None
+    used = unmasked.any(dim=0).nonzero().flatten().tolist()  # not padding, which follows the end
+    ends = [*takewhile(lambda position: _is_end(keys[position]), reversed(used))]
+    return torch.zeros(len(keys), dtype=torch.bool).index_fill(0, torch.tensor(ends).long(), True)
 
 
 def _is_end(token: str) -> bool:
@@ -194,22 +211,6 @@ def _is_end(token: str) -> bool:
     text = token.strip("▁Ġ ")  # the marks of spaces in subwords
     is_punctuation = bool(text) and all(unicodedata.category(each)[0] == "P" for each in text)
     return text in END_TOKENS or is_punctuation
-
-
-def _mean_weight(
-    weights: Tensor, unmasked: Tensor, targets: Tensor, *, needs_target: bool = True
-) -> Tensor:
-    """Compute the mean weight on the target keys for each head.
-
-    A query counts if it has a target (or any key, if it needs no target), and at least three times
-    as many keys.
-    """
-    targets = targets & unmasked
-    num_targets, num_keys = targets.sum(dim=-1), unmasked.sum(dim=-1)
-    counts = (num_keys >= FEWEST_KEYS * num_targets) & (
-        (num_targets if needs_target else num_keys) > 0
-    )
-    return _mean((weights * targets).sum(dim=-1), counts)
 
 
 def _entropy(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) -> Tensor:
@@ -243,44 +244,36 @@ def _correlation(weights: Tensor, unmasked: Tensor, keys: Sequence[str] | None) 
 
 _COUNTED = "over the queries (2 or more) with at least 3 unmasked keys."
 _THIRD = "over the queries (2 or more) for which these are at most a third of the unmasked keys."
-_WEIGHT = f"The mean weight on {{}} is at least 0.5, {_COUNTED}"
 
+
+def _weight(on: str, counted: str = _COUNTED) -> str:
+    return f"The mean weight on {on} is at least 0.5, {counted}"
+
+
+_FOLLOWERS = "the tokens that followed earlier occurrences of the query's token"
+_ENDS = "the end tokens and punctuation marks after the last word"
+_ENTROPY = (
+    "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8"
+)
+_CORRELATION = (
+    "The positions of the queries and those of their keys with the largest weight have a "
+    "correlation of at least 0.9, over the queries (4 or more) with at least 3 unmasked keys."
+)
+_AT = {distance: _weight_on(partial(_at, distance)) for distance in (-1, 0, 1)}
 PATTERNS = (
-    Pattern("previous token", _WEIGHT.format("the previous token"), 0.5, _weight_at(-1)),
-    Pattern("itself", _WEIGHT.format("the query's own token"), 0.5, _weight_at(0)),
-    Pattern("next token", _WEIGHT.format("the next token"), 0.5, _weight_at(1)),
-    Pattern("first token", _WEIGHT.format("the first token"), 0.5, _weight_on_first),
-    Pattern(
-        "induction",
-        "The mean weight on the tokens that followed earlier occurrences of the query's token is "
-        f"at least 0.5, {_THIRD}",
-        0.5,
-        _weight_on_induction,
-    ),
+    Pattern("previous token", _weight("the previous token"), 0.5, _AT[-1]),
+    Pattern("itself", _weight("the query's own token"), 0.5, _AT[0]),
+    Pattern("next token", _weight("the next token"), 0.5, _AT[1]),
+    Pattern("first token", _weight("the first token"), 0.5, _weight_on(_first)),
+    Pattern("induction", _weight(_FOLLOWERS, _THIRD), 0.5, _weight_on(_followers)),
     Pattern(
         "end of sentence",
-        "The mean weight on the end tokens and punctuation marks after the last word is at least "
-        f"0.5, {_THIRD}",
+        _weight(_ENDS, _THIRD),
         0.5,
-        _weight_on_end,
+        _weight_on(_ends, needs_target=False),
         of_cross_attention=True,
     ),
-    Pattern(
-        "broad",
-        "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8, "
-        f"{_COUNTED}",
-        0.8,
-        _entropy,
-        of_cross_attention=True,
-    ),
-    Pattern(
-        "diagonal",
-        "The positions of the queries and those of their keys with the largest weight have a "
-        "correlation of at least 0.9, over the queries (4 or more) with at least 3 unmasked keys.",
-        0.9,
-        _correlation,
-        of_self_attention=False,
-        of_cross_attention=True,
-    ),
+    Pattern("broad", _ENTROPY, 0.8, _entropy, of_cross_attention=True),
+    Pattern("diagonal", _CORRELATION, 0.9, _correlation, False, of_cross_attention=True),
 )
 """The rules of :func:`head_patterns`, in their order."""

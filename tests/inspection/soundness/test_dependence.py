@@ -240,6 +240,10 @@ def test_a_model_that_takes_no_more_tokens_is_checked_with_its_own() -> None:
     model = Mixer(of_fourths, most=8)
     assert not ask("causality", model, tokens, probes=8)
     assert model.passes <= 8
+    for place in range(7):  # the next position at one only
+        at = torch.arange(8)[:, None] == place
+        leak = Mixer(lambda x, at=at: x + x.roll(-1, dims=1) * at, most=8)  # type: ignore[misc]
+        assert not ask("causality", leak, tokens, probes=8)
     report = ask("causality", Mixer(itself, most=8), tokens, probes=8)
     assert report
     assert not report.note  # all positions were tried
