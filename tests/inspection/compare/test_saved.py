@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformer_blocks import build_encoder
 from transformer_blocks.inspection import first_difference, save_values
 from transformer_blocks.inspection.record.values import load_values
+from transformer_blocks.interop import from_torch
 
 X = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
 
@@ -82,6 +83,7 @@ def test_values_of_plain_numpy_code_are_compared_in_any_form(tmp_path: Path, for
     assert (found.module_b, found.cause) == (name, f"transposed: {name}.weight")
     assert found.first is not None
     assert found.first.a == "block1/mixed output"
+    assert found.skipped == same.skipped
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -97,6 +99,21 @@ def test_saved_values_show_the_first_difference_and_its_cause(
     found = first_difference(path, model, X)
     assert found.module_a == found.module_b == "layers.0.feed_forward.activation"
     assert found.cause == "activation: must be gelu"
+
+
+@torch.no_grad()
+def test_values_of_another_library_are_paired_by_what_follows_from_them(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    theirs = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    ours, x, path = from_torch(theirs), torch.randn(2, 5, 16), tmp_path / "golden.safetensors"
+    save_values(theirs, x, path)
+    assert not first_difference(path, ours, x)
+    name = "layers.0.self_attention.value_projection"
+    ours.get_submodule(name).get_parameter("weight").t_()
+    found = first_difference(path, ours, x)
+    assert (found.module_a, found.module_b) == ("layers.0.self_attn", name)
+    assert found.cause == f"transposed: {name}.weight"
 
 
 def test_saved_values_keep_their_order_and_all_their_names(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_a_module_is_replaced_by_values_of_another_input_a_number_or_a_function(
 def test_numbers_and_tensors_of_another_dtype_are_converted() -> None:
     model, x = build_encoder(**SIZES).eval().double(), torch.randn(2, 5, 16).double()
     for patch in (0.5, torch.full((16,), 0.5)):
-        with patched(model, {"layers.0.feed_forward": patch}):
+        with patched(model, {"": patch}):
             assert model(x).dtype == torch.float64
 
 

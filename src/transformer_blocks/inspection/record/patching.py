@@ -31,21 +31,20 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
-def _are_heads(name: str, heads: object, *_: object) -> None:
-    if not isinstance(heads, Mapping):
-        raise TypeError(
-            f"{name} must map names of attention layers to collections of head indices, "
-            f"got {heads!r}"
-        )
+def _mapping(text: str) -> Callable[..., None]:
+    """Return the rule that an argument is a mapping."""
+
+    def test(name: str, value: object, *_: object) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name} must map names of {text}, got {value!r}")
+
+    return test
 
 
-def _are_patches(name: str, values: object, *_: object) -> None:
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{name} must map names of modules to what replaces them, got {values!r}")
-
-
-Heads = Annotated[Mapping[str, Collection[int]], _are_heads]
-Patches = Annotated[Mapping[str, Patch | Mapping[int, Patch]], _are_patches]
+OF_HEADS = _mapping("attention layers to collections of head indices")
+Heads = Annotated[Mapping[str, Collection[int]], OF_HEADS]
+OF_PATCHES = _mapping("modules to what replaces them")
+Patches = Annotated[Mapping[str, Patch | Mapping[int, Patch]], OF_PATCHES]
 
 
 @checked

@@ -62,23 +62,22 @@ class Trace:
 
     def __repr__(self) -> str:
         """Format the table as text."""
-        rows = [["module", "kind", "in", "out", "parameters"]]
+        rows = [("module", "kind", "in", "out", "parameters")]
         for call in self.calls:
-            shapes = [" ".join(map(self.named, each or ())) for each in (call.inputs, call.outputs)]
-            shapes[1] = "..." if call.outputs is None else shapes[1]
-            rows.append([call.name or "(model)", call.kind, *shapes, f"{call.parameters:,}"])
+            received = " ".join(map(self.named, call.inputs))
+            returned = "..." if call.outputs is None else " ".join(map(self.named, call.outputs))
+            count = f"{call.parameters:,}"
+            rows.append((call.name or "(model)", call.kind, received, returned, count))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [", ".join(f"{name} = {size}" for name, size in self.sizes.items())]
         for *cells, count in rows:
-            padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+            padded = map(str.ljust, cells, widths)
             lines.append("  ".join([*padded, count.rjust(widths[-1])]))
         if self.error is not None:
             failed = next(each for each in reversed(self.calls) if each.outputs is None)
-            name = f"{failed.name} ({failed.kind})".strip()
             shapes = [f"{self.named(shape)} = {shape}" for shape in failed.inputs]
-            lines.append(
-                f"failed: {name} received {', '.join(shapes) or 'no tensor'}: {self.error}"
-            )
+            name, what = f"{failed.name} ({failed.kind})".strip(), ", ".join(shapes) or "no tensor"
+            lines.append(f"failed: {name} received {what}: {self.error}")
         return "\n".join(lines)
 
 
