@@ -219,7 +219,7 @@ class Halved(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layer, self.divided, self.output = nn.Linear(16, 16), nn.Identity(), nn.Linear(16, 4)
-        self.divided.forward = lambda x: x / factor  # type: ignore[method-assign]
+        vars(self.divided)["forward"] = lambda x: x / factor
         for each in self.layer.parameters():
             each.data *= factor
 
