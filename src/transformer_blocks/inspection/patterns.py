@@ -253,7 +253,8 @@ def _weight(on: str, counted: str = _COUNTED) -> str:
 _FOLLOWERS = "the tokens that followed earlier occurrences of the query's token"
 _ENDS = "the end tokens and punctuation marks after the last word"
 _ENTROPY = (
-    "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8"
+    "The entropy of the weights, divided by that of equal weights, has a mean of at least 0.8, "
+    f"{_COUNTED}"
 )
 _CORRELATION = (
     "The positions of the queries and those of their keys with the largest weight have a "
