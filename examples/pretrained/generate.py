@@ -1,4 +1,4 @@
-r"""Generate text with a published decoder-only model: GPT-2, Llama, Qwen3 or Gemma 3.
+r"""Generate text with a published decoder-only model: GPT-2, Llama, Qwen3, Qwen3-MoE or Gemma 3.
 
     python examples/pretrained/generate.py openai-community/gpt2 "The cat sat"
     python examples/pretrained/generate.py Qwen/Qwen3-0.6B-Base "The cat sat" \
@@ -10,7 +10,8 @@ processes the prompts in one pass (prefill). Each decoding step then processes o
 of each text, which attends to the cached keys and values of all earlier ones. Prompts of different
 lengths share a batch, which takes a fraction of the time, and each is continued as if it were
 alone. The models are in
-``gpt2_model.py``, ``llama_model.py``, ``qwen3_model.py`` and ``gemma3_model.py``.
+``gpt2_model.py``, ``llama_model.py``, ``qwen3_model.py``, ``qwen3_moe_model.py`` and
+``gemma3_model.py``.
 """
 
 import sys

@@ -25,6 +25,7 @@ from pretrained.language_model import PublishedLanguageModel, suppress_unused
 from pretrained.llama_model import Llama
 from pretrained.loading import Config, find_folder
 from pretrained.qwen3_model import Qwen3
+from pretrained.qwen3_moe_model import Qwen3Moe
 from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.inference import prepare
@@ -35,6 +36,7 @@ FAMILIES: dict[str, type[Any]] = {
     "gpt2": Gpt2,
     "llama": Llama,
     "qwen3": Qwen3,
+    "qwen3_moe": Qwen3Moe,
     "gemma3_text": Gemma3,
 }
 """Classes of the models, by ``model_type`` in ``config.json``."""

@@ -5,7 +5,7 @@ a Llama whose attention normalises queries and keys before it rotates them
 (:class:`~transformer_blocks.QueryKeyNorm`). With ``use_sliding_window`` in ``config.json``, the
 layers from ``max_window_layers`` on have a sliding window.
 
-Next: ``gemma3_model.py``, most of whose layers have a sliding window.
+Next: ``qwen3_moe_model.py``, whose layers have many feed-forward networks.
 """
 
 from pathlib import Path

@@ -46,13 +46,15 @@ def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) 
     return published
 
 
-DECODERS, ENCODERS = ("gpt2", "llama", "qwen3", "gemma3_text"), ("bert", "distilbert", "roberta")
+DECODERS = "gpt2", "llama", "qwen3", "qwen3_moe", "gemma3_text"
+ENCODERS = ("bert", "distilbert", "roberta")
 LOADERS = generator.FAMILIES | bert_sentences.FAMILIES | {"marian": Marian, "t5": T5}
 """Our class of each family."""
 THEIRS = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "bert": "BertModel",
     "distilbert": "DistilBertModel",
@@ -77,6 +79,9 @@ MARIAN |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), VOCABULARY -
 SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"eos_token_id": 2, "bos_token_id": 2},
     "llama": ENDS,
+    "qwen3_moe": ENDS
+    | {"num_key_value_heads": 1, "head_dim": 6, "num_experts": 4, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 5},
     "qwen3": ENDS | {"num_key_value_heads": 1, "head_dim": 6},
     "gemma3_text": ENDS | {"num_key_value_heads": 1, "head_dim": 6, "num_hidden_layers": 7},
     "marian": MARIAN | {"eos_token_id": 0, "scale_embedding": True, "activation_function": "swish"},
@@ -117,6 +122,9 @@ CHOICES: dict[str, Choices] = {
     "llama": LLAMA | {"mlp_bias": EITHER},
     "qwen3": LLAMA
     | {"sliding_window": [3, 5], "use_sliding_window": EITHER, "max_window_layers": [0, 1]},
+    "qwen3_moe": LLAMA
+    | {"num_experts": [3, 6], "num_experts_per_tok": [1, 2, 3], "moe_intermediate_size": [5, 8]}
+    | {"norm_topk_prob": EITHER, "decoder_sparse_step": [1, 2], "mlp_only_layers": [[], [0], [1]]},
     "gemma3_text": LLAMA | GEMMA3,
     "bert": BERT | {"max_position_embeddings": [LENGTH]},
     "distilbert": {
@@ -164,6 +172,7 @@ def save_model(
     config = transformers.AutoConfig.for_model(family, **settings)
     with computing_in(dtype):
         theirs = getattr(transformers, THEIRS[family])(config)
+        theirs.config._experts_implementation = "eager"  # the others need float32
         if family == "marian":
             theirs.final_logits_bias.normal_()
             theirs.final_logits_bias[0, 0] = 2.0  # so that some translations end early

@@ -396,6 +396,10 @@ REFUSED: dict[str, tuple[tuple[str, Any], ...]] = {
         *(("is_causal", False), ("layer_types", ["full_attention", "sliding_attention"])),
         *(("use_sliding_window", 1), ("max_window_layers", -1), ("attention_bias", None)),
     ),
+    "qwen3_moe": (
+        *(("use_sliding_window", True), ("num_experts_per_tok", 5), ("mlp_only_layers", [0.5])),
+        *(("norm_topk_prob", 1), ("decoder_sparse_step", 0), ("moe_intermediate_size", 0)),
+    ),
     "gemma3_text": (
         *(("attn_logit_softcapping", 50.0), ("use_bidirectional_attention", True)),
         *(("layer_types", ["full_attention"]), ("final_logit_softcapping", "x")),
