@@ -118,9 +118,11 @@ def debug(number: str | None, folder: Path, *, hint: bool = False) -> bool:
         )
         return True
     if hint:
-        known["hints"] = min(known["hints"] + 1, 3)
-        progress.save()
-        say(f"Hint {known['hints']}: {case.hints[known['hints'] - 1]}")
+        taken = min(known["hints"] + 1, 3)
+        if not all_solved(known):  # afterwards it costs nothing
+            known["hints"] = taken
+            progress.save()
+        say(f"Hint {taken}: {case.hints[taken - 1]}")
         return True
     found = in_process(path.name, grade, case.number, path)
     if isinstance(found, str):

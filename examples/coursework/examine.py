@@ -25,7 +25,7 @@ from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
 
 SIZES: dict[str, Any] = {
-    r"(num_?|n_?)?heads?(_?(num|count))?|nheads?|h": "heads",
+    r"(num_?|n_?)?(attention_|attn_)?heads?(_?(num|count))?|nheads?|h": "heads",
     r"d_?model|hidden(_?(dim|size))?|(embed|emb|model|input|in)_?(dim|size|ding_dim)|dim|depth"
     r"|n_embd|d|size|channels|features|embed_size|d_(in|out)(put)?|output_(dim|size)": "d_model",
     r"d_?[kv]|head_(dim|size)|depth_per_head": "d_k",
@@ -261,7 +261,7 @@ def candidates(kind: Any) -> tuple[str, dict[str, dict[str, Any]]]:
     if "posit" in name:
         return "positions", {"": encoding(kind)}
     inputs = [each for each in parameters if "mask" not in each]
-    if "atten" not in name and len(inputs) < 3:
+    if not re.search("att(entio)?n", name) and len(inputs) < 3:
         return "", {}
     has_weights = inspect.isclass(kind) and [*make(kind, 18, 3).parameters()] != []
     adapt = projected_attention if has_weights else plain_attention
@@ -347,7 +347,8 @@ def examine_model(kind: Any) -> Iterator[str]:
     yield from format_result(soundness).splitlines()
     for title in violated(soundness):
         same = [each.title for each in exhibits().values() if each.found_by == title][:3]
-        yield f"published faults that the check {title!r} found: {'; '.join(same)}"
+        if same:
+            yield f"published faults that the check {title!r} found: {'; '.join(same)}"
 
 
 @functools.cache

@@ -122,13 +122,13 @@ class AttentionScaledByModel(AttentionToMemory):
         return output
 
 
-class AttentionOfOneLayer(nn.Module):
+class AttnOfOneLayer(nn.Module):
     """A causal layer of one sequence, without a mask argument."""
 
-    def __init__(self, n_embd: int, n_head: int, block_size: int = 50) -> None:
+    def __init__(self, n_embd: int, num_attention_heads: int, block_size: int = 50) -> None:
         super().__init__()
         self.c_attn, self.c_proj = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
-        self.n_head = n_head
+        self.n_head = num_attention_heads
 
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
@@ -140,7 +140,7 @@ class AttentionOfOneLayer(nn.Module):
         return output
 
 
-class AttentionCutWithoutTranspose(AttentionOfOneLayer):
+class AttentionCutWithoutTranspose(AttnOfOneLayer):
     def split(self, x: Tensor) -> Tensor:
         batch, length, size = x.shape
         return x.reshape(batch, self.n_head, length, size // self.n_head)

@@ -19,7 +19,7 @@ from coursework.museum.decoding import Steps
 from coursework.museum.exhibit import difference
 from coursework.museum.losses import TARGETS
 from transformer_blocks import SinusoidalPositionalEncoding
-from transformer_blocks.inspection import check_cache, check_search
+from transformer_blocks.inspection import check_search, check_soundness
 
 X = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(4))
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 6, 3]])
@@ -41,7 +41,7 @@ def ignores_padding(m: Any) -> bool:
 
 
 def decodes(m: Any) -> object:
-    return check_cache(m, lambda: Steps(m), IDS)
+    return check_soundness(m, IDS, only="cache", new_step_model=lambda: Steps(m))
 
 
 def depends_on_all(m: Any, x: Tensor) -> bool:
@@ -87,7 +87,9 @@ REFERENCES: dict[str, Check] = {
     ),
     "top_left_causal_mask": decodes,
     "positions_restart": decodes,
-    "cache_not_reordered": lambda m: check_cache(m, lambda: RecurrentSteps(m), IDS),
+    "cache_not_reordered": lambda m: check_soundness(
+        m, IDS, only="cache", new_step_model=lambda: RecurrentSteps(m)
+    ),
     "rotary_angles_reused": decodes,
     "window_forgotten_in_steps": decodes,
     "beams_of_another_source": check_search,
@@ -234,6 +236,7 @@ def test_a_learner_begins_takes_hints_and_solves_a_case(
     assert "Solved: 4 of 10 points. It was: A softmax over the queries." in printed
     known = json.loads((tmp_path / "my_cases" / "progress.json").read_text("utf-8"))
     assert known == {number: {"hints": 3, "check": 1, "model": 1}}
+    assert course.main(["debug", number, "--hint"]) == 0
     assert course.main(["status"]) == 0
     assert f"1 of {len(cases())} cases solved, 4 of" in capsys.readouterr().out
     path.write_text("import os; os._exit(3)\n", "utf-8")

@@ -13,7 +13,7 @@ RIGHT = {
     "AttentionReturningAPair": "masks of shape (B, L, S): True attends to a key",
     "AttentionToMemory": "masks of shape (B, H, L, S): True hides a key",
     "OneHeadAttention": "masks of shape (B, L, S): True hides a key",
-    "AttentionOfOneLayer": "",
+    "AttnOfOneLayer": "",
     "AttentionWithoutHeads": "masks of shape (B, L, S): added to the scores",
     "PositionsOfSinusoids": "",
     "AttentionWithTemperature": "True attends to a key",
