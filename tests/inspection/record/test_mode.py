@@ -601,7 +601,7 @@ def test_attention_whose_output_has_no_place_for_heads_is_recorded_and_not_ablat
         model(X)
 
 
-# --- what cannot be observed is named
+# --- what cannot be seen is named
 
 
 class LinearAttention(nn.Module):
@@ -659,7 +659,7 @@ UNSEEN: dict[str, tuple[nn.Module, str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("model", "message", "names"), UNSEEN.values(), ids=UNSEEN)
-def test_attention_that_cannot_be_observed_is_named(
+def test_attention_that_cannot_be_seen_is_named(
     model: nn.Module, message: str, names: list[str]
 ) -> None:
     with (

@@ -91,7 +91,8 @@ class Difference:
         module_b: Name of the module of ``b`` that computes it.
         cause: What must be corrected, for example "scale: the output must be 4 times as large";
             None if no correction shows the cause.
-        skipped: Names of outputs that were not compared, as only one of the models returns them.
+        skipped: What was not compared: outputs that only one of the models returns, and saved
+            values that fit no value of the model.
     """
 
     outputs: Pair
@@ -546,14 +547,14 @@ class _Search:
             received = self.find_input(0, x)
             new = [p for p in later if received and p[0] not in equal]
             siblings = [p for p in new if self.find_input(0, p[0]) is received]
-            for origin in ([(x, y)], [(x, y), *siblings]):
+            for replaced in ([(x, y)], [(x, y), *siblings]):
                 try:
-                    patches = {w.places[0]: self.fit(v, w) for v, w in origin}
+                    patches = {w.places[0]: self.fit(v, w) for v, w in replaced}
                     run = self.passes[1].run(Run(patches))
                 except Exception:  # the tensor is no storage of its own
                     continue
-                is_mended = any(self.agrees_in(run, p) for p in (*later, *wrong) if p not in origin)
-                if is_mended and all(self.agrees_in(run, p) for p in agreed):
+                agrees = any(self.agrees_in(run, p) for p in (*later, *wrong) if p not in replaced)
+                if agrees and all(self.agrees_in(run, p) for p in agreed):
                     return x, y
         return None
 
@@ -616,13 +617,13 @@ class _Search:
                 break
             if not _changes(parts, values):
                 continue
-            is_mended = self.mends(values, pairs)
+            agrees = self.mends(values, pairs)
             kinds = {re.sub("[0-9]+", "", each) for each, _ in of_layers}
-            if is_mended is False and len(sites) > 1 and len(kinds) == 1:
+            if agrees is False and len(sites) > 1 and len(kinds) == 1:
                 values = {at: x for _, each in of_layers for at, x in each.items()}
-                is_mended = self.mends(values, [])
+                agrees = self.mends(values, [])
                 text += f"; the same in all {len(sites)} layers"
-            if is_mended:
+            if agrees:
                 return text, next(iter(values))[0]
         return None, None
 

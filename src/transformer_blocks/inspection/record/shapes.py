@@ -126,16 +126,16 @@ def trace_shapes(
     check(nn.Module, model=model)
     calls: list[Call] = []
 
-    def start(name: str, module: nn.Module, *given: Any) -> None:
+    def start(name: str, module: nn.Module, *arguments: Any) -> None:
         count = sum(weight.numel() for weight in module.parameters())
-        calls.append(Call(name, type(module).__name__, _shapes(given), count))
+        calls.append(Call(name, type(module).__name__, _shapes(arguments), count))
 
-    def complete(name: str, module: nn.Module, given: Any, output: Any) -> None:
+    def complete(name: str, module: nn.Module, arguments: Any, output: Any) -> None:
         own = (each for each in reversed(calls) if each.name == name and each.outputs is None)
         next(own).outputs = _shapes(output)
 
-    given = _shapes((inputs, keywords or {}))
-    named = dict(zip("BL", next(iter(given), ()), strict=False)) if sizes is None else dict(sizes)
+    shapes = _shapes((inputs, keywords or {}))
+    named = dict(zip("BL", next(iter(shapes), ()), strict=False)) if sizes is None else dict(sizes)
     error = None
     with torch.no_grad(), hooked(dict(model.named_modules()), start, complete), without_fast_path:
         try:

@@ -371,11 +371,11 @@ class Float64Mode(TorchFunctionMode):
         result = func(*args, **options)
         if not isinstance(result, Tensor) or result.dtype != torch.float32:
             return result
-        given = [*find_tensors((args, options))]
-        if any(x.is_floating_point() or x.is_complex() for x in given):
+        inputs = [*find_tensors((args, options))]
+        if any(x.is_floating_point() or x.is_complex() for x in inputs):
             return result
         try:
-            if given:
+            if inputs:
                 return func(*map(_widen, args), **{k: _widen(v) for k, v in options.items()})
             return func(*args, **options | {"dtype": torch.float64})
         except (TypeError, RuntimeError):  # it takes neither: torch.where of two numbers
