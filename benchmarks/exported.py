@@ -55,9 +55,9 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
     from common.searches import Beam, Greedy
     from common.tokenizer import BOS, EOS
     from transformer_blocks.inference import prepare
-    from translation.decoding import length_limit
+    from translation.corpus import corpus_of
+    from translation.decoding import length_limit, load_translator
     from translation.presets import Config
-    from translation.run import corpus_of, load_translator
 
     torch.set_num_threads(threads)
     run = Run(folder, Config)

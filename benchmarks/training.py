@@ -132,7 +132,7 @@ def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Se
         config = config_of(case.dropout)
         model = config.build(VOCABULARY, VOCABULARY).train()
         loss = TranslationLoss(config.label_smoothing, compiled=compiled)
-        learner = Learner(model, loss, average=config.average)
+        learner: Learner[Any, Any] = Learner(model, loss, average=config.average)
         batches = load_data(case.batch_tokens).ours
 
         def train() -> None:

@@ -36,12 +36,11 @@ from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import MultiHeadAttention
 from translation.batches import Batch, batches_of, collate, make_batches
 from translation.corpus import Corpus, load_corpus
-from translation.decoding import translate
+from translation.decoding import TrainedTranslator, translate
 from translation.examples import Examples, encode_pairs
 from translation.pairs import Languages, Pair, clean
 from translation.presets import Config
 from translation.rnn_attention import RecurrentTranslator
-from translation.run import TrainedTranslator
 from translation.scoring import score
 from translation.training import TranslationLoss
 

@@ -23,14 +23,13 @@ from classification.learning import (
 )
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_encoder_attention
-from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock
 from common.options import RunOptions, check_together
 from common.run import Run, choose_run
 from common.terminal import counted, say, table
-from common.text_files import clean_text
+from common.text_files import clean_text, input_lines
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from common.run import Config as TrainingConfig
 from common.run import model_errors
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
-from common.training import LowestLoss, random_generator
+from common.training import Task, random_generator
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Config(TrainingConfig):
         return BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
 
 
-class Classification(LowestLoss):
+class Classification(Task[Any, Any]):
     """The task of predicting the label of a text; a :class:`common.training.Task`.
 
     Args:

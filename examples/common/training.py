@@ -50,26 +50,9 @@ log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
 Batch = TypeVar("Batch")
-AnyBatch = TypeVar("AnyBatch", contravariant=True)
 
 
-class Loss(Protocol[AnyModel, AnyBatch]):
-    """A loss function and how its batches are made."""
-
-    def count(self, batch: AnyBatch) -> int:
-        """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
-        ...
-
-    def collate(self, batch: AnyBatch) -> Sequence[Tensor]:
-        """Make the tensors of a batch, on the CPU."""
-        ...
-
-    def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
-        """Compute the loss of a batch, summed over its targets."""
-        ...
-
-
-class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
+class Task(Protocol[AnyModel, Batch]):
     """What a model learns: the batches of a training, their loss, and the validation.
 
     Attributes:
@@ -82,20 +65,24 @@ class Task(Loss[AnyModel, Batch], Protocol[AnyModel, Batch]):
         """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
         ...
 
+    def count(self, batch: Batch) -> int:
+        """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
+        ...
+
+    def collate(self, batch: Batch) -> Sequence[Tensor]:
+        """Make the tensors of a batch, on the CPU."""
+        ...
+
+    def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
+        """Compute the loss of a batch, summed over its targets."""
+        ...
+
     def validate(self, model: AnyModel) -> dict[str, float]:
         """Compute metrics of a model in evaluation mode, each named ``validation_...``."""
         ...
 
     def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
-        """Return whether a validation is better than the best one so far."""
-        ...
-
-
-class LowestLoss:
-    """A validation is better if its loss is lower: a base class of tasks."""
-
-    def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
-        """Return whether the loss is lower."""
+        """Return whether a validation is better than the best so far: if its loss is lower."""
         return new["validation_loss"] < best["validation_loss"]
 
 
@@ -104,7 +91,7 @@ class Learner(Generic[Model, Batch]):
 
     Args:
         model: The model, on the device where it is trained.
-        loss: The loss to minimise.
+        loss: The loss to minimise: ``count``, ``collate`` and ``loss`` of a :class:`Task`.
         average: Decay of the moving average of the weights.
         processes: The processes that train together; this one alone by default.
     """
@@ -112,7 +99,7 @@ class Learner(Generic[Model, Batch]):
     def __init__(
         self,
         model: Model,
-        loss: Loss[Model, Batch],
+        loss: Any,
         *,
         average: float,
         processes: Processes | None = None,
@@ -129,15 +116,11 @@ class Learner(Generic[Model, Batch]):
         """The model with the averaged weights, the one to use."""
         return cast(Model, self.moving.module)
 
-    def average_state(self) -> dict[str, Tensor]:
-        """Return the averaged weights by name, as ``state_dict`` returns those of the model."""
-        return self.average.state_dict()
-
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all that an update changes, as groups of a checkpoint."""
         return {
             "model": self.model.state_dict(),
-            "average": self.average_state(),
+            "average": self.average.state_dict(),
             "optimizer": {"averaged": self.moving.n_averaged}
             | {
                 f"{name}.{key}": tensor
@@ -219,7 +202,7 @@ class Learner(Generic[Model, Batch]):
 class _ModelWithLoss(nn.Module):
     """A model and its loss as one module, which DDP can wrap."""
 
-    def __init__(self, model: nn.Module, loss: Loss[Any, Any]) -> None:
+    def __init__(self, model: nn.Module, loss: Any) -> None:
         super().__init__()
         self.model = model
         self.compute_loss = loss.loss
@@ -329,16 +312,15 @@ class Progress:
         """Begin the next pass over the data."""
         self.epoch, self.batches = self.epoch + 1, 0
 
-    def part_done(self, config: Config, epochs: float, seconds: float) -> float:
+    def part_done(self, config: Config, epochs: float) -> float:
         """Compute which part of the plan is done, from 0 to 1.
 
         Args:
             config: The configuration, with a plan in minutes, epochs or updates.
             epochs: Number of passes over the data, the current one in part.
-            seconds: Time taken, in seconds.
         """
         if config.minutes is not None:
-            return min(1.0, seconds / (60.0 * config.minutes))
+            return min(1.0, self.seconds / (60.0 * config.minutes))
         if config.epochs is not None:
             return min(1.0, epochs / config.epochs)
         return min(1.0, self.step / (config.steps or 1))
@@ -347,7 +329,7 @@ class Progress:
         """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
         if config.patience is not None and self.validations_without_gain >= config.patience:
             return True
-        return self.part_done(config, self.epoch, self.seconds) >= 1.0
+        return self.part_done(config, self.epoch) >= 1.0
 
     def place(self, config: Config, done: float) -> str:
         """Describe the place in the plan, of which a part is done, such as "epoch 2 of 4"."""
@@ -474,7 +456,9 @@ class Training(Generic[Model, Batch]):
                 if config.report_steps is None:
                     break
                 batches = self.task.batches(progress.epoch)
-            done = self._part_done(progress.epoch + progress.batches / len(batches))
+            if config.minutes is not None:
+                self._read_clock()
+            done = progress.part_done(config, progress.epoch + progress.batches / len(batches))
             self.display.update(targets, done, progress.place(config, done))
             if done >= 1.0:
                 if self.metrics and not progress.targets:
@@ -509,17 +493,12 @@ class Training(Generic[Model, Batch]):
         self._sum_loss()
         return (progress.targets - already) / (time.monotonic() - begun)
 
-    def _seconds(self) -> float:
-        """Return the time that the training has taken, in seconds."""
-        return time.monotonic() - self._started
-
-    def _part_done(self, epochs: float) -> float:
-        """Compute which part of the plan is done; the clock of the first process decides."""
-        if self.config.minutes is None:
-            return self.progress.part_done(self.config, epochs, 0.0)
-        return self.processes.broadcast(
-            lambda: self.progress.part_done(self.config, epochs, self._seconds())
-        )
+    def _read_clock(self) -> None:
+        """Note the time that the training has taken; where it decides, rank 0's."""
+        seconds = time.monotonic() - self._started
+        if self.config.minutes is not None:
+            seconds = self.processes.broadcast(lambda: seconds)
+        self.progress.seconds = seconds
 
     def _begin_loss(self) -> None:
         """Continue the sum of the loss so far, which the first process holds."""
@@ -546,8 +525,7 @@ class Training(Generic[Model, Batch]):
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
         progress.loss, progress.targets = 0.0, 0
-        done = progress.part_done(self.config, progress.epoch, self._seconds())
-        self.display.show(done, "validation")
+        self.display.show(progress.part_done(self.config, progress.epoch), "validation")
         average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
@@ -558,6 +536,7 @@ class Training(Generic[Model, Batch]):
         progress.validations_without_gain = (
             0 if has_gained else progress.validations_without_gain + 1
         )
+        self._read_clock()
         self.metrics.append(
             {
                 "epoch": progress.epoch,
@@ -565,7 +544,7 @@ class Training(Generic[Model, Batch]):
                 "train_loss": train_loss,
                 **figures,
                 f"{self.task.unit}_per_second": speed,
-                "minutes": self._seconds() / 60.0,
+                "minutes": progress.seconds / 60.0,
             }
         )
         if self.processes.is_first:
@@ -606,7 +585,7 @@ class Training(Generic[Model, Batch]):
 
     def _save(self) -> None:
         """Save everything that the next update depends on."""
-        self.progress.seconds = self._seconds()
+        self._read_clock()
         self.random_state = get_random_state(self.device)
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
@@ -626,7 +605,7 @@ class Training(Generic[Model, Batch]):
     def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
         """Save the averaged weights and their metrics."""
         state = {"config": self.config.definition, "epoch": self.progress.epoch, **figures}
-        self._write(folder, {"model": self.learner.average_state()}, state, keep=keep)
+        self._write(folder, {"model": self.learner.average.state_dict()}, state, keep=keep)
 
     def _write(self, folder: Path, tensors: Any, state: dict[str, Any], *, keep: int) -> None:
         """Let the first process, which holds what all hold, write a checkpoint."""

@@ -3,7 +3,7 @@
 Next: ``generate.py``, the program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -14,10 +14,9 @@ import pretrained.packages  # noqa: F401  # isort: skip  (first: it names missin
 import torch
 
 from common.batching import group_by_length
-from common.commands import read_prompts
 from common.errors import UserError
-from common.programs import CompiledModel
 from common.searches import Search, sampling_or_greedy
+from common.text_files import read_prompts
 from pretrained.batches import check_ids
 from pretrained.gemma3_model import Gemma3
 from pretrained.gpt2_model import Gpt2
@@ -28,7 +27,9 @@ from pretrained.qwen3_model import Qwen3
 from pretrained.qwen3_moe_model import Qwen3Moe
 from pretrained.tokenizer import FILE, PublishedTokenizer
 from pretrained.weights import FILES as WEIGHT_FILES
-from transformer_blocks.inference import prepare
+from transformer_blocks import LanguageModel
+from transformer_blocks.generation import Generation
+from transformer_blocks.inference import load_program, prepare, save_program
 
 CONFIGS = ("config.json", "generation_config.json")
 FILES = (*CONFIGS, *WEIGHT_FILES, FILE)
@@ -125,6 +126,34 @@ class TextGenerator:
                     self.tokenizer.decode(each.tokens, encoded[i]) for each in generations
                 ]
         return continuations
+
+
+class CompiledModel:
+    """What decodes with a program instead of its model; the file is written if there is none.
+
+    Args:
+        model: The trained model.
+        file: The file of the program. It is executed.
+        end_id: Ids of the end tokens; None if there are none.
+
+    Raises:
+        UserError: If the model cannot be compiled, or the file is no program of it.
+    """
+
+    def __init__(self, model: LanguageModel, file: Path, *, end_id: Collection[int] | None) -> None:
+        try:
+            if not file.exists():
+                print(f"Compiling {file} takes some minutes.", flush=True)
+                save_program(model, file, end_id=end_id)
+            self.program = load_program(file, model=model)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UserError(f"--program: {error}") from error
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], _: object, *, max_length: list[int], **__: Any
+    ) -> list[list[Generation]]:
+        """Continue prompts greedily; the other arguments are those of the model's ``generate``."""
+        return self.program.generate(prompts, max_length=max_length)
 
 
 def print_continuations(options: Any) -> None:

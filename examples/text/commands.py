@@ -9,7 +9,6 @@ from typing import Any
 import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 
-from common.commands import read_prompts
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import FolderLock, check_output
@@ -18,6 +17,7 @@ from common.run import Run, choose_run
 from common.searches import Greedy, Sample, sampling_or_greedy
 from common.terminal import OUTPUT, counted, say, table
 from common.terminal import Sample as Shown
+from common.text_files import read_prompts
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.arguments import Evaluate, Explore, Generate, Train

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.run import Config as TrainingConfig
 from common.run import model_errors
-from common.training import LowestLoss, random_generator
+from common.training import Task, random_generator
 from text.models import TextModel, build_text_model
 from transformer_blocks import linear_cross_entropy
 
@@ -49,7 +50,7 @@ class Config(TrainingConfig):
         return build_text_model(vocabulary, style=self.style, context=self.context, **self.sizes)
 
 
-class NextToken(LowestLoss):
+class NextToken(Task[Any, Any]):
     """The task of predicting each next token; a :class:`common.training.Task`.
 
     Args:

@@ -17,9 +17,9 @@ from common.terminal import say, table
 from transformer_blocks import Residual
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
-from translation.decoding import translate
+from translation.corpus import corpus_of
+from translation.decoding import check_transformer, load_translator, translate
 from translation.presets import Config
-from translation.run import check_transformer, corpus_of, load_translator
 from translation.scoring import score
 from translation.transformer import Transformer
 

@@ -10,7 +10,6 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 import torch
 
-from common.commands import input_lines
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
@@ -19,7 +18,7 @@ from common.plots import save
 from common.run import Run, choose_run
 from common.searches import Beam, Sample, Search
 from common.terminal import counted, progress_bar, say
-from common.text_files import decode_line
+from common.text_files import decode_line, input_lines
 from common.tokenizer import BOS, EOS
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import align
@@ -36,11 +35,14 @@ from translation.arguments import (
     Translate,
 )
 from translation.comparison import attention_along, compare, load_runs, print_results
-from translation.corpus import Corpus, seen_targets
+from translation.corpus import Corpus, corpus_of, seen_targets
 from translation.decoding import (
+    TrainedTranslator,
     attention_with_teacher_forcing,
+    check_transformer,
     decode_sentences,
     decoder_of,
+    load_translator,
     translate,
     translate_with_attention,
 )
@@ -49,7 +51,6 @@ from translation.exporting import export, folder_of, load_exported
 from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
-from translation.run import TrainedTranslator, check_transformer, corpus_of, load_translator
 from translation.scoring import score
 
 

@@ -18,10 +18,16 @@ from common.terminal import say, table
 from common.tokenizer import EOS
 from transformer_blocks.inference import prepare
 from translation.corpus import Corpus
-from translation.decoding import AttentionRecord, attention_with_teacher_forcing, translate
+from translation.decoding import (
+    FIGURES,
+    AttentionRecord,
+    TrainedTranslator,
+    attention_with_teacher_forcing,
+    load_translator,
+    translate,
+)
 from translation.pairs import Pair
 from translation.presets import Config
-from translation.run import FIGURES, TrainedTranslator, load_translator
 from translation.scoring import bootstrap, score
 
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions

@@ -25,6 +25,7 @@ from translation.pairs import (
     is_tokenised,
     read_pairs,
 )
+from translation.presets import Config
 from translation.toy import toy_corpus
 
 COMMIT = "312408a11c5fbcbc09443bebb18121f7efdcd61e"
@@ -160,6 +161,22 @@ def load_corpus(
                 f"the corpus {name} has no {split} pair whose source is in no later split"
             )
     return Corpus(languages, **splits, held_out=tuple(held_out))
+
+
+def corpus_of(config: Config) -> Corpus:
+    """Load the corpus of a run, and check that it is unchanged.
+
+    Raises:
+        UserError: If the corpus has changed since the run began.
+    """
+    data_dir = None if config.data_dir is None else Path(config.data_dir)
+    corpus = load_corpus(config.languages, data_dir=data_dir, files=config.files)
+    if config.data_hash and config.data_hash != corpus.fingerprint:
+        raise UserError(
+            f"the corpus {config.corpus} has changed since the run began, so that its test "
+            "sentences may have been trained on; begin another --run"
+        )
+    return corpus
 
 
 def seen_targets(corpus: Corpus) -> list[int]:

@@ -1,4 +1,4 @@
-"""Decoding: translating with a trained model, many sentences in a batch."""
+"""Decoding: loading a trained translator, and translating many sentences in a batch."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -9,15 +9,72 @@ import torch
 from torch import Tensor
 
 from common.batching import group_by_length, pad
+from common.errors import UserError
+from common.run import Run
 from common.searches import Candidates, Search, most_probable
 from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
 from transformer_blocks.inspection import logit_lens
-from translation.run import TrainedTranslator
+from translation.presets import Config
+from translation.transformer import Transformer
+from translation.translator import Translator
 
 log = logging.getLogger(__name__)
+
+FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
+"""The metrics of a translator, besides those of every training."""
+
+
+class TrainedTranslator(NamedTuple):
+    """A translator that was trained, with all that is needed to use it.
+
+    Attributes:
+        config: The configuration of its run.
+        model: The model, in evaluation mode.
+        source: The tokenizer of the source language.
+        target: The tokenizer of the target language.
+    """
+
+    config: Config
+    model: Translator
+    source: Tokenizer
+    target: Tokenizer
+
+
+def load_translator(
+    run: Run[Config], device: torch.device, *, last: int | None = None
+) -> TrainedTranslator:
+    """Load the best weights of a run, with both tokenizers.
+
+    Args:
+        run: The run.
+        device: The device to compute on.
+        last: Load the mean of the weights of this many checkpoints instead, the last ones.
+
+    Raises:
+        UserError: If the run is missing, unfinished or damaged.
+    """
+    config = run.read_config()
+    source, target = run.load_tokenizers(config)
+    model = config.build(source.vocab_size, target.vocab_size)
+    model = run.load_best(model, config, last=last)
+    return TrainedTranslator(config, model.to(device), source, target)
+
+
+def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
+    """Return the model of a run, which is to be exported or compiled.
+
+    Raises:
+        UserError: If it is no Transformer.
+    """
+    if not isinstance(trained.model, Transformer):
+        raise UserError(
+            f"only a Transformer can be {done}, and {run.folder} holds a recurrent model "
+            f"({trained.config.model})"
+        )
+    return trained.model
 
 
 class Decodable(Protocol):

@@ -16,13 +16,13 @@ from transformer_blocks.explorer import DecodingSteps, Explorer, LiveModel
 from transformer_blocks.explorer import explore as explore_model
 from translation.decoding import (
     AttentionRecord,
+    TrainedTranslator,
     attention_with_teacher_forcing,
     translate,
     translate_with_attention,
 )
 from translation.pairs import is_tokenised
 from translation.presets import Config
-from translation.run import TrainedTranslator
 
 MOST_WEIGHTS = 20_000_000
 """Maximum number of weights of a model that a page holds, with 1.25 bytes for each."""

@@ -31,9 +31,15 @@ from transformer_blocks import FeedForward, MultiHeadAttention, __version__
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import Generation
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.decoding import Decoder, decode_sentences, decoder_of, length_limit
+from translation.decoding import (
+    Decoder,
+    TrainedTranslator,
+    check_transformer,
+    decode_sentences,
+    decoder_of,
+    length_limit,
+)
 from translation.presets import Config
-from translation.run import TrainedTranslator, check_transformer
 
 log = logging.getLogger(__name__)
 

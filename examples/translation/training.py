@@ -33,13 +33,12 @@ from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Train
 from translation.batches import Batch, batches_of, collate, make_batches
-from translation.corpus import Corpus
-from translation.decoding import translate
+from translation.corpus import Corpus, corpus_of
+from translation.decoding import TrainedTranslator, load_translator, translate
 from translation.examples import Example, Examples, encode_pairs
 from translation.exploring import explore, page_of, snapshots_of
 from translation.pictures import draw_attention, loss_figure
 from translation.presets import Config, fit_to_corpus, new_config
-from translation.run import TrainedTranslator, corpus_of, load_translator
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -50,7 +49,7 @@ SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
 class TranslationLoss:
-    """The label-smoothed cross-entropy of sentence pairs; a :class:`common.training.Loss`.
+    """The label-smoothed cross-entropy, a part of a :class:`common.training.Task`.
 
     Only real tokens go through the output layer, which is a large part of the work.
 

@@ -13,8 +13,8 @@ LEVELS = {
     for level, names in enumerate(
         (
             "__init__ errors packages terminal batching",
-            "options text_files files distributed programs",
-            "program plots tokenizer checkpoint commands searches",
+            "options text_files files distributed",
+            "program plots tokenizer checkpoint searches",
             "run",
             "training",
         )

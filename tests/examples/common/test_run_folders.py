@@ -36,8 +36,8 @@ from text import commands as text_commands
 from text.learning import Config as TextConfig
 from translation import commands as translate_commands
 from translation import training as translate_training
+from translation.decoding import load_translator
 from translation.presets import Config
-from translation.run import load_translator
 from translation.training import TranslationTraining
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]

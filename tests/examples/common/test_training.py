@@ -363,5 +363,5 @@ def test_the_plan_that_the_command_line_names_last_counts(tmp_path: Path) -> Non
         lock = FolderLock(tmp_path)
         config = run.begin_or_resume(chosen, lambda: SETTINGS, resume=True, lock=lock)
         assert (config.epochs, config.minutes) == plan
-        half = Progress(epoch=1, seconds=60.0).part_done(config, 1.0, 60.0)
+        half = Progress(epoch=1, seconds=60.0).part_done(config, 1.0)
         assert half == pytest.approx(1 / (config.minutes or 3))

@@ -19,9 +19,10 @@ from common.searches import Greedy
 from transformer_blocks.inspection import ablate as without
 from translation import ablation
 from translation.ablation import ablations
+from translation.corpus import corpus_of
+from translation.decoding import load_translator
 from translation.decoding import translate as write
 from translation.presets import Config
-from translation.run import corpus_of, load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining
 

@@ -24,9 +24,9 @@ from translation.comparison import (
     load_runs,
     names_of,
 )
+from translation.decoding import FIGURES
 from translation.decoding import translate as write
 from translation.presets import ATTENTIONS, Config
-from translation.run import FIGURES
 from translation.scoring import bootstrap, score
 
 MODELS = ("transformer", *ATTENTIONS)

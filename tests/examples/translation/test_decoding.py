@@ -21,13 +21,14 @@ from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
 from translation.decoding import (
+    TrainedTranslator,
     decode_sentences,
     decoder_of,
+    load_translator,
     translate,
     translate_with_attention,
 )
 from translation.exploring import explore, snapshots_of
-from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
 
 

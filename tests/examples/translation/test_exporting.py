@@ -24,10 +24,9 @@ from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Translate
 from translation.commands import make_search
-from translation.decoding import decode_sentences, decoder_of
+from translation.decoding import TrainedTranslator, decode_sentences, decoder_of, load_translator
 from translation.decoding import translate as translate_sentences
 from translation.exporting import export
-from translation.run import TrainedTranslator, load_translator
 from translation.training import TranslationTraining
 
 ctranslate2 = pytest.importorskip("ctranslate2")

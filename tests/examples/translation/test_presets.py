@@ -7,9 +7,9 @@ from typing import Any
 
 from common.files import FolderLock
 from common.run import Run
+from translation.corpus import corpus_of
 from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, Config, fit_to_corpus, new_config
-from translation.run import corpus_of
 from translation.toy import GRAMMAR
 from translation.training import begin
 

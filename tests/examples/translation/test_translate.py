@@ -24,9 +24,9 @@ from transformer_blocks.inference import prepare
 from translation import commands as translate_commands
 from translation import training as translate_training
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
+from translation.decoding import load_translator
 from translation.decoding import translate as translate_sentences
 from translation.presets import Config
-from translation.run import load_translator
 from translation.scoring import score
 from translation.training import TranslationTraining, translating_command
 

@@ -14,10 +14,9 @@ from common.searches import Beam, Greedy
 from common.tokenizer import BOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.inference import prepare
-from translation.decoding import translate, translate_with_attention
+from translation.decoding import load_translator, translate, translate_with_attention
 from translation.presets import ATTENTIONS, PRESETS, preset_config
 from translation.rnn_attention import RecurrentTranslator
-from translation.run import load_translator
 from translation.translator import Translator
 
 MODELS = ("transformer", *ATTENTIONS)
