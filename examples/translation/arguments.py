@@ -13,7 +13,6 @@ from common.options import (
     Exponent,
     Few,
     Flag,
-    Natural,
     Paths,
     Positive,
     RunOptions,
@@ -240,7 +239,6 @@ class Export:
         output: Folder to write (default: in the run, named as --to, with -int8 if so).
         average_last: Use the mean of this number of last checkpoints (default: the best weights).
         int8: Store the weights as 8-bit integers.
-        check: Number of validation sentences that both translate, to compare them.
     """
 
     to: Literal["ctranslate2"]
@@ -248,7 +246,6 @@ class Export:
     output: Path | None = None
     average_last: Few | None = None
     int8: Flag = False
-    check: Natural = 20
 
 
 COMMANDS = Train, Translate, Evaluate, Compare, Explore, Align, Export

@@ -47,7 +47,7 @@ from translation.decoding import (
     translate_with_attention,
 )
 from translation.exploring import explore, page_of, snapshots_of
-from translation.exporting import export, folder_of, load_exported
+from translation.exporting import export, make_decoder
 from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
 from translation.presets import Config
@@ -81,7 +81,7 @@ def translate_command(options: Translate) -> None:
         if device.type != "cpu":
             raise UserError(f"--engine ctranslate2 requires --device cpu, got {device}")
         assert isinstance(search, Beam)
-        decode = load_exported(run, trained, search, int8=options.int8)
+        decode = make_decoder(run, trained, search, int8=options.int8)
     else:
         decode = decoder_of(prepare(model, int8=options.int8), search, device)
     number = 0
@@ -229,18 +229,13 @@ def align_command(options: Align) -> None:
 
 
 def export_command(options: Export) -> None:
-    """Write a trained Transformer for another engine, and compare translations of both."""
+    """Write a trained Transformer for another engine."""
     run = choose_run(options.run, Config, train=TRAIN)
-    output = options.output or folder_of(run, int8=options.int8)
+    output = options.output or run.folder / f"ctranslate2{'-int8' if options.int8 else ''}"
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
-    count = options.check
-    pairs = corpus_of(trained.config).validation[:count] if count else []
-    sentences = [pair.source for pair in pairs]
-    agreement = export(run, trained, output, int8=options.int8, sentences=sentences)
+    export(run, trained, output, int8=options.int8)
     size = sum(file.stat().st_size for file in output.iterdir())
     say(f"Written: {output} ({size / 1e6:.1f} MB)")
-    if agreement:
-        print(agreement)
 
 
 def make_search(options: BeamOptions, vocabulary: int) -> Search:

@@ -7,16 +7,14 @@ the special tokens, the settings of the search, and the versions that wrote it. 
 when it is complete and checked.
 """
 
-import hashlib
 import json
-import logging
 import math
 import os
-import shutil
 from collections.abc import Sequence
 from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,38 +33,22 @@ from translation.decoding import (
     Decoder,
     TrainedTranslator,
     check_transformer,
-    decode_sentences,
-    decoder_of,
     length_limit,
 )
 from translation.presets import Config
 
-log = logging.getLogger(__name__)
 
-
-def export(
-    run: Run[Config],
-    trained: TrainedTranslator,
-    output: Path,
-    *,
-    int8: bool = False,
-    sentences: Sequence[str] = (),
-) -> str:
-    """Export a translator to a new folder, and compare the translations of some sentences.
+def export(run: Run[Config], trained: TrainedTranslator, output: Path, *, int8: bool) -> None:
+    """Export a translator to a new folder.
 
     Args:
         run: The run, whose tokenizers are copied.
         trained: The translator, on the CPU.
         output: The folder to write.
         int8: Whether to store the weights as 8-bit integers.
-        sentences: Cleaned source sentences to translate with the model and with what was exported.
-
-    Returns:
-        How far the translations agree, in words; "" without sentences.
 
     Raises:
-        UserError: If the model is no Transformer, ``output`` cannot be written, or no translation
-            agrees, except with ``int8``; nothing is written then.
+        UserError: If the model is no Transformer, or ``output`` cannot be written.
         ModuleNotFoundError: If the package is not installed.
     """
     check_packages("export --to ctranslate2", "ctranslate2", extra="export")
@@ -75,7 +57,6 @@ def export(
         raise UserError(f"{output} exists already; remove it, or choose another --output")
     check_output(output, has_folder=True)
     files = [run.tokenizer_file(name) for name in config.tokenizer_names]
-    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     content = {
         "format": "ctranslate2",
         "int8": int8,
@@ -84,8 +65,7 @@ def export(
         "tokenizers": [file.name for file in files],
         "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
         "max_length": model.max_length,
-        "weights": hash_of(model),
-        "search": {"beam_size": search.size, "length_penalty": search.length_penalty},
+        "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
         "versions": {"transformer-blocks": __version__}
         | {package: version(package) for package in ("torch", "ctranslate2")},
     }
@@ -94,66 +74,22 @@ def export(
             write_atomically(folder / file.name, file.read_bytes())
         write_model(trained, folder, int8=int8)
         write_atomically(folder / "export.json", (json.dumps(content, indent=1) + "\n").encode())
-        if not sentences:
-            return ""
-        ours, others = (
-            decode_sentences(decode, trained.source, sentences, max_length=model.max_length)
-            for decode in (decoder_of(model, search), load_decoder(trained, folder, search))
-        )
-        pairs = [(a[0].tokens, b[0].tokens) for a, b in zip(ours, others, strict=True)]
-        different = [(a, b) for a, b in pairs if a != b]
-        if len(different) == len(pairs) and not int8:
-            raise UserError(
-                f"nothing was written: none of {len(pairs)} sentences is translated by the "
-                "exported files as by the model"
-            )
-    line = f"{len(pairs) - len(different)} of {len(pairs)} translations as by the model"
-    for one, other in different[:1]:
-        line += f"; the first other one:\n  model     {trained.target.decode(one)}"
-        line += f"\n  exported  {trained.target.decode(other)}"
-    return line
 
 
-def load_exported(
+def make_decoder(
     run: Run[Config], trained: TrainedTranslator, search: Beam, *, int8: bool
 ) -> Decoder:
-    """Load CTranslate2 with the weights of a translator, which are exported if they have changed.
+    """Make the decoder of a translator that CTranslate2 computes.
 
     Raises:
-        UserError: If the model is no Transformer, what was exported is damaged, or the run's folder
-            cannot be written to.
+        UserError: If the model is no Transformer.
         ModuleNotFoundError: If the package is not installed.
     """
     check_packages("--engine ctranslate2", "ctranslate2", extra="export")
-    folder = folder_of(run, int8=int8)
-    file = folder / "export.json"
-    damaged = f"{folder} is damaged; remove it, and it is exported again"
-    try:
-        exported = json.loads(file.read_text("utf-8"))["weights"] if file.exists() else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{damaged}: {file.name}: {error!r}") from error
-    if exported != hash_of(trained.model):
-        if exported is not None:
-            shutil.rmtree(folder)
-        export(run, trained, folder, int8=int8)
-        log.info("exported the model to %s", folder)
-    try:
-        return load_decoder(trained, folder, search)
-    except (RuntimeError, ValueError) as error:  # of CTranslate2
-        raise UserError(f"{damaged}: {error}") from error
-
-
-def folder_of(run: Run[Config], *, int8: bool) -> Path:
-    """Return the folder of a run for what is exported."""
-    return run.folder / ("ctranslate2-int8" if int8 else "ctranslate2")
-
-
-def hash_of(model: nn.Module) -> str:
-    """Compute the SHA-256 of the weights of a model on the CPU."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode() + tensor.numpy().tobytes())
-    return digest.hexdigest()
+    check_transformer(run, trained, "exported")
+    with TemporaryDirectory() as folder:
+        write_model(trained, Path(folder), int8=int8)
+        return load_decoder(trained, Path(folder), search)
 
 
 @torch.no_grad()
