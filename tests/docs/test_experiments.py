@@ -275,26 +275,6 @@ def test_the_sorting_task_is_sorted() -> None:
     assert [sorted(row) for row in tokens.tolist()] == target.tolist()
 
 
-def test_the_warm_up_ends_at_the_rate() -> None:
-    rates = []
-
-    class Watched(nn.Linear):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return super().forward(tokens.float()[..., None])
-
-    class Adam(torch.optim.Adam):
-        def step(self, closure: Any = None) -> Any:
-            rates.append(self.param_groups[0]["lr"])
-            return super().step(closure)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim, "Adam", Adam)
-        for warmup in (4, 0):
-            model = Watched(1, depth.SYMBOLS)
-            depth.train(model, updates=5, rate=0.4, warmup=warmup, seed=0)
-    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4] + 6 * [0.4])
-
-
 def new_documents(count: int, seed: int = 0) -> list[Any]:
     rng, length = Random(seed), max(extrapolation.LENGTHS) + 1
     return [extrapolation.new_document(length, rng) for _ in range(count)]
@@ -313,24 +293,6 @@ def test_the_documents_have_frequent_names_of_their_own() -> None:
     # A new draw may be of a known name, too.
     assert sum(later) < sum(repeated) < 1.1 * sum(later)
     assert sum(shared) < 0.4 * sum(repeated)
-
-
-def test_the_choices_of_a_word_are_those_that_occur_there() -> None:
-    for seed in (0, 1):
-        document = new_documents(40, seed)
-        following: dict[Any, set[str]] = {}
-        for words in document:
-            for start in (n + 1 for n, word in enumerate(words[:-12]) if word.text == "."):
-                sentence = words[start : start + 12]
-                form: list[str] = []
-                for word in sentence[: 1 + [each.text for each in sentence].index(".")]:
-                    if word.choices:
-                        following.setdefault((*form, word.choices), set()).add(word.text)
-                    is_slot = word.choices is None or any(
-                        word.text in each for each in extrapolation.SLOTS.values()
-                    )
-                    form.append("*" if is_slot else word.text)
-        assert all(len(words) == choices for (*_, choices), words in following.items())
 
 
 def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
