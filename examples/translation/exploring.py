@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from common.checkpoint import checkpoint_paths, load_checkpoint, load_weights, step_of
 from common.run import Run
@@ -14,6 +15,7 @@ from common.tokenizer import EOS
 from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer import DecodingSteps, Explorer, LiveModel
 from transformer_blocks.explorer import explore as explore_model
+from transformer_blocks.explorer.tokens import token_labels
 from translation.decoding import (
     AttentionRecord,
     TrainedTranslator,
@@ -21,6 +23,7 @@ from translation.decoding import (
     translate,
     translate_with_attention,
 )
+from translation.glosses import SLOTS, glosses_of
 from translation.pairs import is_tokenised
 from translation.presets import Config
 
@@ -73,7 +76,7 @@ def explore(
             for page, earlier in zip(pages, times, strict=True)
         ]
     live = live_model(trained) if has_model else None
-    page = replace(pages[0], live=live, others=pages[1:])
+    page = replace(pages[0], live=live, others=pages[1:], **for_readers(trained))
     page.save(path)
     return page.title
 
@@ -93,6 +96,16 @@ def _show(
         maps.append(each)
     decoding = DecodingSteps(record.target, record.candidates, record.layers)
     return replace(page, maps=maps, decoding=decoding, text=sentence)
+
+
+def for_readers(trained: TrainedTranslator) -> dict[str, Any]:
+    """Return what a page says of the languages: their codes, and of the toy Japanese, its meaning."""
+    config = trained.config
+    found: dict[str, Any] = {"languages": [config.source_language, config.target_language]}
+    if (config.corpus, config.source_language) == ("toy", "ja"):
+        tokens = [each.text for each in token_labels(trained.source.vocabulary)]
+        found |= {"glosses": glosses_of(tokens), "slots": SLOTS}
+    return found
 
 
 def snapshots_of(

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
@@ -45,11 +45,11 @@ from transformer_blocks.inspection.patterns import PATTERNS
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
-STYLES = ("page", "live", "story", "overview", "map", "why", "poster")
+STYLES = ("page", "live", "story", "overview", "map", "why", "poster", "screens")
 SCRIPTS = (  # in this order, in one scope
     *("data", "style", "state", "scene"),
     *("story", "ribbons", "play", "overview", "map"),
-    *("arithmetic", "patterns", "charts", "why", "lens", "poster", "tour"),
+    *("arithmetic", "patterns", "charts", "why", "lens", "poster", "screens"),
 )
 TIMES = ("times",)  # where the page has earlier or other pages
 LIVE = ("blocks", "tokenizer", "search", "live")  # where the page has a model
@@ -171,6 +171,12 @@ class Explorer:
             their maps.
         docs: Address of the project's documentation, if the page stands beside it: the steps of
             the arithmetic then link to their chapters and to the reference.
+        languages: Language codes of what the model reads and of what it writes, for example
+            ``("ja", "en")``.
+        glosses: For tokens that the model reads, without markers of subwords, what they mean in the
+            reader's language; the page shows it below them.
+        slots: For each part of a sentence that a reader can put together, the texts to choose from
+            and what they mean. The page's model reads them.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -201,6 +207,9 @@ class Explorer:
     earlier: Sequence["Explorer"] = field(default=(), repr=False)
     others: Sequence["Explorer"] = field(default=(), repr=False)
     docs: Text = ""
+    languages: Sequence[Text] = ()
+    glosses: Mapping[str, str] = field(default_factory=dict, repr=False)
+    slots: Sequence[Sequence[tuple[str, str]]] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
@@ -244,6 +253,7 @@ class Explorer:
             "version": __version__,
             "theme": theme,
             "style": style,
+            "poster": "",
             "data": _as_script_data(content),
             "script": script,
         }
@@ -281,6 +291,9 @@ class Explorer:
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
+            "languages": list(self.languages),
+            "glosses": dict(self.glosses),
+            "slots": self.slots,
             "rules": {each.name: each.rule for each in PATTERNS},
             "lines": serialize_lines() if fits and size else None,
             "docs": self.docs,
@@ -353,7 +366,7 @@ def _serialize_candidates(
         labels = token_labels([*decoding.tokens, *(token for token, _ in step)])
         candidates.append(
             [
-                [label.text, round(float(probability), 4), int(token == chosen)]
+                [label.text, round(float(probability), 7), int(token == chosen)]
                 for label, (token, probability) in zip(labels[given:], step, strict=True)
             ]
         )

@@ -17,17 +17,18 @@ async function decodeVectors(attention, {step, data: text}, positions, size) {
   };
 }
 
-// Decode the vectors of an attention when they are first needed, then draw the panel.
-async function decodeArithmetic(a) {
-  const attention = attentions[a], {queries, keys, values, size, valueSize} = attention.arithmetic;
-  decodedVectors.set(a, null);
+// Decode the vectors of an attention when they are first needed, then draw what shows them.
+async function decodeArithmetic(attention) {
+  if (attention.vectors !== undefined) return;
+  const {queries, keys, values, size, valueSize} = attention.arithmetic;
+  attention.vectors = null;
   const [query, key, value] = await Promise.all([
     decodeVectors(attention, queries, attention.rows, size),
     decodeVectors(attention, keys, attention.columns, size),
     decodeVectors(attention, values, attention.columns, valueSize),
   ]);
-  decodedVectors.set(a, {query, key, value});
-  drawWhy();
+  attention.vectors = {query, key, value};
+  if (attentions.includes(attention)) render();
 }
 
 function dot(x, y) {
@@ -45,10 +46,11 @@ function softmax(scores) {
 
 // The vectors of the head that was shown last.
 let headVectors = {key: ""};
+forgetting.push(() => { headVectors.key = ""; });
 function vectorsOf(a, layer, head) {
   const key = `${a} ${layer} ${head}`;
   if (headVectors.key !== key) {
-    const {query, key: keyAt, value: valueAt} = decodedVectors.get(a), positions = Array.from({length: attentions[a].columns}, (_, i) => i);
+    const {query, key: keyAt, value: valueAt} = attentions[a].vectors, positions = Array.from({length: attentions[a].columns}, (_, i) => i);
     const keys = positions.map(i => keyAt(layer, head, i)), values = positions.map(i => valueAt(layer, head, i));
     headVectors = {key, query: row => query(layer, head, row), keys, values, norms: values.map(normOf)};
   }

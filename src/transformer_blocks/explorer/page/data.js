@@ -1,6 +1,6 @@
 // Data: the page's JSON, and the attention weights of every layer and head.
 
-const data = JSON.parse(document.getElementById("data").textContent), hasTimes = data.earlier.length + data.others.length > 0;
+const data = JSON.parse(document.getElementById("data").textContent);
 
 const $ = id => document.getElementById(id);
 const make = (tag, properties = {}, ...children) => {
@@ -62,6 +62,18 @@ const readMaps = maps => Promise.all(maps.map(async ({weights, ...attention}) =>
 }));
 const attentions = await readMaps(data.maps);
 
+// The page's sequences, each at the times of a training; what has no maps, the model in the page computes.
+const hasArithmetic = attentions.some(({arithmetic}) => arithmetic);
+const readTime = async ({maps, ...time}) => {
+  const read = maps && await readMaps(maps);
+  for (const attention of read ?? []) attention.isEarlier = hasArithmetic;
+  return {...time, attentions: read};
+};
+const sequences = await Promise.all([data, ...data.others].map(async (page, i) => {
+  const earlier = await Promise.all(page.earlier.map(readTime));
+  return {text: page.text, times: [...earlier, i ? await readTime(page) : {...data, attentions: [...attentions]}]};
+}));
+
 // Heads of a layer that are not switched off; a page without a model has no others.
 const isOff = (attention, layer, head) => Boolean(attention.off?.has(`${layer} ${head}`));
 const headsOn = (attention, layer) => Array.from({length: attention.heads}, (_, head) => head).filter(head => !isOff(attention, layer, head));
@@ -118,6 +130,9 @@ function inSentence(text) {
   return TURNS_TEXT.test(text) ? `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd")}\u2069` : text;
 }
 
+const END_TOKENS = ["</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"];
+const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(token.trim());
+
 const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
 const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
 const listHeads = heads => `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}`;
@@ -131,4 +146,5 @@ function namesOf(attention, layer, columns) {
   return off.length ? `${name}; ${listHeads(off)} switched off` : name;
 }
 const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
+const languageName = i => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames(["en"], {type: "language"}).of(data.languages[i]) : "";
 const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

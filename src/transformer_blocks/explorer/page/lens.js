@@ -8,11 +8,13 @@ function makeScrolling(label, ...children) {
 
 const ORDINALS = ["most probable", "2nd", "3rd"];
 let shownLens = "";
-// It is that of the token that is pointed at, or selected.
+forgetting.push(() => { shownLens = ""; });
+// It is that of the token that a reader chose.
 function drawLens() {
   const attention = attentions[state.attention], layers = data.decoding?.layers;
-  $("lens").hidden = !layers || !attention.isDecoding;
-  const pointed = state.view === "story" ? story.pointed : null, step = pointed?.side === "queries" ? pointed.index : state.row;
+  const chosen = state.view === "story" ? shownToken() : state.isLocked ? {side: "queries", index: state.row} : null;
+  const step = chosen?.side === "queries" ? chosen.index : state.row;
+  $("lens").hidden = !layers || !attention.isDecoding || chosen === null || state.view === "screens";
   const key = $("lens").hidden ? "" : String(step);
   if (key === shownLens) return;
   shownLens = key;

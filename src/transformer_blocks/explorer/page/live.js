@@ -1,14 +1,16 @@
 // Live: a sentence of one's own, which the model in the page translates or continues, also without some of its parts.
 
 const {live: {endId, maxLength, language}, model: liveName} = data, MOST_CANDIDATES = 5, CONTINUATION = 40;
+const BEAMS = 5;  // as the library's beam search and the programs
 const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";
 const tokenizers = Promise.all(data.live.tokenizers.map(async text => readTokenizer(await inflate(text))));
 const live = {
-  text: data.text, // the text that was run last
+  text: null,      // the text that was read last
   run: 0,          // number of the latest run: an earlier one is given up
   ids: [],         // the tokens of the text: a source with its end token, or a prompt
-  off: new Set(),  // names of parts that are switched off: a head, a residual connection, "positions", "source 3"
-  results: {},     // what the model found: whole, and without these parts
+  labels: [],
+  off: new Set(),  // names of parts that the run leaves out: a head, a residual connection, "positions", "source 3"
+  results: null,   // what the model found: whole, and without these parts
 };
 
 // The page stays in use while the model computes: a message waits for what the browser has to do, and is not slowed down as timers are.
@@ -39,7 +41,7 @@ async function compute(work, number = null) {
 async function idsOf(text) {
   const [tokenizer] = await tokenizers;
   const encodeLine = line => encodeText(tokenizer, cleanText(line, language));
-  return isTranslator ? [...encodeLine(text).slice(0, maxLength - 1), endId] : text.split("\n").flatMap(line => [endId, ...encodeLine(line)]);
+  return isTranslator ? [...encodeLine(text), endId] : text.split("\n").flatMap(line => [endId, ...encodeLine(line)]);
 }
 
 // Tokens as labels without marks of spaces, and a 1 for each that begins a word; see tokens.py.
@@ -71,7 +73,7 @@ async function search(off, seed) {
   const choose = method === "greedy" ? mostProbable : sampleAt(Number(method), randomFrom(seed));
   const [found] = await compute(function* () {
     const steps = yield* begin(model, newRun({off}));
-    return yield* method === "beam" ? beamSearch(steps, start, {size: 4, ...limits}) : generate(steps, start, choose, limits);
+    return yield* method === "beam" ? beamSearch(steps, start, {size: BEAMS, ...limits}) : generate(steps, start, choose, limits);
   }(), number) ?? [];
   return found && {...found, milliseconds: (performance.now() - began) / (found.tokens.length + Number(found.isFinished))};
 }
@@ -94,7 +96,7 @@ async function probabilitiesOf(found, off) {
 }
 
 // Run the model over all tokens, and keep the weights of every layer and head, and all candidates.
-async function record(found, off) {
+async function recordRun(found, off) {
   const model = await liveModel, kinds = await tokenizers, written = kinds.at(-1), run = newRun({off, isRecording: true});
   const {inputs, outputs, hidden} = await compute(readAll(model, found, run)), input = labelTokens(written, inputs), output = labelTokens(written, outputs);
   const stacks = isTranslator ? [
@@ -151,43 +153,72 @@ async function textOf(tokens) {
   return lines.map(line => decodeText(written, line)).join("\n");
 }
 
-const NOTHING = {row: 0, column: 0, isLocked: false};
-
-// What is selected remains if the same tokens stand there.
-function keptSelection(others) {
-  const {attention: a, row, column} = state, next = others[a];
-  return attentions[a]?.queries[row] === next?.queries[row] && attentions[a].keys[column] === next.keys[column] ? {} : NOTHING;
+// Why the model does not read a text; "" if it does.
+async function refusalOf(text) {
+  const [tokenizer] = await tokenizers, ids = await idsOf(text), name = languageName(0);
+  const known = `I know ${tokenizer.pieces.filter(({type}) => type === NORMAL).length} pieces of ${name || "text"}`;
+  if (ids.length < 2) return "There is no text: the figure shows the last one.";
+  if (ids.includes(tokenizer.unknown)) {
+    const unknown = [...new Set(lettersIn(cleanText(text, language)))].filter(letter => encodeText(tokenizer, letter).includes(tokenizer.unknown)).slice(0, 5);
+    return `${known}, and ${unknown.length ? unknown.map(quoted).join(", ") : "a part of this text"} is in none of them. Try one of these sentences.`;
+  }
+  return isTranslator && ids.length > maxLength ? `This text has ${ids.length} pieces, and I read at most ${maxLength}.` : "";
 }
 
-async function translateAgain(selection = null) {
-  const number = ++live.run, seed = number, off = new Set(live.off);
+// Read a text: its tokens, and which of them the model does not know.
+async function readText(text) {
+  if (live.text === text) return;
+  Object.assign(live, {text, ids: await idsOf(text)});
+  live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
+}
+
+// What the model writes, and what it writes without some parts, with the probability of each token of the former; null if another run began.
+async function runBoth(number, text, off) {
+  await readText(text);
   await pause();
-  const whole = await search(new Set(), seed), without = whole && off.size ? await search(off, seed) : whole;
-  if (!without) return;
-  const found = await record(without, off), texts = [await textOf(whole.tokens), await textOf(without.tokens)], probabilities = [];
+  if (live.run !== number) return null;
+  const whole = await search(new Set(), number), without = whole && off.size ? await search(off, number) : whole;
+  if (!without) return null;
+  const probabilities = [];
   if (off.size) for (const parts of [new Set(), off]) probabilities.push(await probabilitiesOf(whole, parts));
   const {labels} = labelTokens((await tokenizers).at(-1), whole.isFinished ? [...whole.tokens, endId] : whole.tokens);
-  if (live.run !== number) return;
-  live.results = {whole: texts[0], without: texts[1], milliseconds: whole.milliseconds, labels, probabilities};
-  const title = `${isTranslator ? `${$("live-text").value.trim()} → ` : ""}${texts[1]}`;
-  if (hasTimes) stopTimes();
-  replaceMaps({...found, title, model: liveName}, {...selection ?? keptSelection(found.attentions), text: live.text, time: null});
-  showResults();
+  const results = {without, labels, probabilities, texts: [await textOf(whole.tokens), await textOf(without.tokens)], milliseconds: whole.milliseconds};
+  return live.run === number ? results : null;
 }
 
-function showResults() {
-  const {whole, without, milliseconds, labels, probabilities: [before, after]} = live.results, names = [...live.off].map(nameOfPart);
-  $("live-whole").replaceChildren(make("b", {textContent: isTranslator ? "Translation" : "Text"}), make("span", {textContent: whole}));
-  $("live-without").hidden = !names.length;
-  const marked = markDifference(without, whole);
-  $("live-without").replaceChildren(make("b", {textContent: `Without ${names.join(", ")}`}), make("span", {}, ...marked));
-  $("live-change").hidden = !names.length;
-  if (names.length) $("live-change").replaceChildren(make("p", {className: "note", textContent: `How probable each token of ${isTranslator ? "the translation" : "the text"} is, with and without it:`}),
-    make("ol", {}, ...labels.map((label, i) => make("li", {className: after[i] < before[i] / 2 ? "fell" : ""}, make("b", {textContent: label}), make("span", {textContent: `${wholePercent(before[i])} → ${wholePercent(after[i])}`})))));
-  const what = names.length ? (without === whole ? "The same text without it. " : "The figure shows the model without it. ") : "";
+// Show what the model makes of a text. Return why it does not read it, and null if another text was asked for meanwhile.
+async function showText(text, names, record) {
+  const number = ++live.run, off = new Set(names), reason = await refusalOf(text);
+  if (live.run !== number) return null;
+  if (reason) {
+    $("live-status").textContent = reason;
+    return reason;
+  }
+  const results = await runBoth(number, text, off), found = results && await recordRun(results.without, off);
+  if (!results || live.run !== number) return null;
+  Object.assign(live, {off, results});
+  replaceMaps({...found, title: `${isTranslator ? `${text.trim()} → ` : ""}${results.texts[1]}`, model: liveName}, record);
+  return "";
+}
+
+function drawLive() {
+  const isScreen = state.view === "screens";
+  $("live").hidden = isScreen && shownStep().id !== "turn";
+  if (contentOf(state) !== shownContent || drawLive.key === shownContent) return;
+  drawLive.key = shownContent;
+  if (document.activeElement !== $("live-text")) $("live-text").value = shownText();
+  if (!state.off.length) live.off = new Set();
+  const names = [...live.off].map(nameOfPart), isCompared = names.length > 0;
+  for (const id of ["live-whole", "live-without", "live-change", "live-reset"]) $(id).hidden = !isCompared;
+  markParts();
   $("live").dataset.shown = live.run;
-  $("live-status").replaceChildren(...(live.isUnknown ? [make("b", {textContent: "The model has no token for a part of this text: it reads <unk> instead. "})] : []),
-    `${what}${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.`);
+  $("live-status").textContent = live.results && live.text === shownText() ? `${live.results.milliseconds.toFixed(live.results.milliseconds < 10 ? 1 : 0)} ms a token, computed in this page.` : ABOUT_LIVE;
+  if (!isCompared) return;
+  const {texts: [whole, without], labels, probabilities: [before, after]} = live.results;
+  $("live-whole").replaceChildren(make("b", {textContent: isTranslator ? "Translation" : "Text"}), make("span", {textContent: whole}));
+  $("live-without").replaceChildren(make("b", {textContent: `Without ${names.join(", ")}`}), make("span", {}, ...markDifference(without, whole)));
+  $("live-change").replaceChildren(make("p", {className: "note", textContent: `How probable each token of ${isTranslator ? "the translation" : "the text"} is, with and without it:`}),
+    make("ol", {}, ...labels.map((label, i) => make("li", {className: after[i] < before[i] / 2 ? "fell" : ""}, make("b", {textContent: label}), make("span", {textContent: `${wholePercent(before[i])} → ${wholePercent(after[i])}`})))));
 }
 
 // The words of a text, those that another text lacks as marks.
@@ -214,11 +245,6 @@ function partButton(name, textContent) {
   return button;
 }
 
-function buildSource() {
-  $("live-tokens").hidden = !isTranslator;
-  if (isTranslator) $("live-tokens").replaceChildren(make("span", {className: "note", textContent: "Tokens:"}), ...live.labels.map((label, i) => partButton(`source ${i}`, label)));
-}
-
 async function buildParts() {
   const model = await liveModel, rows = [make("p", {}, partButton("positions", `positional encoding${model.positions ? "" : " (rotary)"}`))];
   for (const stack of isTranslator ? ["encoder", "decoder"] : ["decoder"]) model[stack].layers.forEach((layer, i) => {
@@ -234,75 +260,69 @@ async function buildParts() {
 }
 
 function markParts() {
-  for (const button of $("live").querySelectorAll("[data-part]")) button.setAttribute("aria-pressed", String(live.off.has(button.dataset.part)));
-  $("live-reset").hidden = !live.off.size;
+  for (const button of $("live").querySelectorAll("[data-part]")) button.setAttribute("aria-pressed", String(state.off.includes(button.dataset.part)));
+}
+
+// Switch a part off, or on again; if the text was changed a moment ago, that text is read first.
+function togglePart(name) {
+  const isNew = $("live-text").value !== shownText(), off = state.off.includes(name) ? state.off.filter(each => each !== name) : [...state.off, name];
+  open(isNew ? {text: $("live-text").value, off: withoutSources(off)} : {text: state.text, sequence: state.sequence, off});
 }
 
 // --- The box ------------------------------------------------------------------------------------------
 
-async function readText() {
-  live.text = $("live-text").value;
-  live.ids = await idsOf($("live-text").value);
-  live.isUnknown = live.ids.includes((await tokenizers)[0].unknown);
-  live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
-  for (const name of [...live.off]) if (name.startsWith("source ")) live.off.delete(name);
-  buildSource();
-  markParts();
-}
+const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. Its weights are rounded to 8 bits, so that it may now and then write another word than in Python.";
 
-async function runText(selection = NOTHING) {
-  await readText();
-  if (live.ids.length > 1) { translateAgain(selection); return; }
-  live.run++;
-  for (const id of ["live-whole", "live-without", "live-change"]) $(id).replaceChildren();
-  $("live-status").textContent = "There is no text: the figure shows the last one.";
-}
+const shownText = () => state.text ?? sequences[state.sequence].text;
+const withoutSources = off => off.filter(name => !name.startsWith("source "));  // another text has other tokens
 
-// Run the model with the text of the address, by default the page's own, and select what the address selects.
-function runAddress() {
-  const text = new URLSearchParams(location.hash.slice(1)).get("s") ?? data.text;
-  if (text === live.text || state.time !== null) return;
-  $("live-text").value = text;
-  runText({});
+// Parts of a model remain switched off with another text.
+const runText = () => open({text: $("live-text").value, off: withoutSources(state.off)});
+
+// One choice for each part of a sentence, with its meaning.
+function makeSlots() {
+  const lists = data.slots.map(options => make("select", {lang: language, ariaLabel: "a part of the sentence"},
+    ...options.map(([text, gloss]) => make("option", {value: text, textContent: gloss ? `${text}  ${gloss}` : text}))));
+  for (const list of lists) list.addEventListener("change", () => {
+    $("live-text").value = lists.map(each => each.value).join(language === "ja" || language === "zh" ? "" : " ");
+    runText();
+  });
+  return make("div", {id: "slots", hidden: !lists.length}, ...lists);
 }
 
 function buildLive() {
-  const methods = [["beam", "4 beams"], ["greedy", "greedy"], ["0.5", "temperature 0.5"], ["1", "temperature 1"]].slice(isTranslator ? 0 : 1);
-  const named = /^[a-z]{2,3}$/.test(language) ? ` in ${new Intl.DisplayNames(["en"], {type: "language"}).of(language)}` : "";
+  const methods = [["beam", `${BEAMS} beams`], ["greedy", "greedy"], ["0.5", "temperature 0.5"], ["1", "temperature 1"]].slice(isTranslator ? 0 : 1), named = languageName(0);
   const input = make("input", {id: "live-text", type: "text", maxLength: 2000, autocomplete: "off", spellcheck: false, lang: language, value: data.text});
   const method = make("select", {id: "live-method", ariaLabel: "search"}, ...methods.map(([value, textContent]) => make("option", {value, textContent})));
-  const start = make("button", {id: "live-run", type: "button", textContent: isTranslator ? "Translate" : "Continue"});
   const reset = make("button", {id: "live-reset", type: "button", textContent: "Switch all on", hidden: true});
-  $("live").append(make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: `Your own ${isTranslator ? "sentence" : "beginning"}${named}`}), input, method, start),
-    ...(hasTimes ? [sequenceRow] : []), make("div", {id: "live-tokens"}), make("p", {id: "live-whole"}), make("p", {id: "live-without", hidden: true}), make("div", {id: "live-change", hidden: true}),
-    make("p", {id: "live-status", role: "status", textContent: "The model is in this page: it runs here, and nothing is sent anywhere. A click on a token or a part switches it off."}),
-    make("details", {id: "live-parts"}, make("summary", {textContent: "Switch off parts of the model"}), make("div", {id: "live-list"})), reset);
-  $("live").hidden = false;
+  $("live").append(makeSlots(), make("div", {id: "live-form"}, make("label", {htmlFor: "live-text", textContent: `Your own ${isTranslator ? "sentence" : "beginning"}${named && ` in ${named}`}`}), input, method),
+    ...(features.times ? [features.times.row] : []), make("p", {id: "live-status", role: "status", textContent: ABOUT_LIVE}),
+    make("p", {id: "live-whole", hidden: true}), make("p", {id: "live-without", hidden: true}), make("div", {id: "live-change", hidden: true}), reset,
+    make("details", {id: "live-parts"}, make("summary", {textContent: "Switch off parts of the model"}), make("div", {id: "live-list"})));
   let timer = 0;
   const runSoon = delay => {
     clearTimeout(timer);
-    timer = setTimeout(() => runText(), delay);
+    timer = setTimeout(runText, delay);
   };
   input.addEventListener("keydown", event => { if (event.key === "Enter" && !event.isComposing) runSoon(0); });
   input.addEventListener("input", event => { if (!event.isComposing) runSoon(400); });
   input.addEventListener("compositionend", () => runSoon(400));
-  start.addEventListener("click", () => runSoon(0));
-  method.addEventListener("change", () => runSoon(0));
-  $("live").addEventListener("click", async event => {
-    const name = event.target.closest("button")?.dataset.part, label = event.target.textContent, isPending = input.value !== live.text;
-    if (!name && event.target !== reset) return;
-    if (isPending) {  // the text was changed a moment ago: the button is of the text before
-      clearTimeout(timer);
-      await readText();
-    }
-    if (!name) live.off.clear();
-    else if ((!name.startsWith("source ") || live.labels[Number(name.slice(7))] === label) && !live.off.delete(name)) live.off.add(name);
-    markParts();
-    if (live.ids.length > 1) translateAgain(isPending ? NOTHING : null);
+  method.addEventListener("change", () => open({text: input.value, off: state.off}));
+  $("live").addEventListener("click", event => {
+    const name = event.target.closest("button")?.dataset.part;
+    if (name) togglePart(name);
+    else if (event.target === reset) open({text: state.text, sequence: state.sequence});
   });
   buildParts();
-  readText();
-  runAddress();
-  window.addEventListener("popstate", runAddress);
 }
 buildLive();
+
+features.live = {
+  draw: drawLive,
+  isTranslator,
+  show: showText,
+  stop() { live.run++; },
+  leaveOut: index => togglePart(`source ${index}`),
+  // How probable each token of the output is, and what the model writes, without a token of the source.
+  without: (text, index) => runBoth(++live.run, text, new Set([`source ${index}`])),
+};

@@ -1,18 +1,22 @@
 // Main: what all views share, and the first drawing.
 
+const SECTIONS = ["story", "screen", "overview", "head"];  // that belong to one or two views
+
 // Draw the shown view: anew if it shows something else, and measured anew if it may have another size.
 function render(isNew = false, isMeasured = isNew) {
-  const view = views[state.view];
+  const view = views[state.view], isLaboratory = state.view !== "screens";
   if (state.view !== "story") stopPlaying();
-  for (const [name, {sections}] of Object.entries(views)) {
-    for (const section of sections) $(section).hidden = name !== state.view;
-  }
+  document.documentElement.dataset.view = state.view;
+  for (const section of SECTIONS) $(section).hidden = !view.sections.includes(section);
+  for (const id of ["tools", "lead"]) $(id).hidden = !isLaboratory;
   for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
-  for (const [i, option] of [...$("views").children].entries()) mark(option, Object.keys(views)[i] === state.view);
+  for (const [i, option] of [...$("views").children].entries()) mark(option, LABORATORY[i] === state.view);
   if (isMeasured) view.measure();
   view.draw(isNew);
+  $("title").textContent = $("title").title = view.title?.() ?? data.title;
   $("lead").textContent = view.lead();  // which depends on the layout that was drawn
   drawWhy();
+  for (const draw of Object.values(features)) draw.draw();
 }
 
 function mark(option, isChecked) {
@@ -43,24 +47,48 @@ function fillAttentions() {
   $("attentions").hidden = attentions.length === 1;
 }
 
-// Replace what the page shows by other maps, decoding steps, title and name of the model.
-function replaceMaps({attentions: others, ...shown}, change, record = false) {
+// --- What the page shows of a text --------------------------------------------------------------------
+
+let shownContent = contentOf(state);
+
+// Replace the maps, decoding steps, title and name of the model. What is selected remains if the same tokens stand there.
+function replaceMaps({attentions: others, decoding, title, model}, record = false) {
+  const {attention: a, row, column, head, heads} = state, next = others[Math.min(a, others.length - 1)];
+  const isKept = attentions[a]?.queries[row] === next.queries[row] && attentions[a].keys[column] === next.keys[column];
   stopPlaying();
   attentions.splice(0, attentions.length, ...others);
-  Object.assign(data, shown);
-  $("title").textContent = $("title").title = document.title = shown.title;
-  for (const kept of [summaryCache, decodedVectors]) kept.clear();
-  for (const kept of [headVectors, lastShown, storyWeights, leastDrawn, drawStoryLegend, drawCandidates]) kept.key = "";
-  shownLens = shownWhy = shownTable = paintedKey = story.built = story.painted = "";
-  overview = story.layout = null;
-  story.step = story.pointed = null;
-  attentions.forEach(({vectors}, a) => { if (vectors) decodedVectors.set(a, vectors); });
+  Object.assign(data, {decoding, title, model});
+  document.title = title;
+  shownContent = contentOf(state);
+  for (const forget of forgetting) forget();
   fillAttentions();
-  const {attention, head, heads} = state;
   state.attention = -1;  // others than before
-  select({attention: Math.min(attention, attentions.length - 1), head, heads, ...change}, {record});
-  if (hasTimes) writeTime();
+  select({attention: Math.min(a, others.length - 1), head, heads, ...(isKept ? {} : {row: 0, column: 0, isLocked: false})}, {record});
 }
+
+// Show what the state names: what the page holds, or what the model in the page computes.
+async function load({record = false, isAddress = false} = {}) {
+  const {text, off, sequence, time} = state, {times} = sequences[sequence], kept = times[time ?? times.length - 1];
+  features.live?.stop();
+  if (text === null && !off.length && kept.attentions) replaceMaps(kept, record);
+  else {
+    const refusal = await features.live.show(text ?? sequences[sequence].text, off, record);
+    if (refusal) [state.text, state.off, state.sequence, state.time] = JSON.parse(shownContent);
+    if (refusal !== "") return;
+  }
+  if (!isAddress) return;
+  dropAddress();
+  readAddress();  // whose selection is of these maps
+  render(true);
+}
+
+// Show another text, sequence or time, or the model without some parts. With `record`, "back" undoes it.
+function open(content, record = true) {
+  Object.assign(state, {text: null, off: [], sequence: 0, time: null}, content);
+  return load({record});
+}
+
+// --- Events -------------------------------------------------------------------------------------------
 
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
@@ -71,7 +99,7 @@ function setTheme(name) {
 const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 
 document.addEventListener("keydown", event => {
-  if (!$("shortcuts").checked || $("poster").open || isTyping(event)) return;
+  if (!$("shortcuts").checked || $("poster").open || isTyping(event) || state.view === "screens") return;
   if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
   if (event.key === "[" || event.key === "]") select({attention: wrap(state.attention + (event.key === "]" ? 1 : -1), attentions.length)});
   else if (event.key === "p" && state.view === "map") togglePin();
@@ -87,17 +115,24 @@ window.addEventListener("popstate", () => {
   dropAddress();
   stopPlaying();
   $("poster").close();  // it shows what was selected before
-  readAddress();
-  render(true);
+  openAddress();
 });
 
-fillRadioGroup($("views"), Object.values(views).map(view => view.name), i => {
-  select({view: Object.keys(views)[i]});
-});
+function openAddress() {
+  readAddress();
+  if (contentOf(state) === shownContent) {
+    features.live?.stop();
+    render(true);
+  } else load({isAddress: true});
+}
+
+const LABORATORY = Object.keys(views).filter(name => name !== "screens");
+fillRadioGroup($("views"), LABORATORY.map(name => views[name].name), i => select({view: LABORATORY[i]}));
 fillAttentions();
-readAddress();
 markTheme();
+readAddress();
+const isOther = contentOf(state) !== shownContent;
 render(true);
-if (hasTimes) showTimeOfAddress();
+if (isOther) load({isAddress: true});
 scrollToCell();
 document.documentElement.dataset.ready = "true";

@@ -18,6 +18,7 @@ views.map = {
 
 // What is shown: values with their colours, from 0 (or minus `most`) to `most`, the largest.
 let lastShown = {key: ""};
+forgetting.push(() => { lastShown.key = shownTable = paintedKey = ""; });
 function shown() {
   const key = JSON.stringify([state.attention, state.layer, state.head, state.pin]);
   if (lastShown.key === key) return lastShown;

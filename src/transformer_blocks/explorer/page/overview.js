@@ -2,6 +2,7 @@
 
 const LARGEST_THUMBNAIL = 110;
 let overview = null;  // where the small maps are: {left, top, cellWidth, cellHeight, gap, key}
+forgetting.push(() => { overview = null; });
 let thumbnailsLeft = [];  // [layer, head] of the small maps that are still to be drawn
 
 // The largest weight of each of `toRows` x `toColumns` equal parts of a map; of differences, the one of largest magnitude.

@@ -1,15 +1,14 @@
 // Patterns: names of heads whose weights follow a simple rule, as in inspection/patterns.py.
 
-const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(token.trim());
+// The rule that a head satisfies, as {name, rank, strength}; null if there is none.
+const ruleOf = (attention, layer, column) => column < attention.heads && !isOff(attention, layer, column) ? (attention.ruleAt ??= findPatterns(attention))(layer, column) : null;
+const patternOf = (...place) => ruleOf(...place)?.name ?? null;  // for example "previous token"
 
-// The name of a head, for example "previous token"; null if it satisfies no rule.
-const patternOf = (attention, layer, column) => column < attention.heads && !isOff(attention, layer, column) ? (attention.patternAt ??= findPatterns(attention))(layer, column) : null;
-
-// A function of layer and head that returns the name of the first rule that the head satisfies, or null.
+// A function of layer and head that returns the first rule that the head satisfies, and how clearly, or null.
 function findPatterns({heads, rows, columns, isSelf, keys: tokens, mask, map}) {
   const isLater = i => i % columns > Math.floor(i / columns), hasLater = head => map(0, head).some((x, i) => x > 0 && isLater(i));
   const isCausal = !mask && isSelf && rows === columns && !Array.from({length: heads}, (_, head) => head).some(hasLater);
-  const queries = Array.from({length: rows}, (_, row) => row), keys = Array.from({length: columns}, (_, column) => column), names = new Map();
+  const queries = Array.from({length: rows}, (_, row) => row), keys = Array.from({length: columns}, (_, column) => column), found = new Map();
   const isOpen = (row, column) => !(mask ? mask[row * columns + column] : isCausal && column > row), openKeys = queries.map(row => keys.filter(column => isOpen(row, column)).length);
   const counted = queries.filter(row => openKeys[row] >= 3), mean = numbers => numbers.length < 2 ? NaN : sumOf(numbers) / numbers.length;
   const meanWeight = (isTarget, needsTarget = true) => weights => mean(queries.flatMap(row => {
@@ -38,9 +37,16 @@ function findPatterns({heads, rows, columns, isSelf, keys: tokens, mask, map}) {
     ["induction", .5, meanWeight((query, key) => key > 0 && key < query && tokens[key - 1] === tokens[query])],
     ...cross,
   ] : [...cross, ["diagonal", .9, correlation]];
+  const firstRule = weights => {
+    for (const [rank, [name, least, measure]] of rules.entries()) {
+      const strength = measure(weights);
+      if (strength >= least) return {name, rank, strength};
+    }
+    return null;
+  };
   return (layer, head) => {
     const place = `${layer} ${head}`;
-    if (!names.has(place)) names.set(place, rules.find(([, least, measure]) => measure(map(layer, head)) >= least)?.[0] ?? null);
-    return names.get(place);
+    if (!found.has(place)) found.set(place, firstRule(map(layer, head)));
+    return found.get(place);
   };
 }

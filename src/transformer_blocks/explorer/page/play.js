@@ -40,15 +40,8 @@ const lastStep = () => data.decoding.tokens.length - 1;
 function showPreviousStep() { stopPlaying(); showStep(currentStep() === null ? lastStep() : Math.max(0, currentStep() - 1)); }
 function showNextStep() { stopPlaying(); showStep(currentStep() === null ? 0 : currentStep() === lastStep() ? null : currentStep() + 1, {isAnimated: true}); }
 
-// Scroll until the whole figure is visible, below the buttons, where a window is too low for what is above it.
-function revealFigure() {
-  const missing = $("story-figure").getBoundingClientRect().bottom - innerHeight, most = $("transport").getBoundingClientRect().top;
-  if (missing > 0 && most > 0) window.scrollBy({top: Math.min(missing, most), behavior: isMotionReduced() ? "auto" : "smooth"});
-}
-
 // Each step remains long enough to read its candidates.
 function startPlaying() {
-  revealFigure();
   const pause = isMotionReduced() ? 2600 : 1700;
   story.isPlaying = true;
   showStep(currentStep() === null || currentStep() === lastStep() ? 0 : currentStep() + 1, {isAnimated: true});
@@ -62,7 +55,7 @@ function startPlaying() {
 }
 
 function drawSteps() {
-  $("decoding").hidden = !hasSteps();
+  $("transport").hidden = !hasSteps();
   if (!hasSteps()) return;
   const step = currentStep();
   $("play").textContent = story.isPlaying ? "Pause" : "Play";
@@ -73,33 +66,20 @@ function drawSteps() {
   $("step-name").textContent = where;
 }
 
-// The tokens generated so far, and the most probable candidates of the shown step.
+// The most probable candidates of the shown step; tokens may differ that have the same label.
 function drawCandidates() {
-  if (!hasSteps()) return;
-  const token = shownToken(), {tokens, words, candidates} = data.decoding;
-  const step = token?.side === "queries" ? token.index : story.step;
-  const key = `${step} ${story.isPlaying}`;
-  if (drawCandidates.key === key) return;
-  drawCandidates.key = key;
-  const generated = $("generated"), list = $("candidates");
-  $("step-hint").hidden = step !== null;
+  const token = shownToken(), step = !hasSteps() ? null : token?.side === "queries" ? token.index : story.step, list = $("candidates");
   list.hidden = step === null;
-  const end = step ?? lastStep(), first = step === null ? 0 : Math.max(0, step - 11), parts = [];
-  if (first) parts.push("… ");
-  for (let i = first; i <= Math.min(end, first + 24); i++) {
-    if (i > first && words[i] === "1") parts.push(" ");
-    parts.push(i === step ? make("b", {className: "now", textContent: inSentence(tokens[i])}) : inSentence(tokens[i]));
-  }
-  if (end > first + 24) parts.push(" …");
-  generated.replaceChildren(...parts);
-  if (step === null) { list.replaceChildren(); return; }
-  list.replaceChildren(...candidates[step].map(([text, probability, isChosen]) => {  // tokens may differ that have the same label
+  if (drawCandidates.key === step) return;
+  drawCandidates.key = step;
+  list.replaceChildren(...(step === null ? [] : data.decoding.candidates[step]).map(([text, probability, isChosen]) => {
     const bar = make("span", {className: "candidate-bar", ariaHidden: "true"}), fill = make("span");
     fill.style.width = `${100 * probability}%`;
     bar.append(fill);
     return make("li", {className: isChosen ? "picked" : ""}, make("span", {className: "candidate-name", textContent: text === "" ? "␣" : text, title: text}), bar, make("span", {className: "candidate-share", textContent: percent(probability)}));
   }));
 }
+forgetting.push(() => { drawCandidates.key = undefined; });
 
 $("play").addEventListener("click", () => {
   if (story.isPlaying) { stopPlaying(); drawPointed(); drawSteps(); }

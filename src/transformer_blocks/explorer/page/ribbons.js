@@ -12,15 +12,22 @@ function shortenText(text, size, room) {
 // Whether a token begins and ends its word.
 const placeInWord = (words, index) => ({begins: index === 0 || words[index] === "1", ends: index + 1 === words.length || words[index + 1] === "1"});
 
+// What a token means in the reader's language, where the page knows it; and the sign of the token that ends a text.
+const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
+const GLOSS = 12, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
+const hasGlosses = () => tokensOf(storyAttention(), "keys").some(token => glossOf("keys", token));
+
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
-function setLines(tokens, words, {width, size, height, isFew}) {
+function setLines(side, {width, size, height, isFew}) {
+  const attention = storyAttention(), tokens = tokensOf(attention, side), words = side === "keys" ? attention.keyWords : attention.queryWords;
   const items = tokens.map((token, index) => {
     const isChip = token === "" || isUpright(token), {begins, ends} = placeInWord(words, index);
     const pad = isChip ? .45 * size : .22 * size;
-    const text = shortenText(token.replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size));
-    const inside = textWidth(text, size) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
-    return {index, text, isChip, begins, isPiece: !(begins && ends), width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
+    const text = shortenText(signOf(token).replace(/\s/gu, " "), size, Math.min(width - 2 * pad, 16 * size)), gloss = glossOf(side, token);
+    const inside = Math.max(textWidth(text, size), textWidth(gloss, GLOSS)) + (begins || isChip ? pad : 1) + (ends || isChip ? pad : 1);
+    return {index, text, gloss, isChip, begins, isPiece: !(begins && ends), width: Math.ceil(Math.min(width, Math.max(inside, begins && ends ? 1.1 * size : .7 * size)))};
   });
+  const isRightToLeft = 2 * tokens.filter(token => /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(token)).length > tokens.length;
   const gapOf = item => item.begins ? (item.isChip ? .35 : .2) * size : 1;
   const natural = items.reduce((sum, item, i) => sum + item.width + (i ? gapOf(item) : 0), 0);
   const breaks = items.filter((item, i) => i && item.begins).length;
@@ -42,7 +49,7 @@ function setLines(tokens, words, {width, size, height, isFew}) {
   }
   for (const line of lines) {
     const shift = isFew ? (width - line.width) / 2 : 0;
-    for (const item of line.items) item.x += shift;
+    for (const item of line.items) item.x = isRightToLeft ? width - shift - item.x - item.width : item.x + shift;
   }
   lines.forEach((line, i) => line.items.forEach(item => Object.assign(item, {line: i, height})));
   return {items, lines: lines.length};
@@ -53,7 +60,7 @@ const widthInColumn = (text, size) => Math.ceil(Math.max(textWidth(text, size) +
 
 // The widths of both columns, with their percentages: what the longest token needs, as far as there is space.
 function columnRooms(width, size) {
-  const needs = ["keys", "queries"].map(side => PERCENT_WIDTH + Math.max(...tokensOf(storyAttention(), side).map(token => widthInColumn(token, size))));
+  const needs = ["keys", "queries"].map(side => PERCENT_WIDTH + Math.max(...tokensOf(storyAttention(), side).map(token => Math.max(widthInColumn(signOf(token), size), textWidth(glossOf(side, token), GLOSS) + 8))));
   return needs.map((need, i) => Math.min(need, Math.max(COLUMNS * width / 2, COLUMNS * width - needs[1 - i])));
 }
 
@@ -62,15 +69,16 @@ function setColumn(side, {width, size, height, all, top, room}) {
   const attention = storyAttention(), tokens = tokensOf(attention, side), step = all / tokens.length;
   return tokens.map((token, index) => {
     const {begins, ends} = placeInWord(side === "keys" ? attention.keyWords : attention.queryWords, index);
-    const text = shortenText(token.replace(/\s/gu, " "), size, room - PERCENT_WIDTH - .9 * size), own = widthInColumn(text, size);
-    return {index, text, isChip: token === "" || isUpright(token), begins, isPiece: !(begins && ends), line: index, height, width: own,
+    const text = shortenText(signOf(token).replace(/\s/gu, " "), size, room - PERCENT_WIDTH - .9 * size), gloss = shortenText(glossOf(side, token), GLOSS, room - PERCENT_WIDTH - 8);
+    const own = Math.max(widthInColumn(text, size), gloss ? textWidth(gloss, GLOSS) + 8 : 0);
+    return {index, text, gloss, isChip: token === "" || isUpright(token), begins, isPiece: !(begins && ends), line: index, height, width: own,
       x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
   });
 }
 
 // Place both sides within a width: in lines above each other, on a narrow screen in columns beside each
 // other. Pictures take the size of text on a screen with a mouse.
-function layOutStory(width, {coarse = false} = {}) {
+function layOutStory(width, {coarse = false, isSmall = false} = {}) {
   const attention = storyAttention(), count = Math.max(attention.rows, attention.columns), isFew = count <= MANY_TOKENS;
   const size = width < 560 ? (count <= 60 ? 16 : 14) : count <= 14 ? 21 : isFew ? 18 : count <= 64 ? 16 : count <= 160 ? 14 : 13;
   const height = coarse ? 44 : Math.round(1.65 * size), step = height + PERCENT_ROOM + 1;
@@ -79,16 +87,17 @@ function layOutStory(width, {coarse = false} = {}) {
     many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count),
   };
   if (shared.isColumns) {
-    const row = count <= 12 ? 44 : 32, all = count * (row + 4), top = 26;  // the shorter side is spread
+    const row = count > 12 || isSmall ? 32 : 44, all = count * (row + 4), top = 26;  // the shorter side is spread
     const rooms = columnRooms(width, size);
     const [keys, queries] = ["keys", "queries"].map((side, i) => setColumn(side, {width, size, height: row, all, top, room: rooms[i]}));
     return {...shared, keys, queries, keyEnd: rooms[0], queryStart: width - rooms[1], height: top + all + 22, isWrapped: false};
   }
-  const keys = setLines(attention.keys, attention.keyWords, {width, size, height, isFew});
-  const queries = setLines(attention.queries, attention.queryWords, {width, size, height, isFew});
+  const keyHeight = height + (hasGlosses() ? 1.4 * GLOSS : 0), keyStep = step + keyHeight - height;
+  const keys = setLines("keys", {width, size, height: keyHeight, isFew});
+  const queries = setLines("queries", {width, size, height, isFew});
   const top = 24, gap = Math.round(Math.max(150, Math.min(isFew ? 270 : 220, .3 * width)));
-  for (const item of keys.items) item.y = top + item.line * step + PERCENT_ROOM;
-  const keyEnd = top + keys.lines * step, queryStart = keyEnd + gap;
+  for (const item of keys.items) item.y = top + item.line * keyStep + PERCENT_ROOM;
+  const keyEnd = top + keys.lines * keyStep, queryStart = keyEnd + gap;
   for (const item of queries.items) item.y = queryStart + item.line * step;
   return {
     ...shared, keys: keys.items, queries: queries.items, keyEnd, queryStart,
@@ -98,7 +107,7 @@ function layOutStory(width, {coarse = false} = {}) {
 
 function measureStory() {
   const width = $("story-figure").clientWidth;
-  if (width) story.layout = layOutStory(width, {coarse: isCoarsePointer()});
+  if (width) story.layout = layOutStory(width, {coarse: isCoarsePointer(), isSmall: views[state.view].isSmall?.()});
   story.painted = "";
 }
 
@@ -261,9 +270,9 @@ function makeStoryScene(colours, width, token) {
     if (shade) scene.rect(item.x, item.y, item.width, item.height, {fill: shade.colour, opacity: shade.part, radius: 6});
     const isFaint = token && token.side === side && token.index !== item.index, isOwn = token && token.side === side && !isFaint;
     if (isOwn) scene.rect(item.x, item.y, item.width, item.height, {fill: colours.text, radius: 6});
-    scene.text(item.x + item.width / 2, item.y + item.height / 2, item.text, {
-      size: layout.size, anchor: "middle", fill: isOwn ? colours.background : isFaint ? colours.muted : colours.text, room: item.width,
-    });
+    const middle = item.y + item.height / 2, fill = isOwn ? colours.background : isFaint ? colours.muted : colours.text;
+    scene.text(item.x + item.width / 2, middle - (item.gloss ? 8 : 0), item.text, {size: layout.size, anchor: "middle", fill, room: item.width});
+    if (item.gloss) scene.text(item.x + item.width / 2, middle + 13, item.gloss, {size: GLOSS, anchor: "middle", fill: isOwn ? fill : colours.muted, room: item.width});
   }
   if (token) drawPercentages(scene, layout, token, colours);
   const scale = 248;

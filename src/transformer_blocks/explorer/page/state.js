@@ -1,9 +1,12 @@
 // State: what is selected. It is part of the address, so that a link restores it and "back" undoes.
 
-const views = {};  // by name, see main.js
+const views = {};     // by name, see main.js
+const features = {};  // what the scripts add that only some pages have: times, live
+const forgetting = [() => summaryCache.clear()];  // what scripts do when other maps are shown
 
 const state = {
-  view: "map",      // "story" or "map"
+  view: "screens",  // "screens"; in the laboratory, "story" or "map"
+  screen: 0,        // index of the screen
   attention: 0,     // index of the attention maps
   layer: 0,
   head: 0,          // column of the overview: a head, the mean or rollout
@@ -13,11 +16,13 @@ const state = {
   side: "queries",  // side of the token that the story shows alone while it is locked
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
   pin: null,        // {attention, layer, head}: the head to which the selected one is compared
+  zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
   text: null,       // the typed text that the page shows
+  off: [],          // names of the model's parts that are switched off
   sequence: 0,      // index of the page's sequence, and of the time of a training; null: the last one
   time: null,
-  zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
 };
+const contentOf = ({text, off, sequence, time}) => JSON.stringify([text, off, sequence, time]);
 
 // The attention that a page shows first: of a decoder the cross-attention.
 function firstAttention() {
@@ -27,14 +32,16 @@ function firstAttention() {
 
 const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parseInt(text, 10) || 0));
 
-// Select what the address names, and by default the mean of the last layer's heads.
+// Select what the address names: without a view of the laboratory, a screen of the story.
 function readAddress() {
-  const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name), first = firstAttention();
-  state.view = Object.hasOwn(views, read("v")) ? read("v") : data.decoding && attentions[first].isDecoding ? "story" : "map";
+  const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name) ?? null;
+  state.view = Object.hasOwn(views, read("v")) ? read("v") : "screens";
+  state.screen = clampIndex(read("p"), stepsOf().length);
+  const [first, firstLayer, firstHead] = state.view === "screens" ? clearestHead() : [firstAttention(), Infinity, Infinity];
   state.attention = clampIndex(read("a") ?? first, attentions.length);
   const attention = attentions[state.attention];
-  state.layer = clampIndex(read("l") ?? attention.layers - 1, attention.layers);
-  state.head = clampIndex(read("h") ?? attention.heads, columnsOf(attention));
+  state.layer = clampIndex(read("l") ?? Math.min(firstLayer, attention.layers - 1), attention.layers);
+  state.head = clampIndex(read("h") ?? Math.min(firstHead, attention.heads), columnsOf(attention));
   const heads = (read("hs") ?? String(state.head)).split(".").filter(text => text !== "");
   state.heads = [...new Set(heads.map(text => clampIndex(text, columnsOf(attention))))];
   if (state.heads.length > 1) state.heads = state.heads.filter(column => column < attention.heads);  // summaries stand alone
@@ -44,19 +51,21 @@ function readAddress() {
   state.isLocked = read("lock") === "1";
   state.side = state.isLocked && read("side") === "keys" ? "keys" : "queries";
   state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
-  state.text = read("s") ?? null;
-  state.sequence = clampIndex(read("n"), data.others.length + 1);
-  const {length} = [data, ...data.others][state.sequence].earlier;
-  state.time = read("t") && Number(read("t")) < length ? clampIndex(read("t"), length) : null;
+  state.text = data.live ? read("s") : null;
+  state.off = data.live ? (read("off") ?? "").split("~").filter(Boolean) : [];
+  state.sequence = clampIndex(read("n"), sequences.length);
+  const last = sequences[state.sequence].times.length - 1;
+  state.time = read("t") && Number(read("t")) < last ? clampIndex(read("t"), last) : null;
   const pin = (read("pin") ?? "").split(".");
   state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
     ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
 }
 
-function addressOf({view, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text, sequence, time}) {
-  return `#v=${view}&a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
-    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "") +
-    (text === null ? "" : `&s=${encodeURIComponent(text)}`) + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
+function addressOf({view, screen, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text, off, sequence, time}) {
+  const place = `a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
+    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+  return `#${view === "screens" ? `p=${screen}` : `v=${view}&${place}`}` + (text === null ? "" : `&s=${encodeURIComponent(text)}`) +
+    (off.length ? `&off=${encodeURIComponent(off.join("~"))}` : "") + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
 }
 
 let addressTimer = 0, isRecorded = false;
@@ -65,15 +74,17 @@ let addressTimer = 0, isRecorded = false;
 function updateAddress(record) {
   isRecorded ||= record;
   clearTimeout(addressTimer);
-  addressTimer = setTimeout(() => {
-    const address = addressOf(state), record = isRecorded;
-    isRecorded = false;
-    if (address === location.hash) return;
-    try {
-      if (record) history.pushState(null, "", address);
-      else history.replaceState(null, "", address);
-    } catch { /* a frame without an address */ }
-  }, 200);
+  addressTimer = setTimeout(writeAddress, 200);
+}
+
+function writeAddress() {
+  const address = addressOf(state), record = isRecorded;
+  dropAddress();
+  if (address === location.hash) return;
+  try {
+    if (record) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  } catch { /* a frame without an address */ }
 }
 
 // Forget changes that are not yet in the address: another address was opened.

@@ -1,8 +1,9 @@
 // Story: the keys above, the queries below, and ribbons between them for all tokens at once.
 
 views.story = {
-  name: "Story",
+  name: "Lines",
   sections: ["story"],
+  choose: lockToken,
   lead: storyLead,
   measure: measureStory,
   draw: drawStory,
@@ -23,6 +24,11 @@ const story = {
   painted: "",          // what the ribbons of all tokens were painted for
   drawn: {all: 0, one: 0},  // ribbons in the last drawings
 };
+forgetting.push(() => {
+  story.built = story.painted = "";
+  story.layout = story.step = story.pointed = null;
+  for (const kept of [storyWeights, leastDrawn, drawStoryLegend]) kept.key = "";
+});
 // For scripts that control the page.
 window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? storyScene(palette(), {width}) : null});
 
@@ -33,14 +39,13 @@ const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
 const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
 const NARROW = 560, COLUMNS = .8;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
-const END_TOKENS = ["</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"];
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
 const storyAttention = () => attentions[state.attention];
 const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
 const nameToken = text => text === "" ? "the empty token" : `“${inSentence(text)}”`;
-const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
+const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : weight > .995 && weight < 1 ? ">99\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
 
 // The columns of the overview that are drawn, in their order.
 const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
@@ -70,6 +75,7 @@ function weightsAt({side, index}, weights = storyWeights()) {
 
 // The token whose ribbons are shown alone, or null.
 function shownToken() {
+  if (views[state.view].token) return views[state.view].token();
   if (state.isLocked) return {side: state.side, index: state.side === "queries" ? state.row : state.column};
   if (story.pointed) return story.pointed;
   return story.step === null ? null : {side: "queries", index: story.step};
@@ -131,7 +137,9 @@ function buildTokens() {
     const items = story.layout[side], group = $(`story-${side}`), tokens = tokensOf(attention, side);
     group.setAttribute("aria-label", `${axisLabel(attention, side)}; arrow keys move, Enter keeps a token`);
     group.replaceChildren(...items.map(item => {
-      const token = tokens[item.index], button = make("button", {type: "button", className: item.isChip ? "token chip" : "token", textContent: item.text});
+      const token = tokens[item.index], button = make("button", {type: "button", className: item.isChip ? "token chip" : "token"}, item.text);
+      if (item.gloss) button.append(make("small", {textContent: item.gloss}));
+      button.lang = data.languages[side === "keys" && !attention.isSelf || attention.queryAxis === "source" ? 0 : 1] ?? "";
       if (item.text !== token) { button.ariaLabel = token.trim() === "" ? "empty token" : token; button.title = token; }
       else if (token === "") button.ariaLabel = "empty token";
       else if (item.isPiece) button.title = `${token}: ${item.begins ? "begins" : "continues"} a word`;
@@ -205,7 +213,8 @@ function drawTokenRibbons(part = 1) {
 function drawPointed() {
   const attention = storyAttention(), token = shownToken(), colours = palette(), {step} = story;
   drawTokenRibbons();  // first: text on a canvas waits for the styles of changed elements
-  $("story-all").style.opacity = !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
+  const {marksOf = () => "", isHiding = () => false} = views[state.view];
+  $("story-all").style.opacity = isHiding() ? "0" : !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
   for (const side of ["keys", "queries"]) {
     const buttons = $(`story-${side}`).children, isOther = token && token.side !== side;
     const weights = isOther ? weightsAt(token) : null;
@@ -217,7 +226,7 @@ function drawPointed() {
       const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
       const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
       const {isChip, isPiece} = story.layout[side][index], look = `token${isChip ? " chip" : ""}${isPiece ? " piece" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
-        `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn && step === null ? " faint" : ""}${isWritten(index) ? "" : " future"}${step === index && side === "queries" ? " now" : ""}`;
+        `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn && step === null ? " faint" : ""}${isWritten(index) ? "" : " future"}${step === index && side === "queries" ? " now" : ""}${marksOf(side, index)}`;
       if (button.className !== look) button.className = look;
       const pressed = String(isOwn && state.isLocked);
       if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
@@ -226,14 +235,23 @@ function drawPointed() {
   }
   drawStoryLegend();
   writeSentence();
+  drawLeaveOut();
   drawCandidates();
   drawLens();
 }
 
+// A word of the source can be left out, where the page has the model.
+function drawLeaveOut() {
+  const isSource = state.isLocked && features.live?.isTranslator && storyAttention().keyAxis === "source", part = `source ${state.column}`;
+  $("leave-out").hidden = !isSource;
+  if (isSource) $("leave-out").textContent = `${state.off.includes(part) ? "Put back" : "Leave out"} ${nameToken(storyAttention().keys[state.column])}`;
+}
+$("leave-out").addEventListener("click", () => features.live.leaveOut(state.column));
+
 function drawStory(isNew) {
   if (story.layout?.attention !== state.attention) measureStory();
   if (!story.layout) return;
-  const key = `${state.attention} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
+  const key = `${state.attention} ${state.view} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
   if (story.built !== key) {
     if (story.built.split(" ")[0] !== String(state.attention)) { stopPlaying(); story.step = story.pointed = null; }
     story.built = key;
@@ -329,7 +347,7 @@ function tokenAt(target) {
 const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.index;
 
 function pointAt(token) {
-  if (isSameToken(token, story.pointed)) return;
+  if (isSameToken(token, story.pointed) || views[state.view].isFixed?.()) return;
   story.pointed = token;
   stopAnimation();
   drawPointed();
@@ -368,7 +386,7 @@ $("story-figure").addEventListener("focusin", event => {
 $("story-figure").addEventListener("focusout", () => { if (!isOverToken) pointAt(null); });
 $("story-figure").addEventListener("click", event => {
   const token = tokenAt(event.target);
-  if (token) lockToken(token);
+  if (token) views[state.view].choose(token);
   else if (state.isLocked) releaseToken();
 });
 $("story-figure").addEventListener("keydown", event => {

@@ -1,8 +1,8 @@
 // Why: the arithmetic of the selected weight, where the page has its queries, keys and values.
 
 const STRONGEST = 5;  // keys that the panel lists; it adds up the others
-const decodedVectors = new Map();  // by attention, once they are decoded: null until then
 let shownWhy = "", whyWidth = 0;
+forgetting.push(() => { shownWhy = ""; });
 
 const part = (tag, className, ...children) => make(tag, {className}, ...children);
 const badge = number => part("span", "badge", String(number));
@@ -215,7 +215,7 @@ function whyNot({arithmetic, isEarlier, ...attention}, layer, head) {
 
 function drawWhy() {
   drawPanel();
-  $("to-why").hidden = $("why").hidden;
+  $("to-why").hidden = $("why").hidden || state.view !== "story";
 }
 
 let wasLocked = null, isRevealing = false;  // an address with a locked cell opens the panel, but does not scroll to it
@@ -224,6 +224,7 @@ function drawPanel() {
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
+  if (views[state.view].hasPanel?.() === false) { hideWhy(); return; }
   const {arithmetic} = attentions[attention], reason = isLocked && whyNot(attentions[attention], layer, head);
   if (reason) {
     $("why").hidden = false;
@@ -231,10 +232,7 @@ function drawPanel() {
     return;
   }
   if (!isLocked || !arithmetic) { hideWhy(); return; }
-  if (isHead && !decodedVectors.get(attention)) {
-    if (!decodedVectors.has(attention)) decodeArithmetic(attention);
-    return;
-  }
+  if (isHead && !attentions[attention].vectors) { decodeArithmetic(attentions[attention]); return; }
   if ($("why").hidden) opener = document.activeElement;
   $("why").hidden = false;
   showWhy({attention, layer, head, row, column, isHead, theme: theme()});
