@@ -19,7 +19,7 @@ help:  ## list the commands
 
 .PHONY: demo
 demo: $(VENV)/.examples  ## train the toy translator and show its translations (3 minutes)
-	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --resume
+	$(BIN)/python examples/translate.py train --run runs/demo --corpus toy --preset tiny --snapshots --resume
 	$(BIN)/python examples/translate.py evaluate --run runs/demo
 
 .PHONY: notebooks

@@ -28,7 +28,8 @@ def sources() -> dict[str, str]:
     explorer = ROOT / "src" / "transformer_blocks" / "explorer"
     files = [file for file in explorer.rglob("*") if file.suffix in (".html", ".css", ".js")]
     files += [explorer / name for name in ("page.py", "style.py", "tokens.py")]
-    files += [ROOT / "examples" / "translation" / "exploring.py", Path(__file__)]
+    files += [ROOT / "examples" / "translation" / f"{name}.py" for name in ("exploring", "glosses")]
+    files += [Path(__file__)]
     return {str(file.relative_to(ROOT).as_posix()): hash_of(file) for file in sorted(files)}
 
 
@@ -67,6 +68,7 @@ def main() -> None:
         window = browser.new_page()
         window.goto(page.as_uri())
         window.wait_for_selector("html[data-ready]")
+        window.click("#laboratory")  # with the head of the story
         window.click("#save")
         with window.expect_download() as download:
             window.click("#poster-play")

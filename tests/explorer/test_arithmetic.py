@@ -205,8 +205,8 @@ def test_axes_names_of_heads_and_tokens_of_each_layer_are_on_the_page() -> None:
     assert names == [["previous token", "broad", "itself", None], [None, "broad", "diagonal", None]]
     assert content["rules"] == {each.name: each.rule for each in PATTERNS}
     assert first["arithmetic"] is content["lines"] is None
-    generated = [[["x", 0.1235, 1]], [["y", 1.0, 1]]]  # 1: the generated token
-    others = [[["y", 1.0, 0]], [["x", 0.1235, 0]]]
+    generated = [[["x", 0.123456, 1]], [["y", 1.0, 1]]]  # 1: the generated token
+    others = [[["y", 1.0, 0]], [["x", 0.123456, 0]]]
     assert content["decoding"]["layers"] == [generated, others]
 
 

@@ -31,13 +31,14 @@ class Live(Opened):
         steps = DecodingSteps(["▁a", "b"], [[("▁a", 0.9)], [("b", 0.8)]])
         page = Explorer([cross], "x → a", steps, text="the cat", live=live)
         super().__init__(browser, file, page, **options)
+        self.go("#v=story")
         round_weights(self.model)
 
     def translate(self, text: str) -> tuple[list[int], list[int], str]:
         """Return the tokens of a source and of its translation, and the translation's text."""
         source = [*self.processor.encode(text), END]
         limit = min(2 * len(source) + 10, 40)
-        options: dict[str, Any] = {"beam_size": 4, "end_id": END, "max_length": limit}
+        options: dict[str, Any] = {"beam_size": 5, "end_id": END, "max_length": limit}
         best = self.model.generate([source], beam_search, **options)[0][0]
         target = [*best.tokens, END] if best.finished else best.tokens
         return source, target, str(self.processor.decode(best.tokens))
@@ -71,7 +72,7 @@ def test_a_typed_sentence_is_translated_and_its_weights_are_shown(live: Live) ->
     assert live.text("#live label") == "Your own sentence in English"
     live.type("the dog runs")
     source, target, text = live.translate("the dog runs")
-    assert live.text("#live-whole span").split() == text.split()
+    assert live.text("h1").partition("→")[2].split() == text.split()
     live.page.click("#views [role=radio] >> nth=1")
     inputs = torch.tensor([source]), torch.tensor([[BEGIN, *target[:-1]]])
     with record_attention(live.model) as recorded, torch.no_grad():
@@ -103,17 +104,57 @@ def test_both_translations_stand_side_by_side(live: Live) -> None:
 
 
 @in_browser
-def test_hostile_texts_stay_text(live: Live) -> None:
-    for text in (*HOSTILE, "\x00\u202e😀" * 50, "a" * 3000):
-        live.type(text)
-    live.type("the 😀")
-    assert "no token for a part of this text: it reads <unk>" in live.text("#live-status b")
+def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> None:
     live.type("the cat")
-    assert "<unk>" not in live.text("#live-status")
+    live.page.wait_for_url("**s=the%20cat")
+    title, address = live.text("h1"), live.page.url
+    for text, reason in (
+        *(
+            (each, "is in none of them")
+            for each in (*HOSTILE, "the 😀", "שלום", "\x00\u202e😀" * 50)
+        ),
+        *(("  ", "There is no text"), ("the cat " * 60, "and I read at most 40")),
+    ):
+        live.page.fill("#live-text", text)
+        live.page.press("#live-text", "Enter")
+        live.page.wait_for_selector(f"#live-status >> text={reason}")
+        assert live.text("h1") == title
+    live.page.wait_for_timeout(500)
+    assert live.page.url == address
+    live.type("the dog runs")
+    assert "ms a token" in live.text("#live-status")
     assert live.page.evaluate("window.hacked") is None
-    live.page.fill("#live-text", "  ")
-    live.page.wait_for_selector("#live-status >> text=There is no text")
-    assert live.text("#live-whole") == ""
+
+
+@in_browser
+def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both(
+    live: Live,
+) -> None:
+    live.go("#v=story")
+    page = live.page
+    seen = []
+    for change in (
+        lambda: live.type("the dog runs"),
+        lambda: live.type("a cat"),
+        lambda: live.click(f'[data-part="{HEAD}.heads.1"]'),
+    ):
+        seen.append(
+            (page.input_value("#live-text"), live.text("h1"), page.is_visible("#live-without"))
+        )
+        change()
+        page.wait_for_timeout(300)  # until it is in the address
+        if not page.is_visible("#live-list"):
+            page.click("#live-parts summary")
+    last, title = page.url, live.text("h1")
+    shown = """([text, title]) => document.getElementById("live-text").value === text
+        && document.getElementById("title").innerText === title"""
+    for text, before, is_off in reversed(seen):
+        page.go_back()
+        page.wait_for_function(shown, arg=[text, before])
+        assert page.is_visible("#live-without") is is_off
+    live.go("#" + last.partition("#")[2] + "&n=0")
+    page.wait_for_function(shown, arg=["a cat", title])
+    assert page.is_visible("#live-without")
 
 
 @in_browser

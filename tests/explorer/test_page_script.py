@@ -44,7 +44,7 @@ def test_heads_means_and_rollout_are_those_of_the_weights() -> None:
 
 def test_the_arithmetic_is_that_of_the_library_for_one_cell_after_another() -> None:
     page = with_arithmetic("#v=map&a=0&h=0&lock=1")
-    page("[1, 2].map(decodeArithmetic).length")
+    page("attentions.slice(0, 3).map(decodeArithmetic).length")
     for attention, layer, head in WALK:
         maps = page.explorer.maps[attention]
         assert maps.arithmetic is not None
@@ -158,11 +158,10 @@ def test_colours_are_those_of_the_figures(theme: Any) -> None:
 # --- What is selected -----------------------------------------------------------------------------
 
 
-def test_the_page_begins_with_the_last_mean_of_the_cross_attention() -> None:
-    assert plain("#")("[state.view, state.attention, state.layer, state.head]") == [
-        *("story", 2, 1, 3)
-    ]
-    assert uneven()("[state.view, state.attention, state.layer]") == ["map", 0, 2]
+def test_the_laboratory_begins_with_the_last_mean_of_the_cross_attention() -> None:
+    selected = "[state.view, state.attention, state.layer, state.head]"
+    assert plain("#v=story")(selected) == ["story", 2, 1, 3]
+    assert uneven("#v=map")(selected) == ["map", 0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_an_address_restores_the_whole_selection(address: str) -> None:
 
 
 def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
-    page = uneven("#v=no&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
+    page = uneven("#v=map&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
     expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"  # the pin is of another attention
     assert page("addressOf(state)") == expected
     page.go("#v=story&a=0&h=4&hs=4.1")

@@ -138,7 +138,7 @@ def test_the_lens_follows_the_step_and_names_the_first_layer_that_agrees() -> No
     other = AttentionMaps("Self", weights(3, 1, 2, 2), tokens)
     page = Script(Explorer([own, other], decoding=steps).html, "#v=map&a=0&q=0")
     for row, layer, first in ((0, 1, "a"), (1, 0, "cat")):
-        page(f"select({{row: {row}}})")
+        page(f"select({{row: {row}, isLocked: true}})")
         text = page.text("lens")
         assert f"becomes the most probable token after layer {layer} (of 0 to 2)." in text
         assert f"“{labels(tokens)[row]}”" in text
@@ -256,7 +256,7 @@ def test_the_saved_weights_are_the_shown_ones_with_their_tokens() -> None:
 def test_a_token_with_quotes_is_one_cell_of_the_saved_weights() -> None:
     tokens = ['a "b", c', ","]
     maps = AttentionMaps("a", weights(1, 1, 2, 3), tokens, ["x", "y", '"'])
-    page = Script(Explorer([maps]).html)
+    page = Script(Explorer([maps]).html, "#v=map")
     head, *rows = csv.reader(io.StringIO(page("csvOf()")))
     assert (head[1:], [row[0] for row in rows]) == (["x", "y", '"'], tokens)
     assert page("fileName('csv')") == "a-layer-0-mean.csv"  # of a page without a model's name

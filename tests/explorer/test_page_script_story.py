@@ -435,7 +435,7 @@ def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
     before = replace(page, maps=maps, title="before", model="10 updates")
     other = replace(page, text="b", title="other", maps=maps, model="20 updates", earlier=[before])
     html = replace(page, text="a", model="20 updates", others=[other]).html
-    script, shown = Script(html), "[data.title, $('times').hidden, $('time').hidden]"
+    script, shown = Script(html, "#v=story"), "[data.title, $('times').hidden, $('time').hidden]"
     assert script(shown) == [page.title, False, True]
     pressed = (
         "sequenceRow.querySelectorAll('button').map(each => each.getAttribute('aria-pressed'))"
@@ -459,36 +459,6 @@ def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
 def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
     """Give a token's attention weights to the next key, and take away their arithmetic."""
     return replace(maps, weights=maps.weights.roll(1 + number, dims=-1), mask=None, arithmetic=None)
-
-
-def test_the_tour_shows_five_parts_of_the_page_and_ends() -> None:
-    page = with_arithmetic("#v=story&a=2")
-    page("$('tour-start').click()")
-    expected = [
-        ["story", False, 1, None],
-        ["story", False, 1, 0],
-        ["story", False, 3, None],
-        ["story", True, 1, None],
-        ["map", False, 1, None],
-    ]
-    shown, back, forth = "[state.view, state.isLocked, state.heads.length, story.step]", 0, 1
-    for step, button in (*((step, forth) for step in range(4)), (4, back), (3, back), (2, back)):
-        assert page(shown) == expected[step]
-        assert page(f"$('tour').querySelectorAll('button')[{back}].hidden") is (step == 0)
-        page(f"$('tour').querySelectorAll('button')[{button}].click()")
-    assert page("$('tour').hidden") is False
-    for step in (1, 2, 3, 4):
-        assert page(shown) == expected[step]
-        page(f"$('tour').querySelectorAll('button')[{forth}].click()")
-    assert page("[$('tour').hidden, state.view]") == [True, "story"]
-
-
-def test_the_tour_leaves_out_what_a_page_lacks() -> None:
-    page = Script(Explorer([AttentionMaps("Self", weights(1, 2, 3, 3), ["a", "b", "c"])]).html)
-    page("$('tour-start').click()")
-    assert page.text("tour").startswith("1 of 3. ")
-    page("document.fire('keydown', {key: 'Escape'})")
-    assert page("$('tour').hidden") is True
 
 
 def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
@@ -553,21 +523,16 @@ def test_play_shows_every_step_once_and_can_be_paused() -> None:
 def test_the_candidates_are_those_of_the_shown_step() -> None:
     tokens, steps = TARGET[:3], [[("a", 0.5), ("▁the", 0.25)], [("▁cat", 0.75)], [("", 0.125)]]
     maps = AttentionMaps("Cross", weights(1, 1, 3, 5), tokens, SOURCE, is_decoding=True)
-    page = Script(Explorer([maps], decoding=DecodingSteps(tokens, steps)).html)
-    assert page("[$('candidates').hidden, $('step-hint').hidden]") == [True, False]
-    assert page.text("generated") == "the cat sleeps"
+    page = Script(Explorer([maps], decoding=DecodingSteps(tokens, steps)).html, "#v=story")
+    assert page("$('candidates').hidden") is True
     found = """[...$('candidates').children].map(each =>
         [each.textContent, each.className, each.children[1].firstChild.style.width])"""
-    for step, expected in enumerate(
-        (
-            [["a50.0 %", "", "50%"], ["the25.0 %", "picked", "25%"]],
-            [["cat75.0 %", "picked", "75%"]],
-            [["␣12.5 %", "", "12.5%"]],
-        )
+    for expected in (
+        [["a50.0 %", "", "50%"], ["the25.0 %", "picked", "25%"]],
+        [["cat75.0 %", "picked", "75%"]],
+        [["␣12.5 %", "", "12.5%"]],
     ):
         page("$('next').click()")
         assert page(found) == expected
-        assert page.text("generated") == " ".join(labels(tokens)[: step + 1])
-        assert page("$('generated').querySelector('b').textContent") == labels(tokens)[step]
     page("$('next').click(), pointAt({side: 'queries', index: 1})")
     assert page(found) == [["cat75.0 %", "picked", "75%"]]

@@ -38,6 +38,7 @@ from transformer_blocks.explorer.arithmetic import (
 from transformer_blocks.explorer.checks import Text, Tokens, check_weights
 from transformer_blocks.explorer.fonts import embedded_fonts
 from transformer_blocks.explorer.live import LiveModel, serialize_live
+from transformer_blocks.explorer.still import still_of
 from transformer_blocks.explorer.style import LINES, PALETTES
 from transformer_blocks.explorer.tokens import encodable, token_labels
 from transformer_blocks.files import write_atomically
@@ -253,7 +254,7 @@ class Explorer:
             "version": __version__,
             "theme": theme,
             "style": style,
-            "poster": "",
+            "still": self._still(),
             "data": _as_script_data(content),
             "script": script,
         }
@@ -279,6 +280,12 @@ class Explorer:
             f'srcdoc="{escape(self.html)}"></iframe>'
         )
 
+    def _still(self) -> str:
+        """Draw what the page shows without scripts: of a translation, the cross-attention."""
+        cross = [each for each in self.maps if each.is_decoding and each.keys is not None]
+        shown = (cross or self.maps)[-1 if cross else 0]
+        return still_of(shown.weights[-1], shown.queries, shown.key_tokens)
+
     def _content(self) -> dict[str, Any]:
         size = largest_size([each.arithmetic for each in self.maps if each.arithmetic is not None])
         fits = size <= self.arithmetic_kilobytes
@@ -291,7 +298,7 @@ class Explorer:
                 "lines": LINES,
                 "palettes": {theme: palette._asdict() for theme, palette in PALETTES.items()},
             },
-            "languages": list(self.languages),
+            "languages": list(self.languages) or [self.live.language if self.live else ""],
             "glosses": dict(self.glosses),
             "slots": self.slots,
             "rules": {each.name: each.rule for each in PATTERNS},

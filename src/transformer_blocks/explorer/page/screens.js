@@ -296,5 +296,5 @@ $("say-other").addEventListener("click", () => shownStep().useOther());
 $("to-screens").addEventListener("click", () => goTo(state.screen));
 $("laboratory").addEventListener("click", () => {
   select({view: data.decoding && isTranslation() ? "story" : "map", isLocked: false});
-  scrollTo(0, 0);
+  window.scrollBy(0, -1e6);
 });

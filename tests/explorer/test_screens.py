@@ -1,0 +1,257 @@
+"""The explorer's page in a browser: the story, one screen after the other."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from sentencepiece import SentencePieceProcessor
+from tests.browser import in_browser
+from tests.explorer.live import round_weights, translator_of_texts
+from tests.explorer.page import Opened
+from tests.explorer.page_script import Script
+
+from transformer_blocks import beam_search, causal_mask
+from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer, LiveModel
+from transformer_blocks.explorer.tokens import token_labels
+
+BEGIN, END = 1, 2
+WORDS = ["▁does", "▁this", "▁dog", "▁run", "</s>"]
+
+
+def aligned(clear: tuple[int, int], keys: list[str], moved: list[int]) -> torch.Tensor:
+    """Make weights of 2 layers and 2 heads, of which one looks at given keys."""
+    stack = torch.full((2, 2, len(moved), len(keys)), 1 / len(keys))
+    stack[clear] = 0.1 / (len(keys) - 1)
+    stack[clear][range(len(moved)), moved] = 0.9
+    return stack
+
+
+def test_the_story_shows_the_clearest_head_and_asks_for_its_own_keys_and_then_the_farthest() -> (
+    None
+):
+    keys = ["▁この", "犬は", "走", "りますか", "。", "</s>"]
+    moved = [3, 0, 1, 2, 5]
+    for clear in ((0, 1), (1, 0)):
+        stack = aligned(clear, keys, moved)
+        stack[0, 0] = 0.001  # clear, but of a sign
+        stack[0, 0, :, 4] = 0.995
+        cross = AttentionMaps("Cross", stack, WORDS, keys, is_decoding=True)
+        page = Script(Explorer([cross], decoding=DecodingSteps(WORDS, [[]] * 5)).html)
+        assert page("clearestHead()") == ([0, *clear] if clear != (0, 0) else None)
+        rows = page("stepsOf().filter(({id}) => id === 'look').map(({row}) => row)")
+        assert rows[-1] == 0  # its key is near the end
+        assert len(rows) == 3
+        assert set(rows) <= {0, 1, 2, 3}
+    assert page("[state.view, state.screen, state.heads]") == ["screens", 0, [0]]
+
+
+def test_a_page_of_another_model_begins_with_the_name_of_its_clearest_head() -> None:
+    equal = torch.ones(1, 2, 6, 6).masked_fill(causal_mask(6), 0.0)
+    stack = equal / equal.sum(-1, keepdim=True)
+    stack[0, 1] = torch.eye(6).roll(-1, 1)
+    stack[0, 1, 0] = torch.eye(6)[0]
+    page = Script(Explorer([AttentionMaps("Self", stack, list("abcdef"))]).html)
+    assert page.text("title") == "Head 1 of layer 0 looks at the previous word"
+    page("$('laboratory').click()")
+    assert page("[state.view, state.layer, state.head]") == ["map", 0, 1]
+    nothing = Script(Explorer([AttentionMaps("Self", torch.eye(2)[None, None], ["a", "b"])]).html)
+    assert nothing("[shownStep().id, state.head]") == ["pattern", 1]  # no name: the mean
+
+
+MODEL, CONTENT = translator_of_texts()
+PROCESSOR = SentencePieceProcessor(model_proto=CONTENT)
+SOURCE = [*PROCESSOR.encode("the cat sleeps"), END]
+KEYS = PROCESSOR.id_to_piece(SOURCE)
+MOVED = [len(KEYS) - 2, 0, 1, 1, len(KEYS) - 1]
+
+
+def story_of(text: str = "the cat sleeps") -> Explorer:
+    """Make a page with a model, whose cross-attention has one clear head."""
+    cross = AttentionMaps(
+        *("Cross-attention", aligned((1, 0), KEYS, MOVED), WORDS, KEYS),
+        is_decoding=True,
+        query_axis="target",
+        key_axis="source",
+    )
+    live = LiveModel(MODEL, [CONTENT] * 2, end_id=END, max_length=40, language="en")
+    earlier = Explorer([cross], f"{text} → before", DecodingSteps(WORDS, [[]] * 5), "T, 0 updates")
+    return replace(
+        earlier,
+        title=f"{text} → after",
+        model="T, 9 updates",
+        text=text,
+        live=live,
+        earlier=[earlier],
+        languages=["en", "ja"],
+        glosses={token_labels(KEYS)[0].text: "cat (topic)"},
+        slots=[[("the cat", "猫"), ("the dog", "犬")], [("sleeps", ""), ("runs", "")]],
+    )
+
+
+def test_without_a_word_the_probabilities_are_those_of_torch() -> None:
+    page = Script(story_of().html)
+    page("$('live-method').value = 'beam', goTo(3), 0")
+    assert page("shownStep().id") == "without"
+    for _ in range(500):
+        page("pass(20), 0")
+    model = deepcopy(MODEL)
+    round_weights(model)
+    tokens = model.generate(
+        [SOURCE], beam_search, beam_size=5, end_id=END, max_length=2 * len(SOURCE) + 10
+    )[0][0]
+    target = [*tokens.tokens, END] if tokens.finished else list(tokens.tokens)
+    struck = page("screens.struck")
+    without = [model.padding_id if i == struck else token for i, token in enumerate(SOURCE)]
+    for found, source in zip(page("screens.change.probabilities"), (SOURCE, without), strict=True):
+        logits = model(torch.tensor([source]), torch.tensor([[BEGIN, *target[:-1]]]))[0]
+        expected = logits.softmax(-1)[range(len(target)), target].tolist()
+        assert found == pytest.approx(expected, rel=1e-3)
+    assert page("views.screens.marksOf('keys', screens.struck)") == " struck"
+    page("$('say-other').click(), 0")
+    assert page("[screens.struck, screens.change]") == [None, None]
+
+
+@pytest.fixture(scope="module")
+def story(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    file = tmp_path_factory.mktemp("story") / "page.html"
+    options = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}
+    page = Opened(browser, file, story_of(), **options)
+    yield page
+    page.close()
+
+
+def key(index: int) -> str:
+    return f"#story-keys button:nth-child({index + 1})"
+
+
+@in_browser
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1366, 768)])
+def test_the_first_screen_fits_and_a_tap_shows_the_true_weight(
+    story: Opened, width: int, height: int
+) -> None:
+    page = story.page
+    page.set_viewport_size({"width": width, "height": height})
+    story.go()
+    asked = page.inner_text("#story-queries .asked")
+    best = MOVED[[label.text for label in token_labels(WORDS)].index(asked)]
+    assert story.text("#say-text").endswith(f"look at to write {asked}? Tap it.")
+    assert page.evaluate("window.explorerStory().shows") is None
+    assert page.evaluate("document.getElementById('story-all').style.opacity") == "0"
+    page.hover(key(best))
+    assert page.evaluate("window.explorerStory().shows") is None  # a pointer gives nothing away
+    assert not page.is_visible("#say-next")
+    for selector in ("#title", "#story-keys", "#story-queries", "#say"):
+        box = page.evaluate(
+            f"document.querySelector('{selector}').getBoundingClientRect().toJSON()"
+        )
+        assert 0 <= box["top"] <= box["bottom"] <= height
+    page.click(key(best))
+    text = story.text("#say-text")
+    assert text.startswith("✓ Yes: it looked at ")
+    assert "90\u00a0%" in text
+    assert "attention" in text
+    bottom = page.evaluate("document.getElementById('say-next').getBoundingClientRect().bottom")
+    assert bottom <= height
+    assert page.get_attribute(key(0), "lang") == "en"
+    assert page.get_attribute("#story-queries button", "lang") == "ja"
+
+
+@in_browser
+def test_the_screens_follow_each_other_and_the_laboratory_has_a_link_of_its_own(
+    story: Opened,
+) -> None:
+    page = story.page
+    story.go()
+    seen = []
+    for _ in range(7):
+        if page.evaluate("document.documentElement.dataset.view") != "screens":
+            break
+        seen.append(story.text("#title"))
+        if page.is_visible("#say-next"):
+            page.click("#say-next")
+        elif page.query_selector("#story-queries .asked"):
+            page.click(key(0))
+            page.click("#say-next")
+        page.wait_for_timeout(250)
+    assert len(set(seen)) == 5  # three questions of one title, without, heads, learn, turn
+    assert story.text("#title").startswith("Your turn")
+    page.go_back()
+    page.wait_for_function("document.getElementById('title').innerText === 'Watch it learn'")
+    page.fill("#time", "0")
+    page.wait_for_function("document.getElementById('say-text').innerText.includes('before')")
+    page.click("#laboratory")
+    page.wait_for_url("**v=story**")
+    assert page.is_visible("#tools")
+    page.click("#to-screens")
+    assert not page.is_visible("#tools")
+
+
+@in_browser
+def test_a_sentence_is_put_together_from_slots_and_an_unknown_one_is_refused(story: Opened) -> None:
+    page = story.page
+    story.go("#p=6")
+    page.select_option("#slots select >> nth=0", "the dog")
+    page.wait_for_function("document.getElementById('live-text').value === 'the dog sleeps'")
+    page.wait_for_selector("#live-status >> text=ms a token")
+    keys = page.eval_on_selector_all("#story-keys button", "all => all.map(each => each.title)")
+    said = story.text("#say-text")
+    page.fill("#live-text", "😀")
+    page.wait_for_selector("#live-status >> text=is in none of them")
+    assert said == story.text("#say-text")
+    assert keys == page.eval_on_selector_all("#story-keys button", "all => all.map(e => e.title)")
+
+
+@in_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_screens_exclude_nobody_and_nothing_overflows_or_moves(
+    browser: Any, tmp_path: Any, theme: Any
+) -> None:
+    options = {"viewport": {"width": 390, "height": 844}, "color_scheme": theme}
+    story = Opened(browser, tmp_path / "page.html", story_of(), **options)
+    story.page.add_init_script(
+        """window.moved = 0;
+        new PerformanceObserver(list => list.getEntries().forEach(each => moved += each.value))
+            .observe({type: "layout-shift", buffered: true});"""
+    )
+    for place in ("#p=0", "#p=3", "#p=4", "#p=5", "#p=6", "#v=story", "#v=map"):
+        story.go(place)
+        story.page.wait_for_timeout(100)
+        assert story.problems() == []
+        assert story.page.evaluate("document.documentElement.scrollWidth") <= 390
+        if "p=3" not in place:  # whose sentence comes later
+            assert story.page.evaluate("moved") < 0.05
+    story.close()
+
+
+@in_browser
+def test_forced_colours_show_what_is_selected(browser: Any, tmp_path: Any) -> None:
+    story = Opened(browser, tmp_path / "page.html", story_of(), forced_colors="active")
+    story.go("#v=story&lock=1&q=1&k=0")
+    colour = "each => getComputedStyle(each).backgroundColor"
+    for chosen, other in (
+        ("#views [aria-checked=true]", "#views [aria-checked=false]"),
+        ("#story-heads [aria-pressed=true]", "#story-heads [aria-pressed=false]"),
+        ("#story-queries .shown", "#story-queries .token:not(.shown)"),
+    ):
+        found = [story.page.eval_on_selector(each, colour) for each in (chosen, other)]
+        assert found[0] != found[1]
+    story.close()
+
+
+@in_browser
+def test_without_scripts_the_page_shows_a_picture_of_its_weights(
+    browser: Any, tmp_path: Any
+) -> None:
+    story_of().save(tmp_path / "page.html")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.inner_text("noscript h1") == "the cat sleeps → after"
+    assert page.locator("noscript text").all_text_contents() == [
+        label.text for label in (*token_labels(KEYS), *token_labels(WORDS))
+    ]
+    assert not page.is_visible("header")
+    context.close()
