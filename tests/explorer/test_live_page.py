@@ -1,6 +1,6 @@
 """The box for sentences in a browser: it shows what the model computes, also without some parts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -133,11 +133,12 @@ def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both
     live.go("#v=story")
     page = live.page
     seen = []
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: live.type("the dog runs"),
         lambda: live.type("a cat"),
         lambda: live.click(f'[data-part="{HEAD}.heads.1"]'),
-    ):
+    ]
+    for change in changes:
         seen.append(
             (page.input_value("#live-text"), live.text("h1"), page.is_visible("#live-without"))
         )
