@@ -99,7 +99,7 @@ def _show(
 
 
 def for_readers(trained: TrainedTranslator) -> dict[str, Any]:
-    """Return what a page says of the languages: their codes, and of the toy Japanese, its meaning."""
+    """Return the languages of a page, and for the toy Japanese what its tokens mean."""
     config = trained.config
     found: dict[str, Any] = {"languages": [config.source_language, config.target_language]}
     if (config.corpus, config.source_language) == ("toy", "ja"):
