@@ -25,13 +25,16 @@ from torch import nn
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
+    GatedAttention,
     GatedFeedForward,
     LanguageModel,
+    MixtureOfExperts,
     MultiHeadAttention,
     PostNorm,
     PreNorm,
     RotaryPositionalEncoding,
     Seq2Seq,
+    SinkAttention,
     TokenEmbedding,
     beam_search,
     build_language_model,
@@ -170,11 +173,30 @@ def with_other_heads(attention: Any) -> None:
     attention.num_heads, attention.d_k = 4, 4
 
 
+def experts() -> MixtureOfExperts:
+    return MixtureOfExperts(16, num_experts=2, top_k=1, expert=lambda: GatedFeedForward(16, 8))
+
+
 LAYER = "decoder.layers.0"
 REFUSED: dict[str, tuple[Any, str]] = {
     "activation": (
         changed(f"{LAYER}.feed_forward", lambda part: setattr(part, "activation", torch.tanh)),
         r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "experts": (
+        changed(LAYER, lambda part: setattr(part, "feed_forward", experts())),
+        r"blocks that the page knows, got decoder\.layers\.0\.feed_forward",
+    ),
+    "sinks": (
+        changed(
+            f"{LAYER}.self_attention",
+            lambda part: setattr(part, "attention_function", SinkAttention(part.num_heads)),
+        ),
+        r"blocks that the page knows, got decoder\.layers\.0\.self_attention",
+    ),
+    "gates": (
+        changed(LAYER, lambda part: setattr(part, "self_attention", GatedAttention(16, 2))),
+        r"blocks that the page knows, got decoder\.layers\.0\.self_attention",
     ),
     "block": (
         changed(LAYER, lambda part: setattr(part, "feed_forward", nn.Sequential())),

@@ -170,7 +170,7 @@ def variants(device: str) -> Any:
     torch.manual_seed(0)
     functions = (
         *(blocks.AdditiveAttention(4, 4), blocks.ALiBi(4), blocks.RelativeBias(4)),
-        blocks.SlidingWindowAttention(2),
+        *(blocks.SlidingWindowAttention(2), blocks.SinkAttention(4, window=3)),
     )
     modules: list[Any] = [
         blocks.MultiHeadAttention(16, 4, attention_function=each) for each in functions
@@ -178,6 +178,22 @@ def variants(device: str) -> Any:
     transforms = [blocks.QueryKeyNorm(4), blocks.RotaryPositionalEncoding(4)]
     modules += [
         blocks.MultiHeadAttention(16, 4, num_key_value_heads=2, transforms=transforms),
+        blocks.GatedAttention(16, 4),
+        blocks.LatentAttention(
+            *(16, 4),
+            latent_size=6,
+            d_k=4,
+            rotary=blocks.RotaryPositionalEncoding(
+                6, rotated=4, scaling=blocks.YarnScaling(4.0, length=8)
+            ),
+        ),
+        blocks.MixtureOfExperts(
+            16,
+            num_experts=4,
+            top_k=2,
+            expert=lambda: blocks.GatedFeedForward(16, 8),
+            routing=blocks.SigmoidRouting(4),
+        ),
         blocks.GatedFeedForward(16, 24),
         blocks.LearnedPositionalEncoding(16, max_length=9),
         blocks.LoraLinear(blocks.FeedForward(16, 24).up_projection, rank=2),

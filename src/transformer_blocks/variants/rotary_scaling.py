@@ -174,13 +174,13 @@ class YarnScaling:
         """Scale frequencies, in radians per position, of shape (d_k / 2,), from 1 downwards."""
         pairs = len(frequencies)
         # The logarithms of the frequencies fall by the same step from pair to pair.
-        step = -frequencies[-1].double().log() / max(pairs - 1, 1)
-        turns = torch.tensor([self.high, self.low], dtype=torch.float64, device=frequencies.device)
+        step = -frequencies[-1].log() / max(pairs - 1, 1)
+        turns = frequencies.new_tensor([self.high, self.low])
         first, last = (self.length / (2 * math.pi * turns)).log() / step  # the pairs that have them
         if self.truncate:
             first, last = first.floor(), last.ceil()
         first, last = first.clamp(min=0.0), last.clamp(max=2.0 * pairs - 1.0)
-        number = torch.arange(pairs, dtype=torch.float64, device=frequencies.device)
+        number = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
         divided = ((number - first) / (last - first).clamp(min=0.001)).clamp(0.0, 1.0)
-        kept = (1.0 - divided).to(frequencies.dtype)
+        kept = 1.0 - divided
         return (1.0 - kept) * frequencies / self.factor + kept * frequencies

@@ -179,13 +179,14 @@ class SigmoidRouting(nn.Module):
             top_k: Number of experts of a token, k.
             rate: The amount by which each bias changes.
         """
-        shares = choice_shares(self(logits, top_k)[1], logits.shape[-1])
+        shares = choice_shares(self(logits, top_k)[1], logits)
         self.bias -= rate * (shares - shares.mean()).sign()
 
 
-def choice_shares(chosen: Tensor, num_experts: int) -> Tensor:
+def choice_shares(chosen: Tensor, logits: Tensor) -> Tensor:
     """Return the share of the choices that fell on each expert, of shape (E,)."""
-    return F.one_hot(chosen, num_experts).double().flatten(0, -2).mean(0)
+    counts = F.one_hot(chosen, logits.shape[-1]).flatten(0, -2)
+    return to_full_precision(logits.new_ones(())) * counts.sum(0) / counts.sum()
 
 
 @checked
@@ -211,6 +212,6 @@ def balancing_loss(logits: Tensor, top_k: Size) -> Tensor:
         >>> round(balancing_loss(even, 1).item(), 2), round(balancing_loss(even[:1], 1).item(), 2)
         (1.0, 4.0)
     """
-    experts, probabilities = logits.shape[-1], to_full_precision(logits).softmax(-1)
-    shares = choice_shares(logits.topk(top_k).indices, experts).to(probabilities.dtype)
-    return experts * (shares * probabilities.flatten(0, -2).mean(0)).sum()
+    probabilities = to_full_precision(logits).softmax(-1)
+    shares = choice_shares(logits.topk(top_k).indices, logits)
+    return logits.shape[-1] * (shares * probabilities.flatten(0, -2).mean(0)).sum()
