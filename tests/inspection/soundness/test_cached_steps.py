@@ -13,6 +13,7 @@ from transformer_blocks import (
     causal_mask,
     scaled_dot_product_attention,
 )
+from transformer_blocks.inspection import check_soundness
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 1, 2, 3], [4, 5, 6, 7, 8, 9]])
 
@@ -216,3 +217,18 @@ def test_a_cache_of_vectors_is_not_tried() -> None:
     options = {"causal": True, "new_step_model": DecoderModel().start}
     report = ask("cache", lambda x: x.cumsum(1), torch.randn(2, 4, D), **options)
     assert "the model takes vectors" in report.not_tried
+
+
+def test_properties_share_the_passes() -> None:
+    model = DecoderModel()
+    soundness = check_soundness(
+        model.full_pass,
+        IDS,
+        only=("causality", "cache"),
+        probes=8,
+        new_step_model=model.start,
+    )
+    assert [report.title for report in soundness.reports] == ["causality", "cache"]
+    assert soundness, soundness
+    assert not soundness.not_tried
+    assert soundness["cache"].note.startswith("3 passes were tried")
