@@ -1,6 +1,8 @@
 """The debugging course: each case is solved by a reference, and a wrong check is refused."""
 
+import importlib
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -154,6 +156,15 @@ def test_the_page_lists_the_symptom_the_cause_and_the_check_of_each_case() -> No
     assert rows == [
         f"| {case.symptom} | {case.exhibit.title} | `{case.exhibit.found_by}` |" for case in cases()
     ]
+
+
+def test_the_page_names_the_cases_of_each_chapter() -> None:
+    pytest.importorskip("sphinx")
+    further = importlib.import_module("museum").FURTHER
+    page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
+    rows = re.findall(r"\(\.\./learn/(\w+)\.py\) \| ([\d, ]+) \|", page.read_text("utf-8"))
+    listed = {int(n): chapter for chapter, numbers in rows for n in numbers.split(",")}
+    assert listed == {case.number: further[case.exhibit.theme].split()[0] for case in cases()}
 
 
 def case_of(name: str) -> Case:
