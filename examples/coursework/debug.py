@@ -5,7 +5,8 @@ The learner's file of a case has the broken model, called ``Model`` or ``model``
 right ones, and mends the model. Both are judged by laws:
 
 - the check must fail for the broken model with several weights, and hold for the mended one, also
-  where torch's functions are computed in five other ways (:data:`STYLES`), which round differently;
+  where torch's functions are computed in five other ways (:data:`STYLES`), which round differently,
+  each with other weights;
 - the mended model must pass the check of the exhibit and the learner's own, and must compute what
   the exhibit's mended model computes with the same weights.
 """
@@ -218,6 +219,7 @@ def _embedding(ids: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Tenso
 
 
 STYLES = {
+    "only the weights are others": None,
     "attention is written with einsum": Style(scaled_dot_product_attention=_attention),
     "a softmax is written with exponentials": Style(softmax=_softmax),
     "a log-softmax is written with a logarithm": Style(log_softmax=_log_softmax),
@@ -253,9 +255,6 @@ def judge_check(case: Case, check: Callable[[Any], object]) -> Iterator[str]:
             return
         if found is None:
             yield f"it holds for the broken model, with the weights of seed {seed}"
-    for seed in SEEDS:
-        if found := outcome(check, case.make("mended", seed)):
-            yield f"it fails for the right model, with the weights of seed {seed}: {told(found)}"
     for (text, style), seed in zip(STYLES.items(), range(21, 99), strict=False):
         if found := outcome(check, case.make("mended", seed, style)):
             yield f"it fails for a right model in which {text}: {told(found)}"

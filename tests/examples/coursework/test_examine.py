@@ -57,6 +57,11 @@ def test_wrong_code_is_refused_with_its_mistake_and_its_line(name: str) -> None:
     assert part in told
 
 
+def test_a_convention_is_chosen_by_as_many_laws_as_possible() -> None:
+    first, *_ = examine(FILE, "AttentionScaledByModel")
+    assert first.endswith("masks of shape (B, H, L, S): True hides a key")
+
+
 def test_a_layer_is_examined_by_all_checks() -> None:
     lines = examine(FILE, "SequenceFirst")
     assert any("batch" in line and "VIOLATED" in line for line in lines)
