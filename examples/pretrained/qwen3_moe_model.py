@@ -1,10 +1,11 @@
 """Qwen3-MoE: the model, and the names of its weights in published files.
 
 Qwen3-30B-A3B and its relatives ("Qwen3 Technical Report", Yang et al. 2025,
-https://arxiv.org/abs/2505.09388, section 2) are a Qwen3 whose feed-forward networks are mixtures of
-experts (:class:`~transformer_blocks.MixtureOfExperts`): each token uses 8 of 128. Some layers may
-keep a single network: those of ``mlp_only_layers``, and with ``decoder_sparse_step`` all whose
-number it does not divide. With ``norm_topk_prob``, the weights of the chosen experts sum to one.
+https://arxiv.org/abs/2505.09388, section 2) are a Qwen3 with a mixture of experts in place of each
+feed-forward network (:class:`~transformer_blocks.MixtureOfExperts`): each token uses 8 of 128
+experts. Some layers may keep a single network: those of ``mlp_only_layers``, and with
+``decoder_sparse_step`` all whose number it does not divide. With ``norm_topk_prob``, the weights of
+the chosen experts sum to one.
 
 Next: ``gemma3_model.py``, most of whose layers have a sliding window.
 """
@@ -33,7 +34,7 @@ from transformer_blocks import (
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertSizes(Sizes):
-    """The settings of a model with mixtures of experts.
+    """The settings of a model with a mixture of experts in its layers.
 
     Attributes:
         num_experts: Number of experts of a layer.
@@ -51,7 +52,7 @@ class ExpertSizes(Sizes):
 
 
 class Qwen3Moe(Qwen3):
-    """Qwen3-MoE: a Qwen3 whose feed-forward networks are mixtures of experts.
+    """Qwen3-MoE: a Qwen3 with a mixture of experts in each layer.
 
     Args:
         sizes: The settings of the model.
