@@ -22,6 +22,7 @@ from learn import catalog_of, language_of, languages_of, words_in
 from localisation import lookup_in, read_catalog, translate
 from transformer_blocks import explorer
 from transformer_blocks.explorer.live import LiveModel, serialize_live
+from transformer_blocks.explorer.page import read_script
 
 SCRIPTS = Path(explorer.__file__).parent / "page"
 WORDS_A_MINUTE = 120  # of a text with formulas and code
@@ -62,7 +63,7 @@ def card(path: Path, language: str, root: str, address: str) -> str:
 
 def javascript(script: str, name: str) -> str:
     """Return a function, class or constant of the explorer's page, with the comments above it."""
-    text = (SCRIPTS / script).read_text("utf-8")
+    text = read_script(script.removesuffix(".js"))
     block = rf"(?:(?:async )?function\*? {name}\(|class {name} ).*?^}}$"
     [code] = re.findall(rf"(?ms)^(?://[^\n]*\n)*(?:{block}|const {name} = .*?;$)", text)
     return str(code)
@@ -77,7 +78,7 @@ def translator_script() -> str:
         "targetWords": chapter["target_words"],
         "choices": [chapter[name] for name in ("beings", "things", "verbs")],
     }
-    scripts = [(SCRIPTS / name).read_text("utf-8") for name in ("blocks.js", "search.js")]
+    scripts = [read_script(name) for name in ("blocks", "search")]
     helpers = [javascript("data.js", name) for name in ("ALPHABET", "DIGITS", "bytesOf", "inflate")]
     parts = "{data, loadModel, seq2seq, newRun, finish, generate, mostProbable, headPart}"
     data = f"const data = {json.dumps(content, ensure_ascii=False)};"

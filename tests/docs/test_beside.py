@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from tests.public import PUBLIC
 
+from transformer_blocks.explorer.page import read_script
+
 cover = pytest.importorskip("cover")  # needs the extra docs
 PAGE = Path(__file__).parents[2] / "docs" / "paper" / "javascript.md"
 FOUND = re.findall(r"(?ms)^:::\{beside\} (\w+)(.*?)\n(.*?)^:::$", PAGE.read_text("utf-8"))
 
 
 def test_the_page_shows_all_code_of_the_forward_pass_in_its_order() -> None:
-    rest = (cover.SCRIPTS / "blocks.js").read_text("utf-8")
+    rest = read_script("blocks")
     for name, _, _ in FOUND:
         before, code, rest = rest.partition(cover.javascript("blocks.js", name))
         assert code, f"{name} stands in another place of the file"

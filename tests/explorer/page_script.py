@@ -47,7 +47,7 @@ def located(error: str, script: str) -> str:
             len(text): f"{path.name}:{number}"
             for path in SCRIPTS.glob("*.js")
             for number, each in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-            if (text := each.partition("  // ")[0].strip())
+            if (text := each.partition("  // ")[0].strip().removeprefix("export "))
             and 0 <= column - line.find(text) < len(text)
             and text in line
         }

@@ -1,8 +1,10 @@
 """The explorer's page in a browser: the story, one screen after the other."""
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from tests.explorer.live import round_weights, translator_of_texts
 from tests.explorer.page import Opened
 from tests.explorer.page_script import Script
 
-from transformer_blocks import beam_search, causal_mask
+from transformer_blocks import beam_search, causal_mask, explorer
 from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer, LiveModel
 from transformer_blocks.explorer.tokens import token_labels
 
@@ -255,3 +257,33 @@ def test_without_scripts_the_page_shows_a_picture_of_its_weights(
     ]
     assert not page.is_visible("header")
     context.close()
+
+
+@in_browser
+def test_the_scripts_are_modules_that_import_what_they_use(browser: Any) -> None:
+    files = Path(explorer.__file__).with_name("page")
+    html = re.sub('<meta http-equiv="Content-Security-Policy"[^>]*>', "", story_of().html)
+    modules = "".join(f'import "./{name}.js";' for name in ("times", "live", "start"))
+    html = f"{html.rpartition('<script>')[0]}<script type=module>{modules}</script>"
+    page, errors = browser.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def serve(route: Any) -> None:
+        name = str(route.request.url).rpartition("/")[2]
+        if name.endswith(".js"):
+            body, kind = (files / name).read_text(encoding="utf-8"), "text/javascript"
+        else:
+            body, kind = html, "text/html"
+        route.fulfill(body=body, content_type=kind)
+
+    page.route("**/*", serve)
+    page.goto("http://page.test/")
+    page.wait_for_selector("html[data-ready]")
+    page.click(key(0))
+    page.click("#laboratory")
+    page.click("#story-queries button")
+    for view in (1, 0):
+        page.click(f"#views [role=radio] >> nth={view}")
+    page.click("#save")
+    assert errors == []
+    page.close()

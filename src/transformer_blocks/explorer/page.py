@@ -48,7 +48,7 @@ LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "live", "story", "overview", "map", "why", "poster", "screens")
 SCRIPTS = (  # in this order, in one scope
-    *("data", "style", "state", "scene"),
+    *("data", "registry", "style", "state", "scene"),
     *("story", "ribbons", "play", "overview", "map"),
     *("arithmetic", "patterns", "charts", "why", "lens", "poster", "screens"),
 )
@@ -237,8 +237,8 @@ class Explorer:
         text = encodable(self.title + letters + json.dumps(content, ensure_ascii=False))
         theme = _read("theme.js")
         times, live = self.earlier or self.others, self.live
-        names = [*SCRIPTS, *(TIMES if times else ()), *(LIVE if live else ()), "main"]
-        parts = [_read(f"{name}.js") for name in names]
+        names = [*SCRIPTS, *(TIMES if times else ()), *(LIVE if live else ()), "main", "start"]
+        parts = [read_script(name) for name in names]
         script = '"use strict";\n(async () => {\n' + "\n".join(parts) + "})();"
         script = re.sub(r"^ *(//.*\n)?|  // .*|(?<=[{(,;])\n", "", script, flags=re.MULTILINE)
         style = "\n".join(
@@ -390,6 +390,11 @@ def _read(name: str) -> str:
     """Read one of the files that a page is made of."""
     folder = files("transformer_blocks.explorer").joinpath("page")
     return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def read_script(name: str) -> str:
+    """Read one of the page's modules as a part of one script, without its imports and exports."""
+    return re.sub(r"^import .*\n|^export ", "", _read(f"{name}.js"), flags=re.MULTILINE)
 
 
 def _variables() -> str:

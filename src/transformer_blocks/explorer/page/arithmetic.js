@@ -1,5 +1,9 @@
 // Arithmetic: a weight computed again from queries, keys and values, and its numbers as text.
 
+import {attentions, inSentence, inflate, isMasked, percent} from "./data.js";
+import {render} from "./main.js";
+import {forgetting} from "./registry.js";
+
 // --- Queries, keys and values ---------------------------------------------------------------------
 
 // A function of layer, head and position that returns a vector. Numbers have 16 bits: all low
@@ -18,7 +22,7 @@ async function decodeVectors(attention, {step, data: text}, positions, size) {
 }
 
 // Decode the vectors of an attention when they are first needed, then draw what shows them.
-async function decodeArithmetic(attention) {
+export async function decodeArithmetic(attention) {
   if (attention.vectors !== undefined) return;
   const {queries, keys, values, size, valueSize} = attention.arithmetic;
   attention.vectors = null;
@@ -31,13 +35,13 @@ async function decodeArithmetic(attention) {
   if (attentions.includes(attention)) render();
 }
 
-function dot(x, y) {
+export function dot(x, y) {
   let sum = 0;
   for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
   return sum;
 }
-const sumOf = numbers => numbers.reduce((sum, x) => sum + x, 0);
-const normOf = vector => Math.sqrt(dot(vector, vector));
+export const sumOf = numbers => numbers.reduce((sum, x) => sum + x, 0);
+export const normOf = vector => Math.sqrt(dot(vector, vector));
 
 function softmax(scores) {
   const largest = Math.max(...scores), exps = scores.map(score => Math.exp(score - largest)), sum = sumOf(exps);
@@ -58,7 +62,7 @@ function vectorsOf(a, layer, head) {
 }
 
 // Attention of one query, step by step as in attention.py.
-function computeArithmetic({attention: a, layer, head, row, column}) {
+export function computeArithmetic({attention: a, layer, head, row, column}) {
   const attention = attentions[a], {arithmetic, columns} = attention, {keys, values, norms, ...vectors} = vectorsOf(a, layer, head);
   const query = vectors.query(row);
   const masked = keys.map((_, i) => isMasked(attention, row, i) || Boolean(arithmetic.causal) && i > row + columns - attention.rows);
@@ -83,21 +87,20 @@ function computeArithmetic({attention: a, layer, head, row, column}) {
 
 // --- Numbers as text ------------------------------------------------------------------------------
 
-const MINUS = "\u2212";
-function decimal(x, digits = 2) {
+export const MINUS = "\u2212";
+export function decimal(x, digits = 2) {
   if (x === -Infinity) return `${MINUS}\u221e`;
   const text = Math.abs(x).toFixed(Math.abs(x) >= 1000 ? 0 : digits);
   return x < 0 && Number(text) !== 0 ? MINUS + text : text;
 }
-const small = x => x === 0 ? "0" : x >= .001 ? x.toFixed(3) : x.toExponential(0).replace("-", MINUS);  // of an exponential
-const inBrackets = x => x < 0 ? `(${decimal(x)})` : decimal(x);
-const exactPercent = x => `${(100 * x).toFixed(2)}\u00a0%`;
-const roundPercent = x => percent(x).replace(" ", "\u00a0");
-const quoted = token => `\u201c${inSentence(token)}\u201d`;
-const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+export const small = x => x === 0 ? "0" : x >= .001 ? x.toFixed(3) : x.toExponential(0).replace("-", MINUS);  // of an exponential
+export const inBrackets = x => x < 0 ? `(${decimal(x)})` : decimal(x);
+export const exactPercent = x => `${(100 * x).toFixed(2)}\u00a0%`;
+export const roundPercent = x => percent(x).replace(" ", "\u00a0");
+export const quoted = token => `\u201c${inSentence(token)}\u201d`;
 
 // The places of the largest of some numbers, in the order of the places.
-function placesOfLargest(numbers, count) {
+export function placesOfLargest(numbers, count) {
   const places = Array.from(numbers, (_, i) => i);
   if (places.length > count) places.sort((i, j) => numbers[j] - numbers[i]);
   return places.slice(0, count).sort((i, j) => i - j);

@@ -7,8 +7,10 @@
 // A layer is a generator, as all that calls one: it yields after each sublayer, so that the page can do
 // something else meanwhile. `finish(work)` is the result of one.
 
-const newRun = ({off = [], isRecording = false} = {}) => ({off: new Set(off), recorded: isRecording ? new Map() : null});
-const headPart = (attention, head) => `${attention.name}.heads.${head}`;
+import {inflate} from "./data.js";
+
+export const newRun = ({off = [], isRecording = false} = {}) => ({off: new Set(off), recorded: isRecording ? new Map() : null});
+export const headPart = (attention, head) => `${attention.name}.heads.${head}`;
 
 // --- Vectors and matrices -----------------------------------------------------------------------------
 
@@ -26,7 +28,7 @@ function dotProduct(x, xStart, y, yStart, size) {
 }
 
 // x W^T + b for each vector x.
-function linear({weight, bias}, x) {
+export function linear({weight, bias}, x) {
   const [outputs, inputs] = weight.shape, rows = x.length / inputs, y = new Float32Array(rows * outputs);
   for (let output = 0; output < outputs; output++) {
     const shift = bias ? bias.data[output] : 0;
@@ -235,7 +237,7 @@ const BLOCKS = {
   FeedForward: feedForward, GatedFeedForward: gatedFeedForward, PostNorm: postNorm, PreNorm: preNorm, LayerNorm: layerNorm, RMSNorm: rmsNorm,
   SinusoidalPositionalEncoding: sinusoidalPositionalEncoding, RotaryPositionalEncoding: rotaryPositionalEncoding,
 };
-const call = (module, ...inputs) => BLOCKS[module.is](module, ...inputs);
+export const call = (module, ...inputs) => BLOCKS[module.is](module, ...inputs);
 
 // --- Models (models.py, generation/incremental.py) ----------------------------------------------------
 
@@ -278,10 +280,10 @@ function embed({positions: encoding}, embedding, tokens, positions, run) {
 }
 
 // The positions of a source that are not attended to: its padding, and those that a mask hides.
-const paddingMask = ({padding_id}, source, mask = null) => source.map((token, i) => token === padding_id || Boolean(mask?.[i]));
+export const paddingMask = ({padding_id}, source, mask = null) => source.map((token, i) => token === padding_id || Boolean(mask?.[i]));
 
 // Encode a source; return what decodes its targets. A mask hides positions of the source.
-function* seq2seq(model, source, run, mask = null) {
+export function* seq2seq(model, source, run, mask = null) {
   const x = embed(model, model.source_embedding, source, source.map((_, i) => i), run);
   mask = paddingMask(model, source, mask);
   const memory = yield* encoder(model.encoder, x, newCaches(model.encoder), {mask}, run);
@@ -292,7 +294,7 @@ function* seq2seq(model, source, run, mask = null) {
 }
 
 // Read all tokens of a prompt but the last; return what decodes the tokens that follow.
-function* languageModel(model, prompt, run) {
+export function* languageModel(model, prompt, run) {
   const steps = new IncrementalDecoder(model, model.embedding, (x, caches) => encoder(model.decoder, x, caches, {causal: true}, run), run);
   const read = prompt.slice(0, -1), {context} = model;
   const count = context === null || read.length < context ? read.length : Math.max(1, context >> 1) - 1;
@@ -311,7 +313,7 @@ function finish(work) {
 // --- Weights ------------------------------------------------------------------------------------------
 
 // A matrix has 8 bits for each number, and a factor for each row. Factors and vectors are bfloat16: the upper half of a float32.
-async function loadModel({tree, shapes, integers, floats}) {
+export async function loadModel({tree, shapes, integers, floats}) {
   const rounded = new Int8Array((await inflate(integers)).buffer), halves = new Uint16Array((await inflate(floats)).buffer);
   const exact = new Float32Array(Uint32Array.from(halves, bits => bits << 16).buffer);
   let at = 0, from = 0;

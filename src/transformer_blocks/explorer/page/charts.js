@@ -1,12 +1,16 @@
 // Charts: the drawings of the arithmetic.
 
+import {placesOfLargest, sumOf} from "./arithmetic.js";
+import {Scene, show, textWidth} from "./scene.js";
+import {coloursOf, palette} from "./style.js";
+
 const chartColours = () => {
   const colours = palette();
   return {...colours, negative: colours.differences[0], positive: colours.differences.at(-1), bar: colours.weights[3]};
 };
 
 // Vectors as strips of cells, and below them a bar for each feature; marks are short lines.
-function drawFeatures(canvas, width, {strips, bars, marks = null, name, height}) {
+export function drawFeatures(canvas, width, {strips, bars, marks = null, name, height}) {
   const colours = chartColours(), left = 54, top = 4, strip = 14, gap = 4;
   const shownCount = Math.max(1, Math.floor((width - left - 4) / 3));
   let places = null;  // of the features that are shown, if there are more than fit
@@ -63,7 +67,7 @@ function hatching(x, y, width, height) {
 const box = (x, y, width, height) => `M${x} ${y}h${width}v${height}h${-width}z`;  // as a part of a path
 
 // The scores of all keys as bars; the selected one is marked, masked ones are hatched.
-function drawScores(canvas, width, {scores, masked}, column, label) {
+export function drawScores(canvas, width, {scores, masked}, column, label) {
   const colours = chartColours(), height = 52, top = 4, left = 54, step = Math.min(44, (width - left - 4) / scores.length);
   const open = scores.filter((_, i) => !masked[i]), high = Math.max(0, ...open), low = Math.min(0, ...open);
   const unit = height / (high - low || 1), zero = top + high * unit, bar = step > 3 ? step * .72 : step;
@@ -88,7 +92,7 @@ function drawScores(canvas, width, {scores, masked}, column, label) {
 }
 
 // The weights of a row as parts of a bar, with and without the scale.
-function drawShares(canvas, width, rows, column) {
+export function drawShares(canvas, width, rows, column) {
   const colours = chartColours(), left = 58, strip = 18, gap = 6, room = width - left - 2;
   const scene = new Scene(width, rows.length * (strip + gap));
   rows.forEach(([label, weights], i) => {
@@ -110,7 +114,7 @@ function drawShares(canvas, width, rows, column) {
 }
 
 // The keys of a row: masked ones are hatched, the selected one has a frame.
-function drawMask(canvas, width, {masked}, column) {
+export function drawMask(canvas, width, {masked}, column) {
   const colours = chartColours(), height = 24, step = Math.min(34, (width - 6) / masked.length), left = 3;
   const scene = new Scene(width, height + 6), parts = [];
   scene.rect(left, 3, step * masked.length, height, {fill: colours.background});

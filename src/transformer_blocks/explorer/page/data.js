@@ -1,9 +1,9 @@
 // Data: the page's JSON, and the attention weights of every layer and head.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+export const data = JSON.parse(document.getElementById("data").textContent);
 
-const $ = id => document.getElementById(id);
-const make = (tag, properties = {}, ...children) => {
+export const $ = id => document.getElementById(id);
+export const make = (tag, properties = {}, ...children) => {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
   return element;
@@ -23,7 +23,7 @@ function bytesOf(text) {
 }
 
 // Bytes that were compressed by zlib.
-async function inflate(text) {
+export async function inflate(text) {
   const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -60,7 +60,7 @@ const readMaps = maps => Promise.all(maps.map(async ({weights, ...attention}) =>
   });
   return {...attention, rows, columns, map, mask: attention.mask && bytesOf(attention.mask)};
 }));
-const attentions = await readMaps(data.maps);
+export const attentions = await readMaps(data.maps);
 
 // The page's sequences, each at the times of a training; what has no maps, the model in the page computes.
 const hasArithmetic = attentions.some(({arithmetic}) => arithmetic);
@@ -69,14 +69,14 @@ const readTime = async ({maps, ...time}) => {
   for (const attention of read ?? []) attention.isEarlier = hasArithmetic;
   return {...time, attentions: read};
 };
-const sequences = await Promise.all([data, ...data.others].map(async (page, i) => {
+export const sequences = await Promise.all([data, ...data.others].map(async (page, i) => {
   const earlier = await Promise.all(page.earlier.map(readTime));
   return {text: page.text, times: [...earlier, i ? await readTime(page) : {...data, attentions: [...attentions]}]};
 }));
 
 // Heads of a layer that are not switched off; a page without a model has no others.
-const isOff = (attention, layer, head) => Boolean(attention.off?.has(`${layer} ${head}`));
-const headsOn = (attention, layer) => Array.from({length: attention.heads}, (_, head) => head).filter(head => !isOff(attention, layer, head));
+export const isOff = (attention, layer, head) => Boolean(attention.off?.has(`${layer} ${head}`));
+export const headsOn = (attention, layer) => Array.from({length: attention.heads}, (_, head) => head).filter(head => !isOff(attention, layer, head));
 
 function meanOf(attention, layer) {
   const mean = new Float32Array(attention.rows * attention.columns), heads = headsOn(attention, layer);
@@ -101,10 +101,10 @@ function rolloutOf(a, layer) {
 }
 
 // The columns of the overview are the heads, then the mean, and rollout for self-attention.
-const summaries = attention => attention.isSelf ? ["mean", "rollout"] : ["mean"];
-const columnsOf = attention => attention.heads + summaries(attention).length;
-const summaryCache = new Map();
-function weightsOf(a, layer, column) {
+export const summaries = attention => attention.isSelf ? ["mean", "rollout"] : ["mean"];
+export const columnsOf = attention => attention.heads + summaries(attention).length;
+export const summaryCache = new Map();
+export function weightsOf(a, layer, column) {
   const attention = attentions[a];
   if (isOff(attention, layer, column)) return new Float32Array(attention.rows * attention.columns);
   if (column < attention.heads) return attention.map(layer, column);
@@ -117,12 +117,12 @@ function weightsOf(a, layer, column) {
 
 // What a reader takes for one letter, for example a letter with its accents, or a Korean syllable of several parts.
 const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter(undefined, {granularity: "grapheme"});
-const lettersIn = text => segmenter ? Array.from(segmenter.segment(text), ({segment}) => segment) : [...text];
+export const lettersIn = text => segmenter ? Array.from(segmenter.segment(text), ({segment}) => segment) : [...text];
 
 // A token within a sentence: not longer than a line, and without effect on the direction of the text around it.
 const LONGEST_NAME = 60;
 const TURNS_TEXT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
-function inSentence(text) {
+export function inSentence(text) {
   if (text.length > LONGEST_NAME) {
     const letters = lettersIn(text.slice(0, 100 * LONGEST_NAME));
     if (letters.length > LONGEST_NAME) text = `${letters.slice(0, LONGEST_NAME - 1).join("")}…`;
@@ -130,21 +130,22 @@ function inSentence(text) {
   return TURNS_TEXT.test(text) ? `\u2068${text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd")}\u2069` : text;
 }
 
-const END_TOKENS = ["</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"];
-const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(token.trim());
+export const END_TOKENS = ["</s>", "<eos>", "[SEP]", "<sep>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"];
+export const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(token.trim());
 
-const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
-const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
+export const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
+export const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
 const listHeads = heads => `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}`;
 
 // Columns of a layer in words, with the heads among them that are switched off.
-function namesOf(attention, layer, columns) {
+export function namesOf(attention, layer, columns) {
   const isMean = columns[0] === attention.heads, heads = isMean ? [...Array(attention.heads).keys()] : columns.filter(column => column < attention.heads);
   const on = headsOn(attention, layer), off = heads.filter(head => !on.includes(head));
   const name = isMean ? `mean of ${plural(on.length, "head")}` : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
     : heads.length ? listHeads(heads) : "rollout";
   return off.length ? `${name}; ${listHeads(off)} switched off` : name;
 }
-const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
-const languageName = i => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames(["en"], {type: "language"}).of(data.languages[i]) : "";
-const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;
+export const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
+export const languageName = i => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames(["en"], {type: "language"}).of(data.languages[i]) : "";
+export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+export const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

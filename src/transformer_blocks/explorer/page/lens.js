@@ -1,5 +1,11 @@
 // Logit lens: what the output layer would predict after each layer.
 
+import {quoted, roundPercent} from "./arithmetic.js";
+import {$, attentions, data, make} from "./data.js";
+import {forgetting, state} from "./registry.js";
+import {shownToken} from "./story.js";
+import {part} from "./why.js";
+
 function makeScrolling(label, ...children) {
   const region = make("div", {className: "scroll", tabIndex: 0, role: "region"}, ...children);
   region.setAttribute("aria-label", label);
@@ -10,7 +16,7 @@ const ORDINALS = ["most probable", "2nd", "3rd"];
 let shownLens = "";
 forgetting.push(() => { shownLens = ""; });
 // It is that of the token that a reader chose.
-function drawLens() {
+export function drawLens() {
   const attention = attentions[state.attention], layers = data.decoding?.layers;
   const chosen = state.view === "story" ? shownToken() : state.isLocked ? {side: "queries", index: state.row} : null;
   const step = chosen?.side === "queries" ? chosen.index : state.row;

@@ -1,5 +1,15 @@
 // Live: a sentence of one's own, which the model in the page translates or continues, also without some of its parts.
 
+import {quoted} from "./arithmetic.js";
+import {call, headPart, languageModel, linear, loadModel, newRun, paddingMask, seq2seq} from "./blocks.js";
+import {$, data, inSentence, inflate, languageName, lettersIn, make, sequences} from "./data.js";
+import {open, replaceMaps, shownContent} from "./main.js";
+import {contentOf, features, state} from "./registry.js";
+import {shownStep} from "./screens.js";
+import {beamSearch, generate, logSoftmax, mostProbable, sampleAt, topK} from "./search.js";
+import {wholePercent} from "./story.js";
+import {MARK, NORMAL, cleanText, decodeText, encodeText, readTokenizer} from "./tokenizer.js";
+
 const {live: {endId, maxLength, language}, model: liveName} = data, MOST_CANDIDATES = 5, CONTINUATION = 40;
 const BEAMS = 5;  // as the library's beam search and the programs
 const liveModel = loadModel(data.live), isTranslator = data.live.tree.is === "Seq2Seq";

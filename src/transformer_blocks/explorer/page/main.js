@@ -1,16 +1,26 @@
-// Main: what all views share, and the first drawing.
+// Main: what all views share.
+
+import {$, attentions, data, make, sequences} from "./data.js";
+import {togglePin} from "./map.js";
+import {stopPlaying} from "./play.js";
+import {contentOf, features, forgetting, state, views} from "./registry.js";
+import {ARROWS, dropAddress, isTyping, readAddress, select, wrap} from "./state.js";
+import {theme} from "./style.js";
+import {drawWhy} from "./why.js";
 
 const SECTIONS = ["story", "screen", "overview", "head"];  // that belong to one or two views
 
+export const laboratory = () => Object.keys(views).filter(name => name !== "screens");
+
 // Draw the shown view: anew if it shows something else, and measured anew if it may have another size.
-function render(isNew = false, isMeasured = isNew) {
+export function render(isNew = false, isMeasured = isNew) {
   const view = views[state.view], isLaboratory = state.view !== "screens";
   if (state.view !== "story") stopPlaying();
   document.documentElement.dataset.view = state.view;
   for (const section of SECTIONS) $(section).hidden = !view.sections.includes(section);
   for (const id of ["tools", "lead"]) $(id).hidden = !isLaboratory;
   for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
-  for (const [i, option] of [...$("views").children].entries()) mark(option, LABORATORY[i] === state.view);
+  for (const [i, option] of [...$("views").children].entries()) mark(option, laboratory()[i] === state.view);
   if (isMeasured) view.measure();
   view.draw(isNew);
   $("title").textContent = $("title").title = view.title?.() ?? data.title;
@@ -19,13 +29,13 @@ function render(isNew = false, isMeasured = isNew) {
   for (const draw of Object.values(features)) draw.draw();
 }
 
-function mark(option, isChecked) {
+export function mark(option, isChecked) {
   option.setAttribute("aria-checked", String(isChecked));
   option.tabIndex = isChecked ? 0 : -1;
 }
 
 // Fill a group of radio buttons, which arrow keys move through.
-function fillRadioGroup(group, names, choose) {
+export function fillRadioGroup(group, names, choose) {
   names.forEach((textContent, i) => {
     const option = make("button", {type: "button", role: "radio", textContent});
     option.addEventListener("click", () => choose(i));
@@ -41,7 +51,7 @@ function fillRadioGroup(group, names, choose) {
   });
 }
 
-function fillAttentions() {
+export function fillAttentions() {
   $("attentions").replaceChildren();
   fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
   $("attentions").hidden = attentions.length === 1;
@@ -49,10 +59,10 @@ function fillAttentions() {
 
 // --- What the page shows of a text --------------------------------------------------------------------
 
-let shownContent = contentOf(state);
+export let shownContent = contentOf(state);
 
 // Replace the maps, decoding steps, title and name of the model. What is selected remains if the same tokens stand there.
-function replaceMaps({attentions: others, decoding, title, model}, record = false) {
+export function replaceMaps({attentions: others, decoding, title, model}, record = false) {
   const {attention: a, row, column, head, heads} = state, next = others[Math.min(a, others.length - 1)];
   const isKept = attentions[a]?.queries[row] === next.queries[row] && attentions[a].keys[column] === next.keys[column];
   stopPlaying();
@@ -67,7 +77,7 @@ function replaceMaps({attentions: others, decoding, title, model}, record = fals
 }
 
 // Show what the state names: what the page holds, or what the model in the page computes.
-async function load({record = false, isAddress = false} = {}) {
+export async function load({record = false, isAddress = false} = {}) {
   const {text, off, sequence, time} = state, {times} = sequences[sequence], kept = times[time ?? times.length - 1];
   features.live?.stop();
   if (text === null && !off.length && kept.attentions) replaceMaps(kept, record);
@@ -83,7 +93,7 @@ async function load({record = false, isAddress = false} = {}) {
 }
 
 // Show another text, sequence or time, or the model without some parts. With `record`, "back" undoes it.
-function open(content, record = true) {
+export function open(content, record = true) {
   Object.assign(state, {text: null, off: [], sequence: 0, time: null}, content);
   return load({record});
 }
@@ -96,7 +106,7 @@ function setTheme(name) {
   markTheme();
   render(true, false);  // the map stays where it was moved to
 }
-const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
+export const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 
 document.addEventListener("keydown", event => {
   if (!$("shortcuts").checked || $("poster").open || isTyping(event) || state.view === "screens") return;
@@ -125,14 +135,3 @@ function openAddress() {
     render(true);
   } else load({isAddress: true});
 }
-
-const LABORATORY = Object.keys(views).filter(name => name !== "screens");
-fillRadioGroup($("views"), LABORATORY.map(name => views[name].name), i => select({view: LABORATORY[i]}));
-fillAttentions();
-markTheme();
-readAddress();
-const isOther = contentOf(state) !== shownContent;
-render(true);
-if (isOther) load({isAddress: true});
-scrollToCell();
-document.documentElement.dataset.ready = "true";

@@ -2,6 +2,14 @@
 //
 // The map is a window on all cells: labels stay at its left and upper edge while cells move below it.
 
+import {$, attentions, headName, inSentence, isMasked, lettersIn, make, nameOf, percent, weightsOf} from "./data.js";
+import {drawOverview, fillSelects, markOverview, reduceByMaximum} from "./overview.js";
+import {shownName} from "./poster.js";
+import {forgetting, state, views} from "./registry.js";
+import {Scene, isUpright, mostThatFit, paint, show, textWidth} from "./scene.js";
+import {ARROWS, select, updateAddress, wrap} from "./state.js";
+import {colour, coloursOf, palette, theme} from "./style.js";
+
 views.map = {
   name: "Map",
   sections: ["overview", "head"],
@@ -33,7 +41,7 @@ function shown() {
 
 // --- Layout ------------------------------------------------------------------------------------------
 
-const LEAST_WIDTH = 160;  // also of a frame that is not shown yet
+export const LEAST_WIDTH = 160;  // also of a frame that is not shown yet
 const LINES = 320;  // width of the drawing of the lines
 const LARGEST_CELL = 34, ZOOMED_CELL = 72;  // of a map that shows all, and after zooming
 const AXIS = 18, LABEL = 12, UPRIGHT_STEP = 1.05;  // room of an axis' name, size of a label, and of its upright letters
@@ -397,7 +405,7 @@ function drawMap(isNew) {
 }
 
 // The page as an address opens it: scrolled to the selected cell.
-function scrollToCell() {
+export function scrollToCell() {
   if (state.view !== "map" || !/[#&][qk]=/.test(location.hash)) return;
   const {left, top, cell, x, y} = layout, box = $("map").getBoundingClientRect();
   const atX = box.left + left + (state.column + .5) * cell - x, atY = box.top + top + (state.row + .5) * cell - y;
@@ -542,6 +550,6 @@ document.addEventListener("keydown", event => {
   if (event.key === "Escape" && !event.defaultPrevented && state.view === "map" && state.isLocked) select({isLocked: false});
 });
 $("unlock").addEventListener("click", () => { select({isLocked: false}); $("map").focus({preventScroll: true}); });
-const togglePin = () => select({pin: state.pin ? null : {attention: state.attention, layer: state.layer, head: state.head}});
+export const togglePin = () => select({pin: state.pin ? null : {attention: state.attention, layer: state.layer, head: state.head}});
 $("pin").addEventListener("click", togglePin);
 $("weights").addEventListener("toggle", fillTable);

@@ -1,12 +1,20 @@
 // Overview: a small map of every layer and head, of their mean, and of attention rollout.
 
+import {$, attentions, columnsOf, data, headName, make, weightsOf} from "./data.js";
+import {LEAST_WIDTH} from "./map.js";
+import {patternOf} from "./patterns.js";
+import {forgetting, state} from "./registry.js";
+import {Scene, paint, show} from "./scene.js";
+import {ARROWS, select, wrap} from "./state.js";
+import {coloursOf, palette, theme} from "./style.js";
+
 const LARGEST_THUMBNAIL = 110;
 let overview = null;  // where the small maps are: {left, top, cellWidth, cellHeight, gap, key}
 forgetting.push(() => { overview = null; });
 let thumbnailsLeft = [];  // [layer, head] of the small maps that are still to be drawn
 
 // The largest weight of each of `toRows` x `toColumns` equal parts of a map; of differences, the one of largest magnitude.
-function reduceByMaximum(values, columns, {row = 0, column = 0, height, width}, toRows, toColumns) {
+export function reduceByMaximum(values, columns, {row = 0, column = 0, height, width}, toRows, toColumns) {
   const reduced = new Float32Array(toRows * toColumns), places = new Int32Array(width);
   for (let x = 0; x < width; x++) places[x] = Math.floor(x * toColumns / width);
   for (let y = 0; y < height; y++) {
@@ -34,7 +42,7 @@ const thumbnailX = head => overview.left + head * overview.cellWidth + (head >= 
 const thumbnailY = layer => overview.top + layer * overview.cellHeight;
 
 // Draw the names of rows and columns at once, and the small maps when the browser has time.
-function drawOverview() {
+export function drawOverview() {
   const next = layOutOverview();
   if (overview !== null && overview.key === next.key) return;
   overview = next;
@@ -83,7 +91,7 @@ function drawThumbnail(layer, head) {
 }
 
 // Frames around the selected and the pinned head, and their names.
-function markOverview() {
+export function markOverview() {
   const attention = attentions[state.attention];
   for (const [id, place] of [["chosen", state], ["pinned", state.pin]]) {
     $(id).hidden = place === null;
@@ -111,7 +119,7 @@ function placeName(attention, layer, head) {
 
 // The two lists from which a layer and a head are chosen.
 let listedAttention = null;
-function fillSelects() {
+export function fillSelects() {
   const attention = attentions[state.attention];
   if (listedAttention === attention) return;
   listedAttention = attention;

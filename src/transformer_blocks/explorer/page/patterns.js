@@ -1,8 +1,11 @@
 // Patterns: names of heads whose weights follow a simple rule, as in inspection/patterns.py.
 
+import {dot, normOf, placesOfLargest, sumOf} from "./arithmetic.js";
+import {isEnd, isOff} from "./data.js";
+
 // The rule that a head satisfies, as {name, rank, strength}; null if there is none.
-const ruleOf = (attention, layer, column) => column < attention.heads && !isOff(attention, layer, column) ? (attention.ruleAt ??= findPatterns(attention))(layer, column) : null;
-const patternOf = (...place) => ruleOf(...place)?.name ?? null;  // for example "previous token"
+export const ruleOf = (attention, layer, column) => column < attention.heads && !isOff(attention, layer, column) ? (attention.ruleAt ??= findPatterns(attention))(layer, column) : null;
+export const patternOf = (...place) => ruleOf(...place)?.name ?? null;  // for example "previous token"
 
 // A function of layer and head that returns the first rule that the head satisfies, and how clearly, or null.
 function findPatterns({heads, rows, columns, isSelf, keys: tokens, mask, map}) {

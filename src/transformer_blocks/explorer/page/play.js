@@ -1,8 +1,13 @@
 // Play: the decoding steps of the output, one after the other.
 
+import {$, data, make, percent} from "./data.js";
+import {forgetting, state} from "./registry.js";
+import {select} from "./state.js";
+import {drawPointed, drawTokenRibbons, isMotionReduced, shownToken, story, storyAttention} from "./story.js";
+
 // The shown decoding step, or that of the locked query; null: the whole output.
 const currentStep = () => state.isLocked && state.side === "queries" ? state.row : story.step;
-const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
+export const hasSteps = () => Boolean(data.decoding) && storyAttention().isDecoding;
 
 function showStep(step, {isAnimated = false} = {}) {
   stopAnimation();
@@ -14,7 +19,7 @@ function showStep(step, {isAnimated = false} = {}) {
   if (isAnimated && step !== null && !isMotionReduced()) animateStep();
 }
 
-function animateStep() {
+export function animateStep() {
   const start = performance.now();
   const go = now => {
     const x = Math.min(1, (now - start) / 550), part = 1 - (1 - x) ** 3;
@@ -25,20 +30,20 @@ function animateStep() {
   story.frame = requestAnimationFrame(go);
 }
 
-function stopAnimation() {
+export function stopAnimation() {
   cancelAnimationFrame(story.frame);
   story.frame = 0;
 }
 
-function stopPlaying() {
+export function stopPlaying() {
   clearTimeout(story.timer);
   story.isPlaying = false;
   stopAnimation();
 }
 
 const lastStep = () => data.decoding.tokens.length - 1;
-function showPreviousStep() { stopPlaying(); showStep(currentStep() === null ? lastStep() : Math.max(0, currentStep() - 1)); }
-function showNextStep() { stopPlaying(); showStep(currentStep() === null ? 0 : currentStep() === lastStep() ? null : currentStep() + 1, {isAnimated: true}); }
+export function showPreviousStep() { stopPlaying(); showStep(currentStep() === null ? lastStep() : Math.max(0, currentStep() - 1)); }
+export function showNextStep() { stopPlaying(); showStep(currentStep() === null ? 0 : currentStep() === lastStep() ? null : currentStep() + 1, {isAnimated: true}); }
 
 // Each step remains long enough to read its candidates.
 function startPlaying() {
@@ -54,7 +59,7 @@ function startPlaying() {
   story.timer = setTimeout(next, pause);
 }
 
-function drawSteps() {
+export function drawSteps() {
   $("transport").hidden = !hasSteps();
   if (!hasSteps()) return;
   const step = currentStep();
@@ -67,7 +72,7 @@ function drawSteps() {
 }
 
 // The most probable candidates of the shown step; tokens may differ that have the same label.
-function drawCandidates() {
+export function drawCandidates() {
   const token = shownToken(), step = !hasSteps() ? null : token?.side === "queries" ? token.index : story.step, list = $("candidates");
   list.hidden = step === null;
   if (drawCandidates.key === step) return;

@@ -1,11 +1,19 @@
 // Poster: the shown view as a picture with title, legend and background, to save, copy or print; and the weights as a file.
 
+import {$, attentions, data, headName, make, nameOf, percent} from "./data.js";
+import {hasSteps} from "./play.js";
+import {state, views} from "./registry.js";
+import {playScene} from "./ribbons.js";
+import {Scene, fontsFor, paint, svgOf, textWidth, textsOf} from "./scene.js";
+import {nameOfStory} from "./story.js";
+import {coloursOf, theme} from "./style.js";
+
 function download(name, blob) {
   const link = make("a", {href: URL.createObjectURL(blob), download: name});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
+export const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
 const fileName = ending => `${subjectsOf().slice(data.model ? 1 : 0).join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
 
 function csvOf() {

@@ -1,5 +1,13 @@
 // Ribbons: the places of the tokens and the lines between them, on the page and in pictures.
 
+import {placesOfLargest} from "./arithmetic.js";
+import {$, END_TOKENS, data, headName, lettersIn, weightsOf} from "./data.js";
+import {hasSteps} from "./play.js";
+import {state, views} from "./registry.js";
+import {Scene, isUpright, mostThatFit, textWidth} from "./scene.js";
+import {COLUMNS, LINES_OF_QUERY, MANY_TOKENS, MOST_RIBBONS, MOST_TOKENS, NARROW, OTHER_SIDE, PERCENT_ROOM, PERCENT_WIDTH, RIBBON_WIDTH, isCoarsePointer, isSummaryShown, shownToken, story, storyAttention, storyColumns, storySentence, tokensOf, weightsAt, wholePercent} from "./story.js";
+import {channels, lineColour} from "./style.js";
+
 // --- Places of the tokens -----------------------------------------------------------------------------
 
 // Shorten a text to a width; the whole text remains the label of its button.
@@ -13,8 +21,8 @@ function shortenText(text, size, room) {
 const placeInWord = (words, index) => ({begins: index === 0 || words[index] === "1", ends: index + 1 === words.length || words[index + 1] === "1"});
 
 // What a token means in the reader's language, where the page knows it; and the sign of the token that ends a text.
-const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
-const GLOSS = 12, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
+export const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
+export const GLOSS = 12, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
 const hasGlosses = () => tokensOf(storyAttention(), "keys").some(token => glossOf("keys", token));
 
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
@@ -105,7 +113,7 @@ function layOutStory(width, {coarse = false, isSmall = false} = {}) {
   };
 }
 
-function measureStory() {
+export function measureStory() {
   const width = $("story-figure").clientWidth;
   if (width) story.layout = layOutStory(width, {coarse: isCoarsePointer(), isSmall: views[state.view].isSmall?.()});
   story.painted = "";
@@ -123,7 +131,7 @@ function ribbonWidth(layout, isAlone) {
 }
 
 // Samples of lines with their weights, from (x, y) to the right.
-function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
+export function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
   const stroke = isSummaryShown() || storyColumns().length > 1 ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
   [.1, .5, 1].forEach((weight, i) => {
     const from = x + 82 * i;
@@ -133,18 +141,18 @@ function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
 }
 
 // The places of the weights of which a ribbon may be drawn: of many tokens, the largest of each query.
-function drawnPlaces(weights, {rows, columns}) {
+export function drawnPlaces(weights, {rows, columns}) {
   if (Math.max(rows, columns) <= MOST_TOKENS) return [...weights.keys()];
   return Array.from({length: rows}, (_, row) => placesOfLargest(weights.subarray(row * columns, (row + 1) * columns), LINES_OF_QUERY).map(column => row * columns + column)).flat();
 }
 
-function sayWhatIsDrawn(layout) {
+export function sayWhatIsDrawn(layout) {
   const {rows, columns} = storyAttention(), least = wholePercent(leastDrawn(layout));
   return Math.max(rows, columns) > MOST_TOKENS ? `Drawn are the ${LINES_OF_QUERY} largest weights of each query, of at least ${least}.` : `Weights below ${least} are not drawn.`;
 }
 
 // The smallest weight of which a ribbon is drawn while no token is isolated, so that there are not too many.
-function leastDrawn(layout) {
+export function leastDrawn(layout) {
   const columns = storyColumns(), key = [state.attention, state.layer, columns, layout.least].join(" ");
   if (leastDrawn.key === key) return leastDrawn.least;
   const found = [];
@@ -158,7 +166,7 @@ function leastDrawn(layout) {
 }
 
 // The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
-function ribbonsOf(layout, token, lastRow = Infinity) {
+export function ribbonsOf(layout, token, lastRow = Infinity) {
   const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
   const each = ribbonWidth(layout, Boolean(token));
   const least = token ? .002 : leastDrawn(layout);
@@ -199,7 +207,7 @@ function spreadEnds(ribbons, layout, side) {
 const isDarkPalette = colours => channels(colours.background).reduce((sum, x) => sum + x) < 384;
 
 // Ribbons are more opaque on a dark background, where transparent ones would be dull.
-function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
+export function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
   const least = isDarkPalette(colours) ? .16 : .06;
   for (const ribbon of ribbons) {
     const key = layout.keys[ribbon.column], query = layout.queries[ribbon.row];
@@ -213,7 +221,7 @@ function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} = {}) {
 }
 
 // The colour of each query, at the ends of its ribbons.
-function drawQueryBars(scene, layout, lastRow, token) {
+export function drawQueryBars(scene, layout, lastRow, token) {
   if (!isSummaryShown()) return;
   layout.queries.forEach((item, row) => {
     if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
@@ -223,7 +231,7 @@ function drawQueryBars(scene, layout, lastRow, token) {
 }
 
 // Percentages at the strongest tokens of the other side, where they do not overlap.
-function drawPercentages(scene, layout, token, colours) {
+export function drawPercentages(scene, layout, token, colours) {
   const side = OTHER_SIDE[token.side], weights = weightsAt(token), placed = [];
   const best = [...weights.keys()].filter(i => weights[i] >= .03).sort((a, b) => weights[b] - weights[a]).slice(0, 12);
   const extra = [story.pointed?.side === side ? story.pointed.index : -1, state.isLocked ? (side === "keys" ? state.column : state.row) : -1];
@@ -251,7 +259,7 @@ function withOutput(step, make) {
 }
 const withWholeOutput = make => withOutput(null, make);
 
-const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width, state.isLocked ? shownToken() : null));
+export const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width, state.isLocked ? shownToken() : null));
 function makeStoryScene(colours, width, token) {
   const layout = layOutStory(width);
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
@@ -283,7 +291,7 @@ function makeStoryScene(colours, width, token) {
 }
 
 // Play as a picture that moves: each decoding step with the lines of its token, then the whole output.
-function playScene(colours, {width = 1000} = {}) {
+export function playScene(colours, {width = 1000} = {}) {
   const frames = Array.from({length: data.decoding.tokens.length}, (_, step) =>
     withOutput(step, () => makeStoryScene(colours, width, {side: "queries", index: step})));
   frames.push(withWholeOutput(() => makeStoryScene(colours, width, null)));
@@ -295,7 +303,7 @@ function playScene(colours, {width = 1000} = {}) {
 const mixColours = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(part * x + (1 - part) * channels(b)[i])).join(" ")})`;
 
 // How a token is shaded while a token of the other side is isolated: by its weight.
-function shadeOfToken(token, side, index, weight, colours) {
+export function shadeOfToken(token, side, index, weight, colours) {
   if (!token || token.side === side || weight < .01) return null;
   const row = side === "queries" ? index : token.index, columns = storyColumns();
   const ink = isSummaryShown() ? queryColour(row) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
@@ -303,7 +311,7 @@ function shadeOfToken(token, side, index, weight, colours) {
 }
 
 // The name of a side with its role: "Source (keys)".
-function axisLabel(attention, side) {
+export function axisLabel(attention, side) {
   const axis = side === "keys" ? attention.keyAxis : attention.queryAxis;
   if (axis === "key" || axis === "query") {
     if (attention.isDecoding && attention.isSelf) return `Input of the decoder (${side})`;
@@ -312,19 +320,19 @@ function axisLabel(attention, side) {
   return `${axis[0].toUpperCase()}${axis.slice(1)} (${side})`;
 }
 
-function storyLegend() {
+export function storyLegend() {
   if (isSummaryShown()) return {kind: "lines", entries: []};
   return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: headName(storyAttention(), column)}))};
 }
 
-function storyCaption() {
+export function storyCaption() {
   const token = state.isLocked ? shownToken() : null;
   const what = "Each line is an attention weight: the thicker, the larger";
   const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
   return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` ${sayWhatIsDrawn(layOutStory(1000))}`}`;
 }
 
-function storyLead() {
+export function storyLead() {
   const [pointing, keep] = isCoarsePointer() ? ["Tap a token to see only its lines", "tap it again to see all"]
     : ["Point at a token to see only its lines", "click it to keep them"];
   const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";

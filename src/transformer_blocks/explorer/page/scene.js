@@ -2,16 +2,18 @@
 //
 // SHAPES has both ways for each kind of shape, side by side: what changes in one changes in the other.
 
+import {lettersIn} from "./data.js";
+
 const FONT_FAMILY = '"explorer", system-ui, sans-serif';
 const fontOf = (size, weight = "normal") => `${weight} ${size}px ${FONT_FAMILY}`;
 const measuring = new OffscreenCanvas(1, 1).getContext("2d");
-function textWidth(text, size, weight) {
+export function textWidth(text, size, weight) {
   measuring.font = fontOf(size, weight);
   return measuring.measureText(text).width;
 }
 
 // The largest number from 0 to `count` that fits, where each smaller one fits too.
-function mostThatFit(count, fits) {
+export function mostThatFit(count, fits) {
   let low = 0, high = count;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
@@ -23,7 +25,7 @@ function mostThatFit(count, fits) {
 
 // Letters that stand upright in vertical text: those of Chinese, Japanese and Korean.
 const UPRIGHT = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\u30fc\uff00-\uffef]+$/u;
-const isUpright = text => UPRIGHT.test(text);
+export const isUpright = text => UPRIGHT.test(text);
 
 // In vertical text, long vowel marks and brackets lie on their side, and some letters stand further to the right and above.
 const ROTATED = /[\u30fc\u301c\uff5e\u2026\u2014\uff08\uff09\u3008-\u3011\u3014\u3015\uff3b\uff3d\uff5b\uff5d\uff1a\uff1b\uff1d]/;
@@ -41,7 +43,7 @@ const BASELINE = (() => {
   return (below - above) / 100;
 })();
 
-class Scene {
+export class Scene {
   constructor(width, height) {
     this.width = width;
     this.height = height;
@@ -76,7 +78,7 @@ class Scene {
   }
 }
 
-function paint(scene, context) {
+export function paint(scene, context) {
   for (const shape of scene.shapes) SHAPES[shape.kind].paint(context, shape);
 }
 
@@ -88,7 +90,7 @@ function write(scene, ids = {count: 0}) {
 // Write a scene as a file. SVG programs take the first font that they have; `fonts` is a style sheet
 // with the page's own fonts, for letters that a reader's system may lack.
 const SVG_FAMILY = "explorer, system-ui, 'Segoe UI', 'Helvetica Neue', 'Noto Sans', 'Noto Sans CJK JP', 'Hiragino Sans', 'Yu Gothic', 'Malgun Gothic', 'DejaVu Sans', sans-serif";
-function svgOf(scene, {title = "", description = "", fonts = ""} = {}) {
+export function svgOf(scene, {title = "", description = "", fonts = ""} = {}) {
   const attributes = {
     xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${scene.width} ${scene.height}`, width: scene.width, height: scene.height,
     role: "img", "font-family": SVG_FAMILY,
@@ -102,7 +104,7 @@ function svgOf(scene, {title = "", description = "", fonts = ""} = {}) {
 }
 
 // The page's own fonts that have letters of a text, as rules of a style sheet.
-function fontsFor(text) {
+export function fontsFor(text) {
   const codes = new Set([...text].map(letter => letter.codePointAt(0)));
   const has = range => range.split(",").some(part => {
     const [first, last = first] = part.replace(/^\s*U\+/i, "").split("-").map(hex => Number.parseInt(hex, 16));
@@ -112,7 +114,7 @@ function fontsFor(text) {
     .filter(rule => rule instanceof CSSFontFaceRule && has(rule.style.getPropertyValue("unicode-range")))
     .map(rule => rule.cssText).join("\n");
 }
-const textsOf = scene => scene.shapes.map(shape =>
+export const textsOf = scene => scene.shapes.map(shape =>
   shape.kind === "scene" ? textsOf(shape) : shape.kind === "frames" ? shape.scenes.map(textsOf).join("") : shape.text ?? "").join("\n");
 
 // --- XML -----------------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ const SHAPES = {
 };
 
 // Fit a canvas to a scene, in the resolution of the screen, and paint it.
-function show(scene, canvas) {
+export function show(scene, canvas) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(scene.width * scale);
   canvas.height = Math.round(scene.height * scale);

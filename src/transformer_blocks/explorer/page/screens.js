@@ -1,5 +1,18 @@
 // Screens: the page as a story, one question at a time: one figure, one sentence below it, one button.
 
+import {computeArithmetic, decimal, decodeArithmetic, placesOfLargest, sumOf} from "./arithmetic.js";
+import {$, attentions, data, inSentence, isEnd, languageName, make, plural, sequences} from "./data.js";
+import {open, render, shownContent} from "./main.js";
+import {patternOf, ruleOf} from "./patterns.js";
+import {animateStep} from "./play.js";
+import {contentOf, features, state, views} from "./registry.js";
+import {drawnPlaces, glossOf, measureStory, signOf, storyCaption, storyLegend, storyScene} from "./ribbons.js";
+import {Scene, show} from "./scene.js";
+import {firstAttention, select} from "./state.js";
+import {drawPointed, drawStory, isCoarsePointer, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
+import {lineColour, palette} from "./style.js";
+import {part} from "./why.js";
+
 const screens = {
   isAnswered: false,
   guess: null,    // the key that a reader tapped
@@ -47,7 +60,7 @@ function clarityOf(attention, layer, head) {
 // [attention, layer, head]: of a translation, the clearest head of the cross-attention; of another model, the clearest with a name.
 const MOST_CELLS = 4e6;  // to be looked through for it
 let clearest = null;
-function clearestHead() {
+export function clearestHead() {
   if (clearest) return clearest;
   const first = firstAttention(), places = attentions.flatMap(({layers, heads}, a) => Array.from({length: layers * heads}, (_, i) => [a, Math.floor(i / heads), i % heads]));
   const sizeOf = ([a]) => attentions[a].rows * attentions[a].columns;
@@ -242,7 +255,7 @@ const turnStep = () => ({
 // --- One screen after the other -----------------------------------------------------------------------------------
 
 let steps = null;
-function stepsOf() {
+export function stepsOf() {
   if (steps) return steps;
   const asked = isTranslation() ? questionsOf() : [], [a, , head] = clearestHead(), isHead = head < attentions[a].heads;
   steps = asked.length ? asked.map(lookStep) : [patternStep()];
@@ -253,7 +266,7 @@ function stepsOf() {
   if (features.live) steps.push(turnStep());
   return steps;
 }
-const shownStep = () => stepsOf()[state.screen];
+export const shownStep = () => stepsOf()[state.screen];
 const NEXT = {look: "Next word", without: "Take a word away", why: "Where does it come from?", heads: "Its other heads", learn: "Watch it learn", turn: "Your turn"};
 
 function showClearest() {

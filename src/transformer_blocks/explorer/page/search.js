@@ -3,7 +3,7 @@
 // A search is a generator, as the model's layers are. What it returns are {tokens, score, isFinished}, best first.
 
 // The log-probabilities of logits, in float32 as torch has them.
-function logSoftmax(logits) {
+export function logSoftmax(logits) {
   let largest = -Infinity, sum = 0;
   for (const logit of logits) if (logit > largest) largest = logit;
   for (const logit of logits) sum += Math.exp(logit - largest);
@@ -11,7 +11,7 @@ function logSoftmax(logits) {
 }
 
 // The places of the largest numbers, largest first; of equal ones, the first.
-function topK(numbers, count) {
+export function topK(numbers, count) {
   const places = [];
   for (let i = 0; i < numbers.length; i++) {
     if (places.length === count && !(numbers[i] > numbers[places[count - 1]])) continue;
@@ -23,10 +23,10 @@ function topK(numbers, count) {
   return places;
 }
 
-const mostProbable = logProbabilities => topK(logProbabilities, 1)[0];
+export const mostProbable = logProbabilities => topK(logProbabilities, 1)[0];
 
 // A choice of a token at random; with a low temperature, the most probable ones are more frequent.
-const sampleAt = (temperature, random = Math.random) => logProbabilities => {
+export const sampleAt = (temperature, random = Math.random) => logProbabilities => {
   const probabilities = logSoftmax(logProbabilities.map(x => x / temperature)).map(Math.exp);
   let rest = random() * probabilities.reduce((sum, x) => sum + x, 0);
   const chosen = probabilities.findIndex(x => (rest -= x) < 0);
@@ -34,7 +34,7 @@ const sampleAt = (temperature, random = Math.random) => logProbabilities => {
 };
 
 // Greedy decoding or sampling: one token after the other, each chosen by a function of the log-probabilities.
-function* generate(model, start, choose, {endId, maxLength}) {
+export function* generate(model, start, choose, {endId, maxLength}) {
   const tokens = [];
   let token = start, score = 0;
   while (tokens.length < maxLength) {
@@ -48,7 +48,7 @@ function* generate(model, start, choose, {endId, maxLength}) {
 }
 
 // Beam search, with the stopping rule and the length penalty of beam.py.
-function* beamSearch(model, start, {size, lengthPenalty = .6, endId, maxLength}) {
+export function* beamSearch(model, start, {size, lengthPenalty = .6, endId, maxLength}) {
   const rank = ({tokens, score, isFinished}) => score / ((5 + tokens.length + isFinished) / 6) ** lengthPenalty;
   const byRank = found => found.sort((a, b) => rank(b) - rank(a));
   let beams = [{tokens: [], score: 0, isFinished: false}], finished = [];

@@ -1,31 +1,12 @@
-// State: what is selected. It is part of the address, so that a link restores it and "back" undoes.
+// State: what is selected is part of the address, so that a link restores it and "back" undoes.
 
-const views = {};     // by name, see main.js
-const features = {};  // what the scripts add that only some pages have: times, live
-const forgetting = [() => summaryCache.clear()];  // what scripts do when other maps are shown
-
-const state = {
-  view: "screens",  // "screens"; in the laboratory, "story" or "map"
-  screen: 0,        // index of the screen
-  attention: 0,     // index of the attention maps
-  layer: 0,
-  head: 0,          // column of the overview: a head, the mean or rollout
-  heads: [],        // columns that the story shows together
-  row: 0,           // selected query
-  column: 0,        // selected key
-  side: "queries",  // side of the token that the story shows alone while it is locked
-  isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
-  pin: null,        // {attention, layer, head}: the head to which the selected one is compared
-  zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
-  text: null,       // the typed text that the page shows
-  off: [],          // names of the model's parts that are switched off
-  sequence: 0,      // index of the page's sequence, and of the time of a training; null: the last one
-  time: null,
-};
-const contentOf = ({text, off, sequence, time}) => JSON.stringify([text, off, sequence, time]);
+import {attentions, columnsOf, data, sequences, summaryCache} from "./data.js";
+import {render} from "./main.js";
+import {forgetting, state, views} from "./registry.js";
+import {clearestHead, stepsOf} from "./screens.js";
 
 // The attention that a page shows first: of a decoder the cross-attention.
-function firstAttention() {
+export function firstAttention() {
   const cross = attentions.findLastIndex(attention => attention.isDecoding && !attention.isSelf);
   return Math.max(0, cross >= 0 ? cross : attentions.findIndex(attention => attention.isDecoding));
 }
@@ -33,7 +14,7 @@ function firstAttention() {
 const clampIndex = (text, below) => Math.max(0, Math.min(below - 1, Number.parseInt(text, 10) || 0));
 
 // Select what the address names: without a view of the laboratory, a screen of the story.
-function readAddress() {
+export function readAddress() {
   const parameters = new URLSearchParams(location.hash.slice(1)), read = name => parameters.get(name) ?? null;
   state.view = Object.hasOwn(views, read("v")) ? read("v") : "screens";
   state.screen = clampIndex(read("p"), stepsOf().length);
@@ -71,7 +52,7 @@ function addressOf({view, screen, attention, layer, head, heads, row, column, si
 let addressTimer = 0, isRecorded = false;
 // Delayed: browsers limit how often a page may do this. Changes in quick succession are one entry
 // of the history; what a pointer only passes over is none.
-function updateAddress(record) {
+export function updateAddress(record) {
   isRecorded ||= record;
   clearTimeout(addressTimer);
   addressTimer = setTimeout(writeAddress, 200);
@@ -88,13 +69,13 @@ function writeAddress() {
 }
 
 // Forget changes that are not yet in the address: another address was opened.
-function dropAddress() {
+export function dropAddress() {
   clearTimeout(addressTimer);
   isRecorded = false;
 }
 
 // Change the selection. With `record`, "back" undoes the change.
-function select(change, {record = true} = {}) {
+export function select(change, {record = true} = {}) {
   const isNew = change.attention !== undefined && change.attention !== state.attention;
   const isOther = change.view !== undefined && change.view !== state.view;
   if (change.head !== undefined && change.heads === undefined) change = {...change, heads: [change.head]};
@@ -115,6 +96,8 @@ function select(change, {record = true} = {}) {
   updateAddress(record);
 }
 
-const ARROWS = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
-const wrap = (x, n) => (x + n) % n;
-const isTyping = event => event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select");
+forgetting.push(() => summaryCache.clear());
+
+export const ARROWS = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
+export const wrap = (x, n) => (x + n) % n;
+export const isTyping = event => event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select");

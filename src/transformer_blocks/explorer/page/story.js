@@ -1,5 +1,15 @@
 // Story: the keys above, the queries below, and ribbons between them for all tokens at once.
 
+import {$, END_TOKENS, attentions, columnsOf, data, headName, headsOn, inSentence, isMasked, isOff, make, namesOf, weightsOf} from "./data.js";
+import {drawLens} from "./lens.js";
+import {fillRadioGroup, mark} from "./main.js";
+import {drawCandidates, drawSteps, hasSteps, showNextStep, showPreviousStep, stopAnimation, stopPlaying} from "./play.js";
+import {features, forgetting, state, views} from "./registry.js";
+import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyLead, storyLegend, storyScene} from "./ribbons.js";
+import {Scene, paint, show} from "./scene.js";
+import {ARROWS, isTyping, select} from "./state.js";
+import {lineColour, palette, theme} from "./style.js";
+
 views.story = {
   name: "Lines",
   sections: ["story"],
@@ -13,7 +23,7 @@ views.story = {
   weights: storyWeights,
 };
 
-const story = {
+export const story = {
   layout: null,         // places of the tokens, see layOutStory
   pointed: null,        // {side, index}: the token under the pointer or with the keyboard's focus
   step: null,           // decoding step that is shown; null: the whole output
@@ -32,29 +42,29 @@ forgetting.push(() => {
 // For scripts that control the page.
 window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? storyScene(palette(), {width}) : null});
 
-const OTHER_SIDE = {queries: "keys", keys: "queries"};
-const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
-const MOST_TOKENS = 40, LINES_OF_QUERY = 3;  // with more tokens, lines of each query's largest weights only
-const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
-const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
-const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
-const NARROW = 560, COLUMNS = .8;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
-const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
+export const OTHER_SIDE = {queries: "keys", keys: "queries"};
+export const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribbons for the isolated token only
+export const MOST_TOKENS = 40, LINES_OF_QUERY = 3;  // with more tokens, lines of each query's largest weights only
+export const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
+export const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
+export const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
+export const NARROW = 560, COLUMNS = .8;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
+export const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
-const storyAttention = () => attentions[state.attention];
-const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
+export const storyAttention = () => attentions[state.attention];
+export const tokensOf = (attention, side) => side === "keys" ? attention.keys : attention.queries;
 const nameToken = text => text === "" ? "the empty token" : `“${inSentence(text)}”`;
-const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : weight > .995 && weight < 1 ? ">99\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
+export const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : weight > .995 && weight < 1 ? ">99\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
 
 // The columns of the overview that are drawn, in their order.
-const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
-const isSummaryShown = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
+export const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
+export const isSummaryShown = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
 
-const nameOfStory = () => `${storyAttention().name}, layer ${state.layer}, ${namesOf(storyAttention(), state.layer, storyColumns())}`;
+export const nameOfStory = () => `${storyAttention().name}, layer ${state.layer}, ${namesOf(storyAttention(), state.layer, storyColumns())}`;
 
 // The mean weights of the shown columns, which shade tokens and give percentages; heads that are switched off have no part in it.
-function storyWeights() {
+export function storyWeights() {
   const all = storyColumns(), on = all.filter(column => !isOff(storyAttention(), state.layer, column)), columns = on.length ? on : all;
   if (columns.length === 1) return weightsOf(state.attention, state.layer, columns[0]);
   const key = `${state.attention} ${state.layer} ${columns.join()}`;
@@ -67,14 +77,14 @@ function storyWeights() {
 }
 
 // The weights between a token and every token of the other side; those of later steps are not known yet.
-function weightsAt({side, index}, weights = storyWeights()) {
+export function weightsAt({side, index}, weights = storyWeights()) {
   const {rows, columns} = storyAttention(), last = story.step ?? rows;
   if (side === "queries") return weights.subarray(index * columns, (index + 1) * columns);
   return Float32Array.from({length: rows}, (_, row) => row <= last ? weights[row * columns + index] : 0);
 }
 
 // The token whose ribbons are shown alone, or null.
-function shownToken() {
+export function shownToken() {
   if (views[state.view].token) return views[state.view].token();
   if (state.isLocked) return {side: state.side, index: state.side === "queries" ? state.row : state.column};
   if (story.pointed) return story.pointed;
@@ -83,7 +93,7 @@ function shownToken() {
 
 // --- Sentences ----------------------------------------------------------------------------------------
 
-function storySentence(token) {
+export function storySentence(token) {
   const attention = storyAttention();
   if (isSummaryShown() ? !headsOn(attention, state.layer).length : storyColumns().every(head => isOff(attention, state.layer, head))) {
     return `${storyColumns().length === 1 && !isSummaryShown() ? `Head ${storyColumns()[0]} is` : "These heads are"} switched off: the model does not use what it would attend to.`;
@@ -196,7 +206,7 @@ function drawAllRibbons() {
 }
 
 // The ribbons of the isolated token; `part` of them while they are animated.
-function drawTokenRibbons(part = 1) {
+export function drawTokenRibbons(part = 1) {
   const token = shownToken(), {layout} = story, scene = new Scene(layout.width, layout.height);
   const ribbons = token ? ribbonsOf(layout, token, story.step ?? Infinity) : [];
   drawRibbons(scene, layout, ribbons, palette(), {isAlone: true});
@@ -210,7 +220,7 @@ function drawTokenRibbons(part = 1) {
 }
 
 // What a pointer or the keyboard changes: the ribbons of one token, shades, percentages and the sentence.
-function drawPointed() {
+export function drawPointed() {
   const attention = storyAttention(), token = shownToken(), colours = palette(), {step} = story;
   drawTokenRibbons();  // first: text on a canvas waits for the styles of changed elements
   const {marksOf = () => "", isHiding = () => false} = views[state.view];
@@ -248,7 +258,7 @@ function drawLeaveOut() {
 }
 $("leave-out").addEventListener("click", () => features.live.leaveOut(state.column));
 
-function drawStory(isNew) {
+export function drawStory(isNew) {
   if (story.layout?.attention !== state.attention) measureStory();
   if (!story.layout) return;
   const key = `${state.attention} ${state.view} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
@@ -344,7 +354,7 @@ function tokenAt(target) {
   const button = target instanceof Element ? target.closest(".token") : null;
   return button && {side: button.parentElement.id === "story-keys" ? "keys" : "queries", index: Number(button.dataset.index)};
 }
-const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.index;
+export const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.index;
 
 function pointAt(token) {
   if (isSameToken(token, story.pointed) || views[state.view].isFixed?.()) return;
@@ -368,7 +378,7 @@ function releaseToken() {
   select({isLocked: false});
 }
 
-let isOverToken = false;
+export let isOverToken = false;
 $("story-figure").addEventListener("pointerover", event => {
   if (event.pointerType === "touch") return;
   const token = tokenAt(event.target);

@@ -1,11 +1,13 @@
 // Style: the palettes of the light and the dark theme, and the colours of weights.
 
-const theme = () => document.documentElement.dataset.theme;
-const palette = () => data.style.palettes[theme()];  // background, panel, text, muted, accent, weights, differences
-const lineColour = head => data.style.lines[head % data.style.lines.length];
+import {data} from "./data.js";
 
-const channels = hex => [1, 3, 5].map(start => Number.parseInt(hex.slice(start, start + 2), 16));
-function colour(ramp, x) {  // [red, green, blue] of a number from 0 to 1
+export const theme = () => document.documentElement.dataset.theme;
+export const palette = () => data.style.palettes[theme()];  // background, panel, text, muted, accent, weights, differences
+export const lineColour = head => data.style.lines[head % data.style.lines.length];
+
+export const channels = hex => [1, 3, 5].map(start => Number.parseInt(hex.slice(start, start + 2), 16));
+export function colour(ramp, x) {  // [red, green, blue] of a number from 0 to 1
   const place = Math.max(0, Math.min(1, x)) * (ramp.length - 1);
   const index = Math.min(ramp.length - 2, Math.floor(place)), part = place - index;
   const from = channels(ramp[index]), to = channels(ramp[index + 1]);
@@ -23,7 +25,7 @@ function colourTableOf(ramp) {  // 4096 precomputed colours
   return colourTables.get(key);
 }
 
-function coloursOf(values, ramp, toUnit) {  // for Scene.cells
+export function coloursOf(values, ramp, toUnit) {  // for Scene.cells
   const colours = new Uint32Array(values.length), table = colourTableOf(ramp);
   for (let i = 0; i < values.length; i++) colours[i] = table[Math.round(4095 * Math.max(0, Math.min(1, toUnit(values[i]))))];
   return colours;

@@ -1,5 +1,10 @@
 // Times: sequences to choose from, and a slider over the times of a training at which the model read them.
 
+import {$, data, make, sequences} from "./data.js";
+import {open} from "./main.js";
+import {features, state} from "./registry.js";
+import {shownStep} from "./screens.js";
+
 const lastTime = () => sequences[state.sequence].times.length - 1;
 let timesTimer = 0;
 

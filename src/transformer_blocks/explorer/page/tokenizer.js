@@ -1,7 +1,7 @@
 // Tokenizer: from a text to token ids and back, as SentencePiece computes both from the file of its model.
 
-const MARK = "\u2581";  // a space
-const NORMAL = 1, UNKNOWN = 2, CONTROL = 3;  // types of pieces
+export const MARK = "\u2581";  // a space
+export const NORMAL = 1, UNKNOWN = 2, CONTROL = 3;  // types of pieces
 const UNIGRAM = 1;  // type of a model; the other one is of byte pairs
 
 // --- Text (text_files.py) -----------------------------------------------------------------------------
@@ -11,7 +11,7 @@ const CJK = "\\u2e80-\\u9fff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}";
 const CJK_SPACE = new RegExp(`(?<=[${CJK}]) | (?=[${CJK}!?])`, "gu");
 
 // The one spelling of a line that the model was trained on.
-function cleanText(text, language) {
+export function cleanText(text, language) {
   if (language === "en") text = text.replace(/[‘’´]/g, "'").replace(/[“”]/g, '"');
   text = text.replace(UNSEEN, "").normalize("NFKC").replace(SPACES, " ").replace(/^ | $/g, "");
   if (language === "ja" || language === "zh") {
@@ -47,7 +47,7 @@ function fieldsOf(bytes) {
 const utf8 = bytes => new TextDecoder().decode(bytes);
 
 // The parts of a model's file that encode and decode; see sentencepiece_model.proto for the numbers.
-function readTokenizer(bytes) {
+export function readTokenizer(bytes) {
   const model = fieldsOf(bytes), trainer = fieldsOf(model[2][0]), normalizer = fieldsOf(model[3][0]);
   const read = (fields, number, missing) => fields[number]?.[0] ?? missing;
   const pieces = model[1].map(message => {
@@ -182,13 +182,13 @@ class Heap {
 }
 
 // The token ids of a text; unknown tokens beside each other are one.
-function encodeText(tokenizer, text) {
+export function encodeText(tokenizer, text) {
   const letters = [...normalize(tokenizer, text.replace(/[\0\ud800-\udfff]/gu, "\ufffd"))];
   const found = (tokenizer.isUnigram ? segmentByUnigrams : segmentByBytePairs)(tokenizer, letters);
   return found.filter((id, i) => id !== tokenizer.unknown || found[i - 1] !== id);
 }
 
-function decodeText({pieces, unknown, surface, hasPrefix, isTrimmed}, ids) {
+export function decodeText({pieces, unknown, surface, hasPrefix, isTrimmed}, ids) {
   let text = "";
   ids.filter(id => pieces[id].type !== CONTROL).forEach((id, i) => {
     let piece = id === unknown ? surface : pieces[id].text;

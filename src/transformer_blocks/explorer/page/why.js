@@ -1,10 +1,20 @@
 // Why: the arithmetic of the selected weight, where the page has its queries, keys and values.
 
+import {MINUS, computeArithmetic, decimal, decodeArithmetic, exactPercent, inBrackets, normOf, placesOfLargest, quoted, roundPercent, small, sumOf} from "./arithmetic.js";
+import {drawFeatures, drawMask, drawScores, drawShares} from "./charts.js";
+import {$, attentions, data, headsOn, isOff, make, nameOf, plural, summaries, weightsOf} from "./data.js";
+import {drawLens} from "./lens.js";
+import {patternOf} from "./patterns.js";
+import {forgetting, state, views} from "./registry.js";
+import {select} from "./state.js";
+import {isMotionReduced} from "./story.js";
+import {theme} from "./style.js";
+
 const STRONGEST = 5;  // keys that the panel lists; it adds up the others
 let shownWhy = "", whyWidth = 0;
 forgetting.push(() => { shownWhy = ""; });
 
-const part = (tag, className, ...children) => make(tag, {className}, ...children);
+export const part = (tag, className, ...children) => make(tag, {className}, ...children);
 const badge = number => part("span", "badge", String(number));
 const chart = (id, label) => {
   const canvas = make("canvas", {id});
@@ -213,7 +223,7 @@ function whyNot({arithmetic, isEarlier, ...attention}, layer, head) {
     `In Python, dataclasses.replace(page, arithmetic_kilobytes=${data.leftOut}).save("page.html") keeps them.` : "";
 }
 
-function drawWhy() {
+export function drawWhy() {
   drawPanel();
   $("to-why").hidden = $("why").hidden || state.view !== "story";
 }
