@@ -92,6 +92,7 @@ def test_a_position_may_have_several_reasons() -> None:
 def test_patterns_of_mistakes_are_warned_of(mask: Tensor, warning: str) -> None:
     explained = explain_mask(mask)
     assert warning in explained.warnings
+    assert (LEFT in explained.warnings) == (warning == LEFT)
     assert f"warning: {warning}" in str(explained)
 
 
