@@ -333,7 +333,7 @@ def line_of(kind: Any, mistake: str) -> str:
     for pattern in patterns:
         for number, line in enumerate(source, first):
             if re.search(pattern, line) and not re.match(r"\s*(def|class|#|\"\"\")", line):
-                return f"; look at line {number}: {line.strip()}"
+                return f"; probably line {number}: {line.strip()}"
     return ""
 
 
