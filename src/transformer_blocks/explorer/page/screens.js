@@ -36,7 +36,6 @@ views.screens = {
   token: () => shownStep().token(),
   isHiding: () => Boolean(shownStep().isHiding),
   isSmall: () => !["look", "without", "pattern"].includes(shownStep().id),  // on a narrow screen, to leave space for what is below
-  isFixed: () => Boolean(shownStep().isFixed),
   hasPanel: () => screens.isOpen && shownStep().id === "why",
   marksOf: (side, index) => (side === "queries" && index === shownStep().row ? " asked" : "") + (side === "keys" && index === screens.guess ? " guess" : "") +
     (side === "keys" && index === screens.struck ? " struck" : "") + (side === "queries" && screens.struck !== null && hasFallen(index) ? " fell" : ""),
@@ -101,7 +100,7 @@ function questionsOf() {
 function lookStep({row, column}, i, all) {
   const attention = attentions[clearestHead()[0]], isFirst = i === 0, isFar = row === 0 && column > .6 * (attention.columns - 1);
   return {
-    id: "look", row, column, isHiding: true, isFixed: true,
+    id: "look", row, column, isHiding: true,
     title: () => `A small network wrote this ${inLanguage(1, "sentence")}. What did it look at for each word?`,
     token: () => screens.isAnswered ? {side: "queries", index: row} : null,
     choose({side, index}) {
@@ -158,7 +157,7 @@ async function takeAway(index) {
 }
 
 const withoutStep = start => ({
-  id: "without", isHiding: true, isFixed: true, key: start.column,
+  id: "without", isHiding: true, key: start.column,
   title: () => "Take a word away. Does the network really need it?",
   token: () => screens.struck === null ? null : {side: "keys", index: screens.struck},
   enter: () => takeAway(start.column),
@@ -178,7 +177,7 @@ const withoutStep = start => ({
 
 const MOST_BARS = 3;
 const whyStep = ({row, column}) => ({
-  id: "why", isHiding: true, isFixed: true, row, column,
+  id: "why", isHiding: true, row, column,
   title: () => `Where do ${share(rowAt(storyAttention(), state.layer, state.head, row)[column])} come from?`,
   token: () => ({side: "queries", index: row}),
   choose: ({side, index}) => { if (side === "keys") Object.assign(state, {column: index}); render(); },

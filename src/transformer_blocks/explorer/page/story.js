@@ -357,7 +357,7 @@ function tokenAt(target) {
 export const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.index;
 
 function pointAt(token) {
-  if (isSameToken(token, story.pointed) || views[state.view].isFixed?.()) return;
+  if (isSameToken(token, story.pointed)) return;
   story.pointed = token;
   stopAnimation();
   drawPointed();
