@@ -147,6 +147,7 @@ def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both
         if not page.is_visible("#live-list"):
             page.click("#live-parts summary")
     last, title = page.url, live.text("h1")
+    assert title.startswith("a cat → ")
     shown = """([text, title]) => document.getElementById("live-text").value === text
         && document.getElementById("title").innerText === title"""
     for text, before, is_off in reversed(seen):

@@ -162,6 +162,7 @@ def test_the_first_screen_fits_and_a_tap_shows_the_true_weight(
     bottom = page.evaluate("document.getElementById('say-next').getBoundingClientRect().bottom")
     assert bottom <= height
     assert page.get_attribute(key(0), "lang") == "en"
+    assert page.inner_text(f"{key(0)} small") == "cat (topic)"
     assert page.get_attribute("#story-queries button", "lang") == "ja"
 
 
@@ -244,6 +245,8 @@ def test_forced_colours_show_what_is_selected(browser: Any, tmp_path: Any) -> No
     ):
         found = [story.page.eval_on_selector(each, colour) for each in (chosen, other)]
         assert found[0] != found[1]
+        kept = "each => getComputedStyle(each).forcedColorAdjust"  # or all buttons look alike
+        assert story.page.eval_on_selector(chosen, kept) == "none"
     story.close()
 
 
