@@ -164,6 +164,7 @@ def test_tokens_in_a_picture_are_inert(open_page: Any, tmp_path: Path) -> None:
 @in_browser
 def test_a_picture_that_cannot_be_copied_is_offered_as_a_file(shown: Opened) -> None:
     refuse = "() => { navigator.clipboard.write = () => Promise.reject(new Error('refused')) }"
+    shown.page.click("#laboratory")
     shown.page.evaluate(refuse)
     shown.page.click("#save")
     shown.page.click("#poster-copy")

@@ -76,7 +76,7 @@ def test_a_hidden_frame_is_drawn_when_it_is_shown(browser: Any) -> None:
     inner = page.frames[-1]
     inner.wait_for_selector("html[data-ready]", state="attached")
     page.evaluate("document.querySelector('div').hidden = false")
-    inner.wait_for_function("() => window.explorerLayout().plotWidth > 100 && innerWidth > 0")
-    assert inner.evaluate("document.getElementById('map').width") > 160
+    inner.wait_for_function("() => window.explorerStory().layout?.width > 100")
+    assert inner.evaluate("document.getElementById('story-all').width") > 160
     assert errors == []
     page.close()
