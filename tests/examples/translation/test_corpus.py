@@ -413,3 +413,17 @@ def test_a_sample_has_at_most_its_size_and_reaches_the_end(size: int) -> None:
     assert 5 < len(numbers) <= 10
     assert len({after - before for before, after in pairwise(numbers)}) == 1
     assert numbers[-1] >= size - 3
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_files_of_different_length_and_lines_too_long_are_found_on_either_side(
+    longer: int, tmp_path: Path
+) -> None:
+    files = tmp_path / "a.ja", tmp_path / "a.en"
+    for side, file in enumerate(files):
+        file.write_text("a\nb\n" + "c\n" * (side == longer), encoding="utf-8")
+    with pytest.raises(UserError, match="the same number of lines"):
+        read_pairs(files, Languages("files"))
+    for side, file in enumerate(files):
+        file.write_text("a\n" + "b" * (MAX_CHARACTERS + (side == longer)) + "\n", encoding="utf-8")
+    assert len(read_pairs(files, Languages("files"))) == 1
