@@ -109,7 +109,7 @@ def debug(number: str | None, folder: Path, *, hint: bool = False) -> bool:
     known, path = progress.of(case.number), folder / f"case_{case.number:02}.py"
     if not path.exists():
         folder.mkdir(exist_ok=True)
-        path.write_text(template(case), "utf-8")
+        write_atomically(path, template(case).encode())
         say(case.symptom)
         print("\n".join(figures(case)))
         say(

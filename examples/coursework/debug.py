@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from common.files import write_atomically
 from coursework.grader import place
 from coursework.museum.exhibit import FAULT, Exhibit, code, exhibits, reports, seeded, violated
 
@@ -362,7 +363,7 @@ class Progress:
 
     def save(self) -> None:
         """Write the file."""
-        self.path.write_text(json.dumps(self.cases, indent=1), "utf-8")
+        write_atomically(self.path, json.dumps(self.cases, indent=1).encode())
 
     def summary(self) -> str:
         """Say how many cases are solved, with how many points."""

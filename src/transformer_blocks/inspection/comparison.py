@@ -1,5 +1,6 @@
 """Comparison of outputs, and changes of inputs: what all checks are made of."""
 
+import ctypes
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
@@ -139,6 +140,12 @@ def epsilon(x: Tensor) -> float:
     return torch.finfo(x.dtype if x.is_floating_point() else torch.float32).eps
 
 
+def bytes_of(x: Tensor) -> bytes:
+    """Return the bytes of a tensor, which are equal for equal values; without numpy."""
+    content = x.detach().cpu().contiguous()
+    return ctypes.string_at(content.data_ptr(), content.nbytes)
+
+
 def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
     """Perturb a tensor: add noise to vectors, or replace ids by others of ``known``.
 
@@ -149,8 +156,7 @@ def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
         ValueError: If ``known`` does not hold two different ids.
     """
     if original.is_floating_point():
-        content = original.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        generator = torch.Generator().manual_seed(crc32(content) + seed)
+        generator = torch.Generator().manual_seed(crc32(bytes_of(original)) + seed)
         deviation = float(known.float().std(correction=0)) or 1.0
         return original + deviation * torch.randn(original.shape, generator=generator).to(original)
     ids = known.unique()

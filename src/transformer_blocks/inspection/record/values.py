@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from transformer_blocks._contracts import Function, checked
 from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.changes import hooked, without_fast_path
-from transformer_blocks.inspection.comparison import epsilon, find_output, find_tensors
+from transformer_blocks.inspection.comparison import bytes_of, epsilon, find_output, find_tensors
 from transformer_blocks.inspection.record.recording import Record
 
 Place = tuple[str, str, int]
@@ -145,8 +145,7 @@ class Run(dict[Place, Value]):
 
 def _content(x: Tensor) -> tuple[Any, ...]:
     """Return what equal values have in common."""
-    content = x.detach().cpu().contiguous().flatten().view(torch.uint8)
-    return x.dtype, x.numel(), hash(content.numpy().tobytes())
+    return x.dtype, x.numel(), hash(bytes_of(x))
 
 
 @dataclass(frozen=True)

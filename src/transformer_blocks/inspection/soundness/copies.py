@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from transformer_blocks.inspection.changes import without_fast_path
 from transformer_blocks.inspection.comparison import (
+    bytes_of,
     describe,
     epsilon,
     find_tensors,
@@ -193,8 +194,8 @@ def check_initialisation(tested: TestedModel) -> list[str]:
     problems = []
     for name, parameter in tested.module.named_parameters():
         if parameter.requires_grad and is_random(parameter):
-            data = parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-            first = first_names.setdefault((parameter.shape, hash(data)), name)
+            content = parameter.shape, hash(bytes_of(parameter))
+            first = first_names.setdefault(content, name)
             if first != name:
                 problems.append(f"{name} holds the same random values as {first}")
     problems += [] if tested.recursive else find_repeated_layers(tested.module)
