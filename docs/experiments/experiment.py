@@ -39,7 +39,9 @@ def new_parser(description: str | None, *, seeds: Sequence[int]) -> argparse.Arg
         seeds: The seeds that the experiment uses by default.
     """
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=formatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=list(seeds), help=f"seeds (default: {seeds})"
     )

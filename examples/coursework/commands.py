@@ -137,7 +137,7 @@ def debug(number: str | None, folder: Path, *, hint: bool = False) -> bool:
     if all_solved(known):
         points = f"{progress.points(case.number)} of {POINTS} points"
         print(f"Solved: {points}. It was: {case.exhibit.title}.\n{case.exhibit.source}")
-        print(f"The story: course.py museum {case.exhibit.name}")
+        print(f"The story: python examples/course.py museum {case.exhibit.name}")
     return all_solved(known)
 
 

@@ -323,7 +323,7 @@ def tell(kind: Any, text: str, findings: list[Finding], count: int) -> Iterator[
         yield f"a known mistake gives the same: {cause.name}{line_of(kind, cause.name)}"
         if cause.exhibit:
             yield f"published: {exhibits()[cause.exhibit].source}"
-            yield f"the story: course.py museum {cause.exhibit}"
+            yield f"the story: python examples/course.py museum {cause.exhibit}"
 
 
 def line_of(kind: Any, mistake: str) -> str:

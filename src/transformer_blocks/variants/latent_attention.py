@@ -149,7 +149,6 @@ class LatentAttention(MultiHeadAttention):
         stored = torch.cat((rotated, self.latent_norm(latent)), dim=-1)
         return self.split_heads(self.query_projection(query)), *stored.chunk(2, dim=-1)
 
-    @checked
     def project(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         first, second = self.project_heads(key, key, value)[1:]
         return self.transform_keys(first, start=0), second

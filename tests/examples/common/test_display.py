@@ -134,16 +134,16 @@ def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
     assert all("training loss" in line and "validation BLEU" in line for line in lines)
 
 
-def test_a_message_of_the_log_is_not_written_into_the_bar() -> None:
+def test_a_message_of_the_log_is_not_written_into_the_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with terminal(80) as screen:
-        handler = LogHandler()
-        logging.getLogger().addHandler(handler)
+        monkeypatch.setattr(logging.getLogger(), "handlers", [LogHandler()])  # no other's
         with Display("", "tokens", by_steps=False) as display:
             display.begin()
             display.update(0, 0.5, "epoch 1 of 2")
             logging.getLogger("common").warning("a message")
             display.update(7, 0.6, "epoch 1 of 2")
-        logging.getLogger().removeHandler(handler)
     assert screen.lines == ["a message", ""]
     assert percents(screen)[-1] == 60
 

@@ -236,14 +236,13 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     assert content["earlier"][0]["maps"][2]["weights"] != content["maps"][2]["weights"]
     page = Script(file.read_text("utf-8"))
     page("playTimes(0), 0")
-    page("$('live-text').value = '犬が眠る。', runText(), 0")  # by the last model
+    page("$('live-text').value = '鳥が走る。', runText(), 0")  # by the last model
     page("pass(20), 0")
     state = "[$('times-name').textContent, Number($('time').value), $('times-play').textContent]"
     assert page(state) == [content["model"], len(paths) - 1, "Watch it learn"]
-    assert page.text("times-text") == f"犬が眠る。 → {page('live.results.whole')}"
-    page("showTime(1, 0), 0")  # the box then has the tokens of this sentence
-    ids = trained.source.encode("猫が走る。")
-    assert page("[live.text, live.ids.length - 1]") == ["猫が走る。", len(ids)]
+    assert page("data.title") == f"鳥が走る。 → {page('live.results.texts[0]')}"
+    page("open({sequence: 1, time: 0}), pass(20), 0")
+    assert page("data.title") == content["others"][0]["earlier"][0]["title"]
 
 
 def test_the_page_translates_as_the_translator_does(
@@ -257,16 +256,17 @@ def test_the_page_translates_as_the_translator_does(
     assert data_of(without)["live"] is None
     assert data_of(html)["text"] == "犬が走る。"
     page = Script(html)
+    page("$('live-method').value = 'beam', 0")  # the first, as a browser selects it
     round_weights(translator.model)
-    for sentence in ("犬が走る。", "猫がいる。", " ＣＡＴ 犬 が"):
+    for sentence in ("犬が走る。", "猫が走る。", " 犬が 走る。"):
         page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
         page("pass(20), 0")  # the page pauses where other scripts have taken time
-        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=Beam(4, 0.6))
-        assert page("live.results.whole") == expected
-    page("select({row: 1, isLocked: true}), pass(200), 0")
+        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=Beam(5, 0.6))
+        assert page("live.results.texts[0]") == expected
+    page("select({view: 'map', row: 1, isLocked: true}), pass(200), 0")
     shared = Script(html, page("location.hash"))  # with the sentence that was typed last
     shared("pass(20), 0")
-    shown = "[live.results.whole, $('title').textContent, state.row, state.isLocked, state.text]"
+    shown = "[live.results.texts[0], data.title, state.row, state.isLocked, state.text]"
     state = [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
     assert shared(shown) == page(shown) == state
 

@@ -128,7 +128,7 @@ function attendsMost(token, all, count) {
 function writeSentence() {
   const token = shownToken(), attention = storyAttention();
   let text = storySentence(token);
-  if (state.isLocked) {
+  if (token && state.isLocked) {
     const other = story.pointed?.side === OTHER_SIDE[token.side] ? story.pointed.index : token.side === "queries" ? state.column : state.row;
     const [row, column] = token.side === "queries" ? [token.index, other] : [other, token.index], weights = weightsAt(token);
     const masked = isMasked(attention, row, column) ? ", masked" : "", isStrongest = weights.every(x => x <= weights[other]);
