@@ -101,7 +101,7 @@ function lookStep({row, column}, i, all) {
   const attention = attentions[clearestHead()[0]], isFirst = i === 0, isFar = row === 0 && column > .6 * (attention.columns - 1);
   return {
     id: "look", row, column, isHiding: true,
-    title: () => `A small network wrote this ${inLanguage(1, "sentence")}. What did it look at for each word?`,
+    title: () => `A small network translated this. What did it look at to write each ${inLanguage(1, "word")}?`,
     token: () => screens.isAnswered ? {side: "queries", index: row} : null,
     choose({side, index}) {
       if (side !== "keys" || screens.isAnswered) return;
@@ -111,9 +111,9 @@ function lookStep({row, column}, i, all) {
     },
     say() {
       if (!screens.isAnswered) return [`Which ${inLanguage(0, "word")} did the network look at to write `, ...wordAt("queries", row), "? Tap it."];
-      const answer = [screens.guess === column ? "✓ Yes: it looked at " : "It looked at ", ...wordAt("keys", column), ", ", term(share(rowAt(storyAttention(), state.layer, state.head, row)[column])), ". "];
-      if (isFar) answer.push("To write its first word, it had to look near the end of the other sentence. It cannot go word by word: that is why attention exists.");
-      else if (isFirst) answer.push("This looking is called ", term("attention"), "; the per cent are the attention ", term("weight"), ".");
+      const answer = [screens.guess === column ? "✓ Yes: it looked at " : "No: it looked at ", ...wordAt("keys", column), ", ", term(share(rowAt(storyAttention(), state.layer, state.head, row)[column])), ". "];
+      if (isFar) answer.push(`To write its first word, it had to look near the end of the ${inLanguage(0, "sentence")}. It cannot translate word by word: that is what attention is for.`);
+      else if (isFirst) answer.push("This looking is called ", term("attention"), "; the number is the attention ", term("weight"), ".");
       return answer;
     },
     next: () => screens.isAnswered ? i + 1 < all.length ? "Next word" : null : "",
@@ -166,8 +166,8 @@ const withoutStep = start => ({
     if (screens.struck === null) return [`Tap any ${inLanguage(0, "word")} to take it away.`];
     if (!screens.change) return ["The network writes the sentence again without ", ...wordAt("keys", screens.struck), " …"];
     const {labels, probabilities: [before, after], texts: [whole, without]} = screens.change, place = placeOfLargest(before.map((x, i) => x - after[i]));
-    const change = before[place] - after[place] < .05 ? ["no word changes by more than 5 %. "] : [make("b", {className: "word", textContent: labels[place]}), " falls from ", term(share(before[place])), " to ", term(share(after[place])), ". "];
-    return ["Without ", ...wordAt("keys", screens.struck), ", ", ...change, ...(without === whole ? ["It still writes the same sentence."] : ["It now writes: ", make("q", {lang: data.languages[1] ?? "", textContent: without})]), " Tap any other word."];
+    const change = before[place] - after[place] < .05 ? ["the probability of no word falls by more than 5 %. "] : ["the probability of ", make("b", {className: "word", textContent: labels[place]}), " falls from ", term(share(before[place])), " to ", term(share(after[place])), ". "];
+    return ["Without ", ...wordAt("keys", screens.struck), ", ", ...change, ...(without === whole ? ["It still writes the same sentence."] : ["It now writes: ", make("q", {lang: data.languages[1] ?? "", textContent: without})]), ` Tap another ${inLanguage(0, "word")}.`];
   },
   other: () => screens.struck === null ? "" : "Put it back",
   useOther() { Object.assign(screens, {struck: null, change: null}); drawScreen(); },
@@ -178,12 +178,12 @@ const withoutStep = start => ({
 const MOST_BARS = 3;
 const whyStep = ({row, column}) => ({
   id: "why", isHiding: true, row, column,
-  title: () => `Where do ${share(rowAt(storyAttention(), state.layer, state.head, row)[column])} come from?`,
+  title: () => `Where does the weight of ${share(rowAt(storyAttention(), state.layer, state.head, row)[column])} come from?`,
   token: () => ({side: "queries", index: row}),
   choose: ({side, index}) => { if (side === "keys") Object.assign(state, {column: index}); render(); },
   enter: () => Object.assign(state, {row, column, isLocked: true, side: "queries"}),
   say: () => ["For ", ...wordAt("queries", row), " the network has a list of numbers, its ", term("query"), "; each ", inLanguage(0, "word"), " has one, its ", term("key"),
-    ". The two lists are multiplied, number by number, and added up: the score. The best score gets the most weight."],
+    ". Multiply the two lists number by number, and add it all up: that is the score. The higher the score, the more weight."],
   extra() {
     const attention = storyAttention();
     if (!attention.vectors) { decodeArithmetic(attention); return []; }
@@ -221,8 +221,8 @@ function favouriteOf({map, rows, columns}, head) {
 
 const headsStep = () => ({
   id: "heads", ...FREE,
-  title: () => `${["", "", "Two", "Three", "Four"][storyAttention().heads] ?? storyAttention().heads} readers at once`,
-  say: () => [`The network looks ${storyAttention().heads} times at once: each time is a `, term("head"), `. It does so in ${storyAttention().layers} `, term("layers"), `, one after another; these are the heads of ${state.layer === storyAttention().layers - 1 ? "the last one" : `number ${state.layer + 1}`}. Tap one to see it above.`],
+  title: () => `${["", "", "Two", "Three", "Four"][storyAttention().heads] ?? storyAttention().heads} looks at once`,
+  say: () => [`Each of these looks is a `, term("head"), `. There are ${storyAttention().layers} `, term("layers"), ` of them, one after another; these are the heads of ${state.layer === storyAttention().layers - 1 ? "the last one" : `number ${state.layer + 1}`}. Tap one to see it above.`],
   extra() {
     const attention = storyAttention(), first = clearestHead()[2], heads = Array.from({length: attention.heads}, (_, head) => head).sort((x, y) => (y === first) - (x === first));
     return [part("div", "minis", ...heads.map((head, i) => {
@@ -242,7 +242,7 @@ const written = () => data.title.slice(data.title.indexOf("→") + 1).trim();
 const learnStep = () => ({
   id: "learn", ...FREE,
   title: () => "Watch it learn",
-  say: () => ["It began with random numbers, and each update changed them a little, by example sentences. After ", term(data.model.split(", ")[1] ?? data.model), ", it writes by itself: ",
+  say: () => ["It began with random numbers. Each update changed them a little, so that it would write the example sentences better. After ", term(data.model.split(", ")[1] ?? data.model), ", it writes: ",
     make("q", {lang: data.languages[1] ?? "", textContent: written() || "(nothing)"})],
 });
 const turnStep = () => ({
@@ -266,7 +266,7 @@ export function stepsOf() {
   return steps;
 }
 export const shownStep = () => stepsOf()[state.screen];
-const NEXT = {look: "Next word", without: "Take a word away", why: "Where does it come from?", heads: "Its other heads", learn: "Watch it learn", turn: "Your turn"};
+const NEXT = {look: "Next word", without: "Take a word away", why: "Where does the weight come from?", heads: "It looks several times", learn: "Watch it learn", turn: "Your turn"};
 
 function showClearest() {
   const [attention, layer, head] = clearestHead();
