@@ -105,6 +105,7 @@ def test_both_translations_stand_side_by_side(live: Live) -> None:
 
 @in_browser
 def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> None:
+    live.go("#v=story")  # without what another test has switched off
     live.type("the cat")
     live.page.wait_for_url("**s=the%20cat")
     title, address = live.text("h1"), live.page.url

@@ -372,6 +372,13 @@ def test_of_a_tuple_the_first_tensor_is_patched_and_recorded() -> None:
         ),
         ({"": {1: torch.ones(3)}}, None, ValueError, r"^values of head 1 of '' must broadcast"),
         ({"": 0.0}, [5], IndexError, "out of bounds"),
+        (
+            {"": [1]},
+            None,
+            TypeError,
+            r"^values of module '' must be a tensor or a number, got \[1\]",
+        ),
+        ({"": lambda y: None}, None, TypeError, r"must be a tensor or a number, got None$"),
         (["x"], None, TypeError, r"^values must map names of modules to what replaces them"),
     ],
 )

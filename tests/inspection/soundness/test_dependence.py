@@ -281,3 +281,13 @@ def test_positions_are_spread_and_bounded() -> None:
         assert {63, 64} & set(range(length)) <= set(positions)
         for period in (2, 3, 4, 5) if length > 16 else ():
             assert {each % period for each in positions} == {*range(period)}
+
+
+@pytest.mark.parametrize("probes", [None, 8])
+def test_a_gate_that_could_not_try_anything_is_not_passed(probes: int | None) -> None:
+    embedding, x = nn.Embedding(10, D), torch.tensor([[4]])
+    found = check_soundness(
+        lambda ids: embedding(ids).cumsum(1), x, only="causality", causal=True, probes=probes
+    )
+    assert found.not_tried == ("causality",)
+    assert not found

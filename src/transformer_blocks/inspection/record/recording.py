@@ -179,9 +179,13 @@ def apply_patch(what: str, x: Tensor, patch: Patch, positions: Collection[int] |
 
     Raises:
         IndexError: If a position does not exist.
+        TypeError: If it is to be replaced by anything but a tensor or a number.
         ValueError: If the new tensor does not broadcast to the shape of ``x``.
     """
-    new = torch.as_tensor(patch(x) if callable(patch) else patch).to(x)
+    found = patch(x) if callable(patch) else patch
+    if not isinstance(found, Tensor | int | float):
+        raise TypeError(f"values of {what} must be a tensor or a number, got {found!r}")
+    new = torch.as_tensor(found).to(x)
     try:
         new = new.expand_as(x)
     except RuntimeError as error:

@@ -107,6 +107,8 @@ def check_causality(tested: TestedModel) -> list[str]:
     group, dependence = tested.group, tested.dependence
     if tested.reason or group is None:
         raise NotTriedError(tested.reason)
+    if tested.inputs.groups[group].length < 2:
+        raise NotTriedError("a sequence of one position has no later one; pass a longer one")
     if dependence is None:  # as passes are limited
         return check_suffixes(tested, group)
     hidden, is_causal = dependence.find_hidden(tested, group), True

@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Soundness:
-    """The reports of several properties of a model; true if no violation was found.
+    """The reports of several properties of a model; true if some were tried and all of these hold.
 
     Attributes:
         kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,
@@ -83,7 +83,7 @@ class Soundness:
         return tuple(report.title for report in self.reports if report.not_tried)
 
     def __bool__(self) -> bool:
-        return not self.violated
+        return not self.violated and len(self.not_tried) < len(self.reports)
 
     def __getitem__(self, title: str) -> Report:
         return {report.title: report for report in self.reports}[title]
