@@ -210,7 +210,7 @@ def test_steps_without_a_prompt_are_limited_too() -> None:
     report = ask("cache", model.full_pass, IDS, new_step_model=model.start, probes=4)
     assert {problem[:6] for problem in report.problems} == {"step 0", "step 1"}
     refused = ask("cache", model.full_pass, IDS, new_step_model=model.start, probes=2)
-    assert refused.not_tried == "probes=2 allow no more forward passes; pass more"
+    assert refused.not_tried == "probes=2 allows no further forward pass; pass a larger number"
 
 
 def test_a_cache_of_vectors_is_not_tried() -> None:

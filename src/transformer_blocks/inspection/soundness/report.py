@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Soundness:
-    """The reports of several properties of a model; true if some were tried and all of these hold.
+    """The reports of several properties; true if some were tried and all of these hold.
 
     Attributes:
         kind: The kind of model that was found: ``"encoder"``, ``"causal"``, ``"encoder-decoder"``,

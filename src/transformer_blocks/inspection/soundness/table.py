@@ -280,8 +280,8 @@ def find_titles(only: str | Collection[str] | None) -> list[str]:
     titles = [title for title in PROPERTIES if title in named]
     if not titles or len(titles) < len(named) or len({PROPERTIES[t].of_model for t in titles}) > 1:
         raise ValueError(
-            f"only must name properties of a model, or 'labels' or 'loss' alone, of "
-            f"{', '.join(PROPERTIES)}, got only={only!r}"
+            f"only must name some of {', '.join(find_titles(None))}; "
+            f"or be 'labels' or 'loss', got only={only!r}"
         )
     return titles
 
@@ -291,7 +291,7 @@ def run_checks(titles: list[str], tested: TestedModel) -> tuple[Report, ...]:
     determinism = run_check("determinism", tested)
     others = [title for title in titles if title != "determinism"]
     if not determinism or determinism.not_tried:
-        reports = [Report(title, not_tried=UNEQUAL) for title in others]
+        reports = [Report(title, not_tried=determinism.not_tried or UNEQUAL) for title in others]
         if "mask polarity" in others and (polarity := run_check("mask polarity", tested)).problems:
             reports[others.index("mask polarity")] = polarity
         return determinism, *reports

@@ -47,7 +47,9 @@ class Passes:
     def count(self) -> None:
         """Count a pass."""
         if self.left == 0:
-            raise NotTriedError(f"probes={self.limit} allow no more forward passes; pass more")
+            raise NotTriedError(
+                f"probes={self.limit} allows no further forward pass; pass a larger number"
+            )
         self.used += 1
 
 
