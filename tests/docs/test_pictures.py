@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imsave
 
 import draw
@@ -17,6 +18,7 @@ import readme_picture
 import style
 from pictures import IMAGES, PICTURES, png_difference, svg_difference
 from transformer_blocks import build_decoder, build_encoder
+from transformer_blocks.explorer import AttentionMaps, Explorer
 
 ROOT = Path(__file__).parents[2]
 FIGURE_1 = ROOT / "docs" / "_static" / "architecture.svg"
@@ -185,6 +187,16 @@ def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:
         fallbacks = set(re.findall(r"#[0-9a-f]{6}", "".join(style.VARIABLES.values())))
         outside = {color for color in colors - fallbacks if color not in (*style.COLORS, "#ffffff")}
         assert outside == set(), path.name
+
+
+def test_the_page_of_the_book_has_the_present_scripts() -> None:
+    small = Explorer([AttentionMaps("maps", torch.ones(1, 1, 1, 1), ["a"])]).html
+    scripts = [
+        re.findall(r"script-src [^;]*", page)
+        for page in (small, explorer_page.PAGE.read_text(encoding="utf-8"))
+    ]
+    assert len(scripts[0]) == 1
+    assert scripts[0] == scripts[1], "`make pictures` makes the page again"
 
 
 @pytest.mark.slow
