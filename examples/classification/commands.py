@@ -24,7 +24,6 @@ from classification.learning import (
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_encoder_attention
 from common.distributed import choose_device
-from common.errors import UserError
 from common.files import FolderLock
 from common.options import RunOptions, check_together
 from common.run import Run, choose_run
@@ -50,19 +49,15 @@ def data_of(config: Config) -> Data:
     """Load the data of a run, and check that they are unchanged."""
     files = (None if file is None else Path(file) for file in (config.train_file, config.test_file))
     data = load_data(*files)
-    if config.data_hash and config.data_hash != data.fingerprint:
-        raise UserError("the texts have changed since the run began; begin another --run")
+    config.check_data(data.fingerprint)
     return data
 
 
-def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the texts, check the sizes of the model, and train the tokenizer."""
-    data = data_of(config)
+def begin(run: Run[Config], config: Config, data: Data, lock: FolderLock) -> Config:
+    """Check the sizes of the model, and begin its run."""
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
-    texts = [review.text for review in data.train]
-    hashes = run.train_tokenizers({"tokenizer": texts}, config.vocabulary, lock)
-    return replace(config, tokenizers=hashes)
+    return run.begin(config, {"tokenizer": [review.text for review in data.train]}, lock)
 
 
 def train_command(options: Train) -> None:
@@ -72,12 +67,11 @@ def train_command(options: Train) -> None:
     chosen = options.chosen(Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
-        config = processes.broadcast(
-            lambda: run.begin_or_resume(
-                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
-            )
-        )
-        data, (tokenizer,) = data_of(config), run.load_tokenizers(config)
+        config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
+        data = data_of(config)
+        if not config.tokenizers:
+            config = processes.broadcast(lambda: begin(run, config, data, lock))
+        (tokenizer,) = run.load_tokenizers(config)
         task, limit = Classification(data, tokenizer, config), best_of_counts(data.validation)
         vocabulary = tokenizer.vocab_size
 

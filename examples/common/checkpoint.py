@@ -5,8 +5,8 @@ program can read::
 
     checkpoints/step-00001200-5f0c9e1d22b3a847.safetensors
 
-It holds tensors (weights, their average, the moments of Adam, the states of the random number
-generators) and, as metadata, all else as JSON. Three ideas make it safe:
+It holds tensors (weights, their average, the moments of Adam) and, as metadata, all else as JSON.
+Three ideas make it safe:
 
 * **One rename commits.** The content is written into a file beside it, synchronised to the disk,
   and only then renamed, so a file called ``step-...`` is complete. The new checkpoint is on the
@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -39,7 +38,7 @@ from common.terminal import counted
 from transformer_blocks import interop
 from transformer_blocks.files import write_atomically
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _NAME = re.compile(r"step-([0-9]{8,})-([0-9a-f]{16})\.safetensors")
 
@@ -77,8 +76,7 @@ def save_checkpoint(
         folder: The folder of checkpoints, such as ``runs/first/checkpoints``. Created if missing;
             its parent must exist. One process at a time may save into it, any number may read.
         step: The number of updates so far.
-        tensors: Weights by group, such as ``{"model": model.state_dict()}``. Names that share one
-            tensor, as tied embeddings do, share it again after loading.
+        tensors: Weights by group, such as ``{"model": model.state_dict()}``.
         state: All else that the run needs to resume, as JSON: finite numbers, text and None, nested
             in lists and in dicts with text as keys.
         keep: The number of checkpoints that are kept, the new one included.
@@ -105,12 +103,16 @@ def save_checkpoint(
         1
     """
     with disk_errors(f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"):
-        whole, tied = _flatten(tensors)
-        for name, tensor in whole.items():
+        copies = {  # several names may share a tensor, as tied embeddings do
+            f"{group}.{name}": tensor.detach().to("cpu", copy=True).contiguous()
+            for group, members in tensors.items()
+            for name, tensor in members.items()
+        }
+        for name, tensor in copies.items():
             if not tensor.isfinite().all():
                 raise UserError(f"step {step} is not saved: tensor {name!r} holds NaN or infinity")
-        content = {"format_version": FORMAT_VERSION, "step": step, "tied": tied, "state": state}
-        data = save(whole, {"checkpoint": json.dumps(content, allow_nan=False)})
+        content = {"format_version": FORMAT_VERSION, "step": step, "state": state}
+        data = save(copies, {"checkpoint": json.dumps(content, allow_nan=False)})
         digest = hashlib.sha256(data).hexdigest()[:16]
         path = folder / f"step-{step:08d}-{digest}.safetensors"
         folder.mkdir(exist_ok=True)
@@ -157,11 +159,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
                         f"{path} has format version {version}, and this program reads "
                         f"{FORMAT_VERSION}"
                     )
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            groups: dict[str, dict[str, Tensor]] = {}
-            for whole, twin in [*zip(tensors, tensors, strict=True), *content["tied"].items()]:
-                group, _, name = whole.partition(".")
-                groups.setdefault(group, {})[name] = tensors[twin]
+                groups: dict[str, dict[str, Tensor]] = {}
+                for whole in file.keys():  # noqa: SIM118
+                    group, _, name = whole.partition(".")
+                    groups.setdefault(group, {})[name] = file.get_tensor(whole)
             return Checkpoint(int(content["step"]), groups, dict(content["state"]), path)
         except (OSError, MemoryError, UserError):
             raise
@@ -277,25 +278,6 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
         raise UserError(
             f"{path}: {error}; build the model with the sizes it was trained with"
         ) from error
-
-
-def _flatten(
-    tensors: Mapping[str, Mapping[str, Tensor]],
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Copy all tensors to the CPU; of one with several names, return the first for each other."""
-    whole: dict[str, Tensor] = {}
-    tied, first = {}, dict[object, str]()
-    for group, members in tensors.items():
-        for key, tensor in members.items():
-            name = f"{group}.{key}"
-            place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-            twin = first.setdefault(place, name)
-            if twin != name:
-                tied[name] = twin
-            else:
-                layout = torch.contiguous_format
-                whole[name] = tensor.detach().to("cpu", copy=True, memory_format=layout)
-    return whole, tied
 
 
 def _sync_folders(*folders: Path) -> None:

@@ -16,19 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
 
 from common.errors import UserError
 
 Value = TypeVar("Value")
-Outcome = tuple[Value | None, UserError | None]
-"""What a process has computed, or the error that it has raised."""
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others, for example while rank 0 validates."""
 START_TIMEOUT = timedelta(minutes=5)
@@ -65,12 +62,17 @@ class Processes:
         """
         if self.world_size == 1:
             return compute()
-        outcomes = [self._outcome(compute) if self.is_first else None]
-        dist.broadcast_object_list(outcomes, src=0)
-        value, failure = cast(Outcome[Value], outcomes[0])
-        if failure is not None:
-            raise failure
-        return cast(Value, value)
+        outcome: list[Any] = [None]
+        if self.is_first:
+            try:
+                outcome = [compute()]
+            except UserError as error:
+                outcome = [error]
+        dist.broadcast_object_list(outcome, src=0)
+        if isinstance(outcome[0], UserError):
+            raise outcome[0]
+        value: Value = outcome[0]
+        return value
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all processes, in the order of their ranks."""
@@ -80,39 +82,11 @@ class Processes:
         dist.all_gather_object(values, value)
         return values
 
-    def agree(self, compute: Callable[[], Value]) -> Value:
-        """Compute a value in each process, and go on only if no process fails.
-
-        Raises:
-            UserError: In all processes, if one of them raises it.
-        """
-        if self.world_size == 1:
-            return compute()
-        value, failure = self._outcome(compute)
-        for each in self.gather(failure):
-            if each is not None:
-                raise each
-        return cast(Value, value)
-
-    def _outcome(self, compute: Callable[[], Value]) -> Outcome[Value]:
-        try:
-            return compute(), None
-        except UserError as error:
-            error.rank = self.rank
-            return None, error
-
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
-
-    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Wrap a module so that its backward pass averages the gradients of all processes."""
-        if self.world_size == 1:
-            return model
-        devices = [device] if device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices)
 
 
 @contextmanager
@@ -148,9 +122,9 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
         ) from error
     try:
         yield Processes(rank, world_size)
-    except UserError as error:
-        if error.rank not in (None, rank):
-            time.sleep(SHUTDOWN_DELAY)  # the process that found it reports it
+    except UserError:
+        if rank:
+            time.sleep(SHUTDOWN_DELAY)  # the first process reports it, if it found it, too
         raise
     except RuntimeError as error:
         # NCCL has errors of its own type; gloo's are recognised by their text alone.

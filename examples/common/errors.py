@@ -2,10 +2,4 @@
 
 
 class UserError(Exception):
-    """An error that the user can correct: printed as ``error: <message>``, with exit status 2.
-
-    Attributes:
-        rank: In a training of several processes, the one that found the error in its own part.
-    """
-
-    rank: int | None = None
+    """An error that the user can correct: printed as ``error: <message>``, with exit status 2."""

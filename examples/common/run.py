@@ -117,6 +117,21 @@ class Config:
             del content[name]
         return content
 
+    def check_data(self, fingerprint: str) -> None:
+        """Check that the data of a run are those that it began with.
+
+        Args:
+            fingerprint: SHA-256 of the data as they are now.
+
+        Raises:
+            UserError: If they are not.
+        """
+        if self.data_hash not in ("", fingerprint):
+            raise UserError(
+                "the data have changed since the run began, so that its test data may have been "
+                "trained on; begin another --run"
+            )
+
     def check_trained(self, checkpoint: Checkpoint, *, file: Path) -> None:
         """Check that a checkpoint was trained with this configuration.
 
@@ -207,23 +222,16 @@ class Run(Generic[AnyConfig]):
             )
         return config
 
-    def begin_or_resume(
-        self,
-        chosen: Mapping[str, Any],
-        begin: Callable[[], AnyConfig],
-        *,
-        resume: bool,
-        lock: FolderLock,
+    def choose_config(
+        self, new: AnyConfig, chosen: Mapping[str, Any], *, resume: bool
     ) -> AnyConfig:
-        """Return the configuration of a new run, or of one to be resumed.
+        """Return the configuration of the run that is resumed, or else of the new one.
 
         Args:
+            new: The configuration of a new run, which :meth:`begin` is to complete.
             chosen: The fields that the command line sets. A run that is resumed must have been
                 begun with the same values, those of ``Config.CHANGEABLE`` excepted.
-            begin: Prepares the folder of a new run and returns its configuration, which is then
-                written.
             resume: Whether a run that exists is to be resumed.
-            lock: The lock of the folder.
 
         Returns:
             The configuration. If its plan has changed, the file is not written yet: the training
@@ -243,9 +251,7 @@ class Run(Generic[AnyConfig]):
                 f"{self.folder} holds weights but no config.json; "
                 "restore that file, or choose another --run"
             )
-        config = begin()
-        self.write_config(config, write=lock.write_new)
-        return config
+        return new
 
     def _resume(self, chosen: Mapping[str, Any]) -> AnyConfig:
         config = self.read_config()
@@ -265,25 +271,27 @@ class Run(Generic[AnyConfig]):
 
     # The tokenizers
 
-    def train_tokenizers(
-        self, texts: Mapping[str, Sequence[str]], vocabulary: int, lock: FolderLock
-    ) -> dict[str, str]:
-        """Train the tokenizers of a new run and save them.
+    def begin(
+        self, config: AnyConfig, texts: Mapping[str, Sequence[str]], lock: FolderLock
+    ) -> AnyConfig:
+        """Train the tokenizers of a new run, and write its configuration.
 
         Args:
+            config: The configuration, but for the hashes of the tokenizers.
             texts: The training texts of each tokenizer, by its name.
-            vocabulary: Maximum number of tokens of each.
             lock: The lock of the folder.
 
         Returns:
-            The SHA-256 of each file, for ``Config.tokenizers``.
+            The whole configuration.
         """
-        hashes = {}
+        hashes, size = {}, config.vocabulary
         for name, sentences in texts.items():
             path = self.tokenizer_file(name)
-            Tokenizer.train(sentences, vocab_size=vocabulary, path=path, write=lock.write_new)
+            Tokenizer.train(sentences, vocab_size=size, path=path, write=lock.write_new)
             hashes[name] = file_hash(path)
-        return hashes
+        config = replace(config, tokenizers=hashes)
+        self.write_config(config, write=lock.write_new)
+        return config
 
     def load_tokenizers(self, config: AnyConfig) -> list[Tokenizer]:
         """Load the tokenizers, in the order of ``Config.TOKENIZERS``.

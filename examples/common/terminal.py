@@ -132,7 +132,7 @@ class Display:
         self.title, self.unit, self.is_shown = title, unit, is_shown
         self.place = "step" if by_steps else "epoch"
         self.loss: float | None = None
-        self._targets, self._begun, self._drawn = 0, 0.0, 0.0
+        self._first, self._begun, self._drawn = 0, 0.0, 0.0
         self._is_sampled = self._has_header = False
         self._bar: Progress | None = None
         self._end = ExitStack()
@@ -149,20 +149,25 @@ class Display:
         """Whether a sample would be printed."""
         return self.is_shown and sys.stdout.isatty()
 
-    def begin(self) -> None:
-        """Measure the speed of the updates from here on."""
-        self._targets, self._begun = 0, time.monotonic()
+    def begin(self, targets: int) -> None:
+        """Measure the speed of the updates from here on, where so many targets were read."""
+        self._first, self._begun = targets, time.monotonic()
 
     def update(self, targets: int, done: float, place: str) -> None:
-        """Note an update with its number of targets, and show the place now and then."""
-        self._targets += targets
-        if time.monotonic() - self._drawn >= INTERVAL:
-            self.show(done, place)
+        """Show the place now and then.
 
-    def show(self, done: float, place: str) -> None:
-        """Show the part of the plan that is done, from 0 to 1, and its name: "epoch 2 of 4"."""
+        Args:
+            targets: Number of targets read so far.
+            done: The part of the plan that is done, from 0 to 1.
+            place: Its name, such as "epoch 2 of 4".
+        """
+        if time.monotonic() - self._drawn >= INTERVAL:
+            self.show(targets, done, place)
+
+    def show(self, targets: int, done: float, place: str) -> None:
+        """Show the place at once."""
         self._drawn = time.monotonic()
-        speed = self._targets / max(self._drawn - self._begun, 1e-9)
+        speed = (targets - self._first) / max(self._drawn - self._begun, 1e-9)
         loss = "---" if self.loss is None else f"{self.loss:.3f}"
         text = f"{place}  loss {loss}  {speed:,.0f} {self.unit}/s"
         if self._bar is not None:

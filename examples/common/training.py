@@ -15,13 +15,13 @@ rate rises during the warm-up and falls to zero at the planned end, which is a n
 epochs or of minutes.
 
 A checkpoint holds everything that the next update depends on: weights, their average, the moments
-of Adam, the states of the random number generators, the metrics, and the progress within the epoch.
-So a training that is stopped and resumed ends with the same bits as one that was never stopped;
-only where a clock decides, as in a plan of minutes, the two may differ.
+of Adam, the metrics, and the progress within the epoch. The order of the data and dropout need no
+state: their random numbers depend on the seed and on the number of the epoch or of the update. So a
+training that is stopped and resumed ends with the same bits as one that was never stopped; only
+where a clock decides, as in a plan of minutes, the two may differ.
 """
 
 import json
-import logging
 import math
 import random
 import sys
@@ -44,8 +44,6 @@ from common.files import FolderLock, write_atomically
 from common.run import AnyConfig, Config, Run
 from common.terminal import Display, Sample, counted, say
 from transformer_blocks import noam_rate
-
-log = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=nn.Module)
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
@@ -177,12 +175,12 @@ class Learner(Generic[Model, Batch]):
             mine, weight = batches[:1], 0.0
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
+        is_parallel = isinstance(self.module, DistributedDataParallel)
+        on_cuda = self.device.type == "cuda"
         for number, batch in enumerate(mine, start=1):
-            is_parallel = isinstance(self.module, DistributedDataParallel)
             # The backward pass of the last batch, and of no other, all-reduces the gradients.
             waits = self.module.no_sync() if is_parallel and number < len(mine) else nullcontext()
             tensors = self.loss.collate(batch)
-            on_cuda = self.device.type == "cuda"
             if on_cuda:  # pinned memory is copied asynchronously
                 tensors = [tensor.pin_memory() for tensor in tensors]
             tensors = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
@@ -195,8 +193,10 @@ class Learner(Generic[Model, Batch]):
         return total
 
     def wrap(self) -> None:
-        """Prepare for several processes, once weights and moments have their first values."""
-        self.module = self.processes.wrap(self.module, self.device)
+        """Let the backward pass average the gradients of all processes, if there are several."""
+        if self.processes.world_size > 1:
+            devices = [self.device] if self.device.type == "cuda" else None
+            self.module = DistributedDataParallel(self.module, device_ids=devices)
 
 
 class _ModelWithLoss(nn.Module):
@@ -267,20 +267,12 @@ def random_generator(seed: int, *purpose: object) -> random.Random:
     return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
-def get_random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of the random number generators of the CPU and of a device."""
-    states = {"cpu": torch.get_rng_state()}
-    module = torch.get_device_module(device)
-    if device.type != "cpu" and hasattr(module, "get_rng_state"):  # a device may have none
-        states[device.type] = module.get_rng_state()
-    return states
-
-
-def set_random_state(device: torch.device, states: Mapping[str, Tensor]) -> None:
-    """Set the states of the random number generators, as far as they are known."""
-    torch.set_rng_state(states["cpu"])
-    if device.type != "cpu" and device.type in states:
-        torch.get_device_module(device).set_rng_state(states[device.type])
+def seed_dropout(device: torch.device, seed: int, *purpose: object) -> None:
+    """Seed the generators of the CPU and of a device, which dropout draws from."""
+    number = random_generator(seed, "dropout", *purpose).getrandbits(63)
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(number)
 
 
 @dataclass
@@ -364,8 +356,7 @@ class Training(Generic[Model, Batch]):
             the metrics.
         title: Name of the model in the log.
         sample: Function that shows what the model generates from a fixed example. It is called
-            after each validation if a terminal shows its result; random numbers that it draws do
-            not change the training.
+            after each validation if a terminal shows its result.
     """
 
     def __init__(
@@ -389,13 +380,10 @@ class Training(Generic[Model, Batch]):
         self.learner: Learner[Model, Batch] = Learner(
             build().to(device), task, average=config.average, processes=processes
         )
-        if not processes.is_first:  # equal weights, but other random numbers for dropout
-            torch.manual_seed(config.seed + 1_000_003 * processes.rank)
         self.run, self.config, self.task = run, config, task
         self.device, self.processes = device, processes
         self.save_steps, self.keep, self.snapshots = save_steps, keep, snapshots
         self.on_report, self.title, self.sample = on_report, title, sample
-        self.random_state = get_random_state(device)
         self.progress = Progress()
         self.metrics: list[dict[str, Any]] = []
         self.display = Display(
@@ -421,7 +409,6 @@ class Training(Generic[Model, Batch]):
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
         """
-        set_random_state(self.device, self.random_state)
         self.learner.wrap()
         self._started = time.monotonic() - self.progress.seconds
         if not self.processes.broadcast(self.run.checkpoints.exists):
@@ -444,30 +431,11 @@ class Training(Generic[Model, Batch]):
             update, so that there is nothing to validate.
         """
         progress, config = self.progress, self.config
-        together = config.accumulate * self.processes.world_size  # batches of an update
-        batches = self.task.batches(progress.epoch)
         self._begin_loss()
-        self.display.begin()
-        begun, already, targets = time.monotonic(), progress.targets, 0
+        self.display.begin(progress.targets)
+        begun, already = time.monotonic(), progress.targets
         self.model.train()
-        while True:
-            if progress.batches == len(batches):
-                progress.end_epoch()
-                if config.report_steps is None:
-                    break
-                batches = self.task.batches(progress.epoch)
-            if config.minutes is not None:
-                self._read_clock()
-            done = progress.part_done(config, progress.epoch + progress.batches / len(batches))
-            self.display.update(targets, done, progress.place(config, done))
-            if done >= 1.0:
-                if self.metrics and not progress.targets:
-                    return None
-                if config.report_steps is None:  # the minutes are over: the epoch ends here
-                    progress.end_epoch()
-                break
-
-            group = batches[progress.batches : progress.batches + together]
+        for group, done in self._groups():
             progress.step += 1
             progress.batches += len(group)
             rate = learning_rate(
@@ -477,21 +445,45 @@ class Training(Generic[Model, Batch]):
                 warmup_steps=config.warmup_steps,
                 d_model=config.d_model,
             )
+            seed_dropout(self.device, config.seed, progress.step, self.processes.rank)
             self._loss += self.learner.update(group, rate)
-            targets = sum(self.task.count(batch) for batch in group)
-            progress.targets += targets
-
+            progress.targets += sum(self.task.count(batch) for batch in group)
             self._keep_snapshot()
-            if config.report_steps is not None and progress.step % config.report_steps == 0:
-                break
-            is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
-            is_saved = self.save_steps and progress.step % self.save_steps == 0 and is_within
-            if is_saved or progress.step % 100 == 0:
-                self._sum_loss()
-            if is_saved:
-                self._save()
+        if self.metrics and not progress.targets:
+            return None
         self._sum_loss()
         return (progress.targets - already) / (time.monotonic() - begun)
+
+    def _groups(self) -> Iterator[tuple[Sequence[Batch], float]]:
+        """Yield the batches of each update until the next validation, and the part that is done.
+
+        Between two updates, the training is saved every ``save_steps`` updates.
+        """
+        progress, config = self.progress, self.config
+        together = config.accumulate * self.processes.world_size  # batches of an update
+        while True:
+            batches = self.task.batches(progress.epoch)
+            while progress.batches < len(batches):
+                if config.minutes is not None:
+                    self._read_clock()
+                done = progress.part_done(config, progress.epoch + progress.batches / len(batches))
+                self.display.update(progress.targets, done, progress.place(config, done))
+                if done >= 1.0:
+                    if config.report_steps is None and (progress.targets or not self.metrics):
+                        progress.end_epoch()  # the minutes are over: the epoch ends here
+                    return
+                yield batches[progress.batches : progress.batches + together], done
+                if config.report_steps is not None and progress.step % config.report_steps == 0:
+                    return
+                is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
+                is_saved = self.save_steps and progress.step % self.save_steps == 0 and is_within
+                if is_saved or progress.step % 100 == 0:
+                    self._sum_loss()
+                if is_saved:
+                    self._save()
+            progress.end_epoch()
+            if config.report_steps is None:
+                return
 
     def _read_clock(self) -> None:
         """Note the time that the training has taken; where it decides, rank 0's."""
@@ -524,8 +516,9 @@ class Training(Generic[Model, Batch]):
         """Validate the averaged weights, save them if they are the best, and log the metrics."""
         progress = self.progress
         train_loss = progress.loss / max(progress.targets, 1)
+        done = progress.part_done(self.config, progress.epoch)
+        self.display.show(progress.targets, done, "validation")
         progress.loss, progress.targets = 0.0, 0
-        self.display.show(progress.part_done(self.config, progress.epoch), "validation")
         average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
@@ -578,29 +571,21 @@ class Training(Generic[Model, Batch]):
         """Let the model generate from the fixed example, if it is shown."""
         if self.sample is None or not self.display.shows_samples:
             return None
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            return self.sample(model)
+        return self.sample(model)
 
     # Saving and restoring
 
     def _save(self) -> None:
         """Save everything that the next update depends on."""
         self._read_clock()
-        self.random_state = get_random_state(self.device)
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
-        random_states = {
-            f"{rank}.{kind}": tensor
-            for rank, states in enumerate(self.processes.gather(self.random_state))
-            for kind, tensor in states.items()
-        }
         state = {
             "config": self.config.definition,
             "metrics": self.metrics,
             "progress": asdict(self.progress),
         }
-        tensors = {**self.learner.tensors(), "random": random_states}
-        self._write(self.run.checkpoints, tensors, state, keep=self.keep)
+        self._write(self.run.checkpoints, self.learner.tensors(), state, keep=self.keep)
 
     def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
         """Save the averaged weights and their metrics."""
@@ -633,7 +618,7 @@ class Training(Generic[Model, Batch]):
                     "choose another --run"
                 )
             return False
-        self.processes.agree(lambda: self._restore(checkpoint))
+        self._restore(checkpoint)
         if best is None:  # the best weights were lost: the next validation is the best one again
             self.progress.best = {}
         if self.processes.is_first and self.run.metrics.exists():
@@ -642,9 +627,8 @@ class Training(Generic[Model, Batch]):
 
     def _latest(self, folder: Path) -> Checkpoint | None:
         """Load the newest checkpoint, the same one in all processes."""
-        found = self.processes.agree(lambda: latest_checkpoint(folder))
-        paths = {None if found is None else found.path}
-        if len(paths.union(*self.processes.gather(paths))) > 1:
+        found = latest_checkpoint(folder)
+        if len({*self.processes.gather(None if found is None else found.path)}) > 1:
             raise UserError(
                 f"the processes find different checkpoints in {folder}; all processes must use one "
                 "file system, which all machines share"
@@ -654,29 +638,14 @@ class Training(Generic[Model, Batch]):
         return found
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        state, mine = checkpoint.state, f"{self.processes.rank}."
+        state = checkpoint.state
         try:
             self.progress, self.metrics = Progress(**state["progress"]), [*state["metrics"]]
             self.learner.restore(checkpoint.tensors)
-            random_states = checkpoint.tensors["random"]
-            saved = sum(name.endswith(".cpu") for name in random_states)
-            if self.processes.rank < saved:
-                self.random_state = {
-                    name.removeprefix(mine): tensor
-                    for name, tensor in random_states.items()
-                    if name.startswith(mine)
-                }
-                set_random_state(self.device, self.random_state)  # raises if it is none
         except Exception as error:  # whatever a file that someone else made can provoke
             raise DamagedCheckpointError(
                 f"{checkpoint.path} holds no state of a training: {error!r}"
             ) from error
-        if saved != self.processes.world_size:
-            log.warning(
-                "%s was saved by %d processes, and there are %d now: the random numbers of dropout "
-                "and the batches of each update will differ",
-                *(self.run.checkpoints, saved, self.processes.world_size),
-            )
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import common.packages  # noqa: F401  # isort: skip  (first: it names missing pa
 
 
 from common.distributed import choose_device
-from common.errors import UserError
 from common.files import FolderLock, check_output
 from common.options import RunOptions
 from common.run import Run, choose_run
@@ -46,17 +45,15 @@ def new_config(chosen: Mapping[str, Any]) -> Config:
 def text_of(config: Config) -> Text:
     """Load the text of a run, and check that it is unchanged."""
     text = load_text(None if config.text is None else Path(config.text))
-    if config.data_hash and config.data_hash != text.fingerprint:
-        raise UserError("the text has changed since the run began; begin another --run")
+    config.check_data(text.fingerprint)
     return text
 
 
-def begin(run: Run[Config], config: Config, lock: FolderLock) -> Config:
-    """Load the text, check the sizes of the model, and train the tokenizer."""
-    text = text_of(config)
+def begin(run: Run[Config], config: Config, text: Text, lock: FolderLock) -> Config:
+    """Check the sizes of the model, and begin its run."""
     config.build(config.vocabulary)
-    hashes = run.train_tokenizers({"tokenizer": text.train}, config.vocabulary, lock)
-    return replace(config, data_hash=text.fingerprint, tokenizers=hashes)
+    config = replace(config, data_hash=text.fingerprint)
+    return run.begin(config, {"tokenizer": text.train}, lock)
 
 
 def train_command(options: Train) -> None:
@@ -65,12 +62,11 @@ def train_command(options: Train) -> None:
     chosen = options.chosen(Config)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
-        config = processes.broadcast(
-            lambda: run.begin_or_resume(
-                chosen, lambda: begin(run, new, lock), resume=options.resume, lock=lock
-            )
-        )
-        text, (tokenizer,) = text_of(config), run.load_tokenizers(config)
+        config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
+        text = text_of(config)
+        if not config.tokenizers:
+            config = processes.broadcast(lambda: begin(run, config, text, lock))
+        (tokenizer,) = run.load_tokenizers(config)
         train_ids, validation_ids = (
             encode_lines(lines, tokenizer) for lines in (text.train, text.validation)
         )

@@ -171,11 +171,7 @@ def corpus_of(config: Config) -> Corpus:
     """
     data_dir = None if config.data_dir is None else Path(config.data_dir)
     corpus = load_corpus(config.languages, data_dir=data_dir, files=config.files)
-    if config.data_hash and config.data_hash != corpus.fingerprint:
-        raise UserError(
-            f"the corpus {config.corpus} has changed since the run began, so that its test "
-            "sentences may have been trained on; begin another --run"
-        )
+    config.check_data(corpus.fingerprint)
     return corpus
 
 

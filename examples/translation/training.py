@@ -198,21 +198,13 @@ def train_command(options: Train) -> None:
     """Train a model, by itself or as one of several processes, and show the results."""
     device = choose_device(options.device)
     chosen = options.chosen(Config)
-    begun = new_config(chosen)
-    run = Run(options.run or Path("runs") / begun.corpus, Config)
+    new = new_config(chosen)
+    run = Run(options.run or Path("runs") / new.corpus, Config)
     with join_training(run.folder, device) as (processes, lock):
-
-        def prepare() -> tuple[Config, Corpus]:
-            loaded: list[Corpus] = []
-
-            def begin_run() -> Config:
-                loaded.append(corpus_of(begun))
-                return begin(run, begun, chosen, loaded[0], lock)
-
-            config = run.begin_or_resume(chosen, begin_run, resume=options.resume, lock=lock)
-            return config, loaded[0] if loaded else corpus_of(config)
-
-        config, corpus = processes.broadcast(prepare)
+        config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
+        corpus = corpus_of(config)
+        if not config.tokenizers:
+            config = processes.broadcast(lambda: begin(run, config, chosen, corpus, lock))
         task = TranslationTask(run, config, corpus, compiled=options.compile)
         training = TranslationTraining(
             task,
@@ -239,7 +231,7 @@ def train_command(options: Train) -> None:
 def begin(
     run: Run[Config], config: Config, chosen: Collection[str], corpus: Corpus, lock: FolderLock
 ) -> Config:
-    """Train the tokenizers of a new run.
+    """Begin a new run.
 
     Args:
         run: The run.
@@ -257,8 +249,7 @@ def begin(
     texts: dict[str, list[str]] = {}
     for name, side in zip(config.tokenizer_names, sides, strict=True):
         texts.setdefault(name, []).extend(side)
-    hashes = run.train_tokenizers(texts, config.vocabulary, lock)
-    return replace(config, tokenizers=hashes, data_hash=corpus.fingerprint)
+    return run.begin(replace(config, data_hash=corpus.fingerprint), texts, lock)
 
 
 def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from common.files import file_hash
+from common.files import FolderLock
 from common.run import Run
-from common.tokenizer import Tokenizer
 from translation.corpus import Corpus
 from translation.pairs import Languages, Pair
 from translation.presets import TINY, Config
@@ -60,13 +59,8 @@ def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> Translatio
         texts: dict[str, list[str]] = {}
         for name, side in zip(config.tokenizer_names, Config.TOKENIZERS, strict=True):
             texts.setdefault(name, []).extend(getattr(pair, side) for pair in corpus.train)
-        hashes = {}
-        for name, sentences in texts.items():
-            path = run.tokenizer_file(name)
-            Tokenizer.train(sentences, vocab_size=config.vocabulary, path=path)
-            hashes[name] = file_hash(path)
-        config = replace(config, corpus="files", data_hash=corpus.fingerprint, tokenizers=hashes)
-        run.write_config(config)
+        config = replace(config, corpus="files", data_hash=corpus.fingerprint)
+        config = run.begin(config, texts, FolderLock(folder))
     options = {"device": torch.device("cpu")} | options
     return TranslationTraining(TranslationTask(run, config, corpus), **options)
 

@@ -113,11 +113,11 @@ def steps(folder: Path) -> list[int]:
     return [step_of(path) for path in checkpoint_paths(folder)]
 
 
-def rename(path: Path, content: bytes, step: int = 1) -> Path:
+def rename(path: Path, content: bytes) -> Path:
     """Write a file with the name that vouches for its content, as an attacker would."""
     digest = hashlib.sha256(content).hexdigest()[:16]
     path.unlink()
-    path = path.with_name(f"step-{step:08d}-{digest}.safetensors")
+    path = path.with_name(f"step-{step_of(path):08d}-{digest}.safetensors")
     path.write_bytes(content)
     return path
 
@@ -185,15 +185,10 @@ def test_a_tensor_of_any_dtype_and_shape_comes_back_bit_for_bit(
     assert_same(load_checkpoint(path).tensors["model"]["a"], tensor)
 
 
-def test_tied_embeddings_are_stored_once_and_still_tied_after_a_round_trip(folder: Path) -> None:
+def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None:
     model = Tied()
     path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
     weights = load_checkpoint(path).tensors["model"]
-    assert weights["embedding.weight"] is weights["output.weight"]
-    untied = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    other = save_checkpoint(folder, step=1, tensors={"model": untied}, state={})
-    sizes = [place.stat().st_size for place in (path, other)]
-    assert sizes[1] - sizes[0] >= model.embedding.weight.nbytes
     fresh = Tied()
     load_weights(fresh, weights, path=path)
     assert fresh.embedding.weight is fresh.output.weight
@@ -360,8 +355,7 @@ def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
 
 
 CHANGES: list[dict[str, Any]] = [
-    *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"tied": 3}),
-    *({"tied": {"../x": {}}}, {"tied": {"model.a": "b"}}, {"state": 3}),
+    *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"state": 3}),
     *({"state": {"x": float("nan")}}, {"format_version": None}, {"format_version": 1e99}),
 ]
 HEADERS = [
@@ -399,8 +393,8 @@ def test_metadata_that_are_nested_too_deeply_are_refused(whole: Path) -> None:
 def test_a_newer_format_stops_the_program_before_it_takes_an_older_checkpoint(
     folder: Path, whole: Path
 ) -> None:
-    newer = repack(save_step(folder, 2), {"format_version": 3})
-    with pytest.raises(UserError, match="has format version 3, and this program reads 2"):
+    newer = repack(save_step(folder, 2), {"format_version": 4})
+    with pytest.raises(UserError, match="has format version 4, and this program reads 3"):
         latest_checkpoint(folder)
     assert not newer.exists() or whole.exists()
 

@@ -140,7 +140,7 @@ def test_a_message_of_the_log_is_not_written_into_the_bar(
     with terminal(80) as screen:
         monkeypatch.setattr(logging.getLogger(), "handlers", [LogHandler()])  # no other's
         with Display("", "tokens", by_steps=False) as display:
-            display.begin()
+            display.begin(0)
             display.update(0, 0.5, "epoch 1 of 2")
             logging.getLogger("common").warning("a message")
             display.update(7, 0.6, "epoch 1 of 2")
@@ -154,7 +154,7 @@ def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool)
     figures = {"validation_loss": 12.3456, f"validation_{name}": 99.987}
     row = {"epoch": 12, "step": 123456, "train_loss": 10.5, "minutes": 1234.5, **figures}
     with terminal(80) as screen, Display("bag of words", "texts", by_steps=by_steps) as display:
-        display.begin()
+        display.begin(0)
         display.update(0, 0.5, "step 123,456 of 250,000")
         display.report(row, figures, is_best=True)
     title, header, line = screen.lines[1:4]
@@ -165,7 +165,7 @@ def test_the_table_of_every_task_fits_into_80_columns(name: str, by_steps: bool)
 
 def test_only_the_first_of_several_processes_shows_anything() -> None:
     with terminal(80) as screen, Display("", "tokens", by_steps=True, is_shown=False) as display:
-        display.begin()
+        display.begin(0)
         display.update(7, 0.5, "")
         assert not display.shows_samples
     assert screen.raw == ""

@@ -385,7 +385,6 @@ def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
     "change",
     [
         {"optimizer": {}},
-        {"random": {"0.cpu": torch.zeros(3, dtype=torch.uint8)}},
         {"progress": {"pages": 3}},
         {"metrics": None},
         {"config": None},

@@ -14,15 +14,13 @@ import pytest
 import torch
 from tests.examples.common.recording import recorded_updates
 from tests.examples.tiny_run import SETTINGS, begin
-from torch import nn
 
 import common.training
 from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint, step_of
 from common.distributed import Processes
 from common.errors import UserError
-from common.files import FolderLock
 from common.run import Run
-from common.training import Progress, set_random_state
+from common.training import Progress
 from translation.batches import make_batches
 from translation.examples import Example
 from translation.presets import Config
@@ -151,28 +149,52 @@ def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> 
     assert checkpoint.step == 3
 
 
-def test_processes_begin_with_equal_weights_and_different_dropout(tmp_path: Path) -> None:
-    class Rank(Processes):  # the other processes are not there
-        def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-            return model
-
-    def begun(rank: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-        training = begin(tmp_path / "run", processes=Rank(rank, 3))
-        with torch.random.fork_rng():
-            set_random_state(training.device, training.random_state)
-            return list(training.model.state_dict().values()), torch.rand(4)
-
-    (weights, drawn), *others = (begun(rank) for rank in range(3))
-    for other, _ in others:
+def test_processes_begin_with_equal_weights(tmp_path: Path) -> None:
+    weights, *others = (
+        [*begin(tmp_path / "run", processes=Processes(rank, 3)).model.state_dict().values()]
+        for rank in range(3)
+    )
+    for other in others:
         assert all(map(torch.equal, other, weights))
-    assert len({tuple(numbers.tolist()) for numbers in (drawn, *(each for _, each in others))}) == 3
+
+
+def test_each_update_of_each_process_and_seed_has_its_own_dropout_and_always_the_same(
+    tmp_path: Path,
+) -> None:
+    class Rank(Processes):  # the other processes are not there
+        world_size = 1
+
+        def __init__(self, rank: int) -> None:
+            self.rank = rank
+
+    def drawn(rank: int, seed: int) -> list[float]:
+        folder = tmp_path / f"{rank} {seed}"
+        training = begin(folder, replace(SETTINGS, seed=seed, epochs=1), processes=Rank(rank))
+        found = []
+
+        def note(*_: Any) -> torch.Tensor:
+            found.append(float(torch.rand(())))
+            return torch.zeros(())
+
+        training.learner.update = note  # type: ignore[method-assign, assignment]
+        training.fit()
+        assert len(found) > 2
+        return found
+
+    torch.manual_seed(1)
+    numbers = drawn(0, 0)
+    shutil.rmtree(tmp_path / "0 0")
+    torch.manual_seed(2)
+    assert drawn(0, 0) == numbers
+    others = [*drawn(1, 0), *drawn(0, 1)]
+    assert len({*numbers, *others}) == len(numbers) + len(others)
 
 
 def test_processes_that_find_different_checkpoints_are_stopped(
     trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = begin(trained.run.folder)
-    monkeypatch.setattr(training.processes, "gather", lambda paths: [paths, {None}])
+    monkeypatch.setattr(training.processes, "gather", lambda path: [path, None])
     with pytest.raises(UserError, match="all processes must use one file system"):
         training.resume()
 
@@ -360,8 +382,7 @@ def test_the_plan_that_the_command_line_names_last_counts(tmp_path: Path) -> Non
         ({"minutes": 5.0}, {}, (SETTINGS.epochs, 5.0)),
     ):
         run.write_config(replace(SETTINGS, **begun))
-        lock = FolderLock(tmp_path)
-        config = run.begin_or_resume(chosen, lambda: SETTINGS, resume=True, lock=lock)
+        config = run.choose_config(SETTINGS, chosen, resume=True)
         assert (config.epochs, config.minutes) == plan
         half = Progress(epoch=1, seconds=60.0).part_done(config, 1.0)
         assert half == pytest.approx(1 / (config.minutes or 3))
