@@ -2,9 +2,9 @@
 
     python docs/experiments/head_count.py
 
-The task is that of ``two_friends.py``: every item has two friends, and a query must
-return the colour of each. A head returns one weighted sum of values, to which a linear output
-projection is applied. How well can a single head do, and what does a trained one do?
+The task is that of chapter 6: every item has a name, a colour and the names of two friends, and a
+query must return the colour of each friend. A head returns one weighted sum of values, to which a
+linear output projection is applied. How well can a single head do, and what does a trained one do?
 
 Let the weights be a for the first friend and 1 - a for the second, and let the values be the
 colours. The logits of an answer are then linear in a * colour_1 + (1 - a) * colour_2.
@@ -42,12 +42,50 @@ sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 from experiment import Experiment, new_parser, positive, run_single_threaded
 from transformer_blocks import MultiHeadAttention
-from two_friends import COLOURS, D_MODEL, FRIENDS, ITEMS, colour_logits, make_batch, train
 
 COMMAND = "python docs/experiments/head_count.py"
 HEADS = (1, 2, 4)
-COLOUR = slice(3 * ITEMS, 3 * ITEMS + 4)
+ITEMS, COLOURS, FRIENDS = 6, 4, 2
+D_MODEL = 32  # 6 for the name, 2 * 6 for the friends, 4 for the colour; the others are zero
+COLOUR = slice(3 * ITEMS, 3 * ITEMS + COLOURS)
 SPREAD, CONCENTRATED = 0.25, 0.75
+
+
+def make_batch(count: int) -> tuple[Tensor, Tensor]:
+    """Make sequences of items in random order, and the colours of their two friends.
+
+    Args:
+        count: Number of sequences, B.
+
+    Returns:
+        Item vectors, of shape (B, ITEMS, D_MODEL), and target colours, of shape (B, ITEMS, 2).
+    """
+    names = torch.rand(count, ITEMS).argsort(dim=-1)
+    order = torch.rand(count, ITEMS, ITEMS) + 2 * F.one_hot(names, ITEMS)  # the item itself is last
+    friends = order.argsort(dim=-1)[..., :FRIENDS]
+    colours = torch.randint(COLOURS, (count, ITEMS))
+    x = torch.zeros(count, ITEMS, D_MODEL)
+    x[..., :ITEMS] = F.one_hot(names, ITEMS)
+    x[..., ITEMS : 3 * ITEMS] = F.one_hot(friends, ITEMS).flatten(2)
+    x[..., 3 * ITEMS : 3 * ITEMS + COLOURS] = F.one_hot(colours, COLOURS)
+    colour_of = colours.gather(1, names.argsort(dim=-1))  # by name
+    return x, colour_of[:, None, :].expand(-1, ITEMS, -1).gather(2, friends)
+
+
+def colour_logits(output: Tensor) -> Tensor:
+    """Return the first features of an output, the logits of both colours: (B, L, 2, COLOURS)."""
+    return output[..., : FRIENDS * COLOURS].unflatten(-1, (FRIENDS, COLOURS))
+
+
+def train(layer: MultiHeadAttention, steps: int) -> None:
+    """Train a layer."""
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    for _ in range(steps):
+        x, target = make_batch(64)
+        loss = F.cross_entropy(colour_logits(layer(x, x, x)).flatten(0, 2), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def positions_of_friends(x: Tensor) -> Tensor:

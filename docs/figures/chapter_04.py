@@ -1,12 +1,15 @@
 """Figures of chapter 4: why the scores are divided by sqrt(d_k)."""
 
 from collections.abc import Callable
+from functools import cache
 from math import log, sqrt
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from cells import definitions
 from style import BLUE, GREEN, INK, MUTED, ORANGE, curves, figure, new_figure
 from transformer_blocks import attention_weights
 
@@ -18,14 +21,15 @@ DIVISORS: dict[str, tuple[Callable[[float], float], str, str]] = {
 }
 
 
-def jacobian_norms(weights: Tensor) -> Tensor:
-    """Compute the norm of the softmax's Jacobian for each row of weights."""
-    return (weights.diag_embed() - weights[:, :, None] * weights[:, None, :]).flatten(1).norm(dim=1)
+@cache
+def chapter() -> dict[str, Any]:
+    """Return what the chapter defines, with ``entropy`` and ``jacobian``."""
+    return definitions("04_scale", until="def jacobian")
 
 
-def entropies(weights: Tensor) -> Tensor:
-    """Compute the entropy of each row of weights."""
-    return torch.special.entr(weights).sum(dim=-1)
+def median_norm(scores: Tensor) -> float:
+    """Compute the median norm of the softmax's Jacobian over the rows of scores."""
+    return float(chapter()["jacobian"](scores.softmax(dim=-1)).flatten(1).norm(dim=1).median())
 
 
 @figure
@@ -62,9 +66,9 @@ def entropy_and_gradient() -> Figure:
         for d in SIZES
     }
     for name, (divisor, color, style) in DIVISORS.items():
-        weights = [(scores[d] / divisor(d)).softmax(dim=-1) for d in SIZES]
-        entropy = [entropies(each).mean().item() for each in weights]
-        norm = [jacobian_norms(each).median().item() for each in weights]
+        scaled = [scores[d] / divisor(d) for d in SIZES]
+        entropy = [chapter()["entropy"](each).mean().item() for each in scaled]
+        norm = [median_norm(each) for each in scaled]
         left.plot(SIZES, entropy, style, color=color, label=name)
         right.plot(SIZES, norm, style, color=color)
     left.axhline(log(32), color=MUTED, lw=1, ls=(0, (1, 3)), marker="")
@@ -89,10 +93,7 @@ def jacobian_peak() -> Figure:
     axes = made.subplots()
     for size in (2, 8, 32, 128):
         scores = torch.randn(500, size, generator=generator)  # those of the chapter
-        norms = [
-            jacobian_norms((deviation * scores).softmax(dim=-1)).median().item()
-            for deviation in deviations
-        ]
+        norms = [median_norm(deviation * scores) for deviation in deviations]
         axes.plot(deviations, norms, label=f"{size} keys", markevery=4)
     axes.axvline(1, color=MUTED, lw=1, ls="--", marker="")
     axes.text(1.15, 0.485, "divided by √d", size=9, color=MUTED)

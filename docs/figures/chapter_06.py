@@ -4,64 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from torch import Tensor
 
-from style import (
-    INK,
-    MUTED,
-    ORANGE,
-    figure_of,
-    new_figure,
-    weight_table,
-)
+from cells import definitions
+from style import INK, MUTED, ORANGE, figure_of, new_figure, weight_table
 from transformer_blocks import MultiHeadAttention
-
-COLOURS, D_MODEL = 4, 24
-
-
-def make_batch(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Make items as in the chapter; return vectors, answers, places of the friends, and names."""
-    names = torch.rand(count, 6).argsort(dim=-1)
-    order = torch.rand(count, 6, 6) + 2 * F.one_hot(names, 6)
-    friends = order.argsort(dim=-1)[..., :2]
-    colours = torch.randint(COLOURS, (count, 6))
-    x = torch.zeros(count, 6, D_MODEL)
-    x[..., :6] = F.one_hot(names, 6)
-    x[..., 6:18] = F.one_hot(friends, 6).flatten(2)
-    x[..., 18:22] = F.one_hot(colours, COLOURS)
-    place_of = names.argsort(dim=-1)[:, None].expand(-1, 6, -1)
-    places = place_of.gather(2, friends)
-    answers = colours[:, None].expand(-1, 6, -1).gather(2, places)
-    return x, answers, places, names
-
-
-def train(heads: int) -> MultiHeadAttention:
-    """Train a layer as in the chapter."""
-    torch.manual_seed(0)
-    layer = MultiHeadAttention(D_MODEL, heads)
-    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
-    for _ in range(400):
-        x, answers, _, _ = make_batch(64)
-        logits = layer(x, x, x)[..., : 2 * COLOURS].unflatten(-1, (2, -1))
-        loss = F.cross_entropy(logits.flatten(0, 2), answers.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return layer
 
 
 def weights_of_heads() -> dict[str, Any]:
     """Compute the weights of one head and of two heads for the same six items."""
-    one, two = train(1), train(2)
+    chapter = definitions("06_heads", until="def train")
+    layers = []
+    for heads in (1, 2):
+        torch.manual_seed(0)
+        layers.append(chapter["train"](MultiHeadAttention(chapter["D_MODEL"], heads)))
     torch.manual_seed(3)
-    x, _, places, names = make_batch(1)
+    x, _, places = chapter["make_batch"](1)
     with torch.no_grad():
-        tables = [*one.attention_weights(x, x)[0], *two.attention_weights(x, x)[0]]
+        tables = [table for layer in layers for table in layer.attention_weights(x, x)[0]]
     return {
-        "names": names[0].tolist(),
+        "names": x[0, :, :6].argmax(-1).tolist(),
         "places": places[0].tolist(),
         "tables": [table.tolist() for table in tables],
     }

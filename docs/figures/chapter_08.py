@@ -1,82 +1,25 @@
 """Figures of chapter 8: a layer that trains."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
-from torch import Tensor, nn
 
-from style import (
-    INK,
-    ORANGE,
-    curves,
-    figure,
-    figure_of,
-    new_figure,
-)
-from transformer_blocks import (
-    PostNorm,
-    PreNorm,
-    Residual,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-    build_encoder,
-    noam_rate,
-)
-from transformer_blocks.inspection import ablate
-
-
-class Sorter(nn.Module):
-    """The model of the chapter: 12 layers that sort 8 symbols."""
-
-    def __init__(self, residual: Callable[..., Residual]) -> None:
-        super().__init__()
-        self.embedding = TokenEmbedding(8, 32)
-        self.positions = SinusoidalPositionalEncoding(32)
-        self.encoder = build_encoder(
-            num_layers=12, d_model=32, num_heads=4, d_ff=128, dropout=0.0, residual=residual
-        )
-        self.output = nn.Linear(32, 8)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Compute logits: (B, 8) to (B, 8, 8)."""
-        return self.output(self.encoder(self.positions(self.embedding(tokens))))
-
-
-def _without_norm(d_model: int, dropout: float) -> Residual:
-    """Return a residual connection without normalisation."""
-    return PostNorm(d_model, dropout=dropout, norm=nn.Identity())
-
-
-def _gradient_norms(residual: Callable[..., Residual], *, has_residuals: bool) -> list[float]:
-    """Compute log10 of the norm of each layer's gradient before training, as the chapter does."""
-    torch.manual_seed(0)
-    model = Sorter(residual)
-    names = [name for name, part in model.named_modules() if isinstance(part, Residual)]
-    tokens = torch.randint(8, (64, 8))
-    with nullcontext() if has_residuals else ablate(model, residuals=names):
-        logits = model(tokens).flatten(0, 1)
-        F.cross_entropy(logits, tokens.sort(dim=1).values.flatten()).backward()
-    gradients = [
-        torch.cat([w.grad.flatten() for w in layer.parameters() if w.grad is not None])
-        for layer in model.encoder.layers
-    ]
-    return [gradient.norm().log10().item() for gradient in gradients]
+from cells import definitions
+from style import INK, ORANGE, curves, figure, figure_of, new_figure
+from transformer_blocks import PostNorm, PreNorm, noam_rate
 
 
 def gradients_of_stacks() -> dict[str, Any]:
-    """Compute the gradients of four stacks; that of the first depends much on rounding."""
-    return {
-        "norms": {
-            "residual only": _gradient_norms(_without_norm, has_residuals=True),
-            "post-norm": _gradient_norms(PostNorm, has_residuals=True),
-            "pre-norm": _gradient_norms(PreNorm, has_residuals=True),
-            "neither": _gradient_norms(_without_norm, has_residuals=False),
-        }
+    """Compute log10 of the norm of each layer's gradient; that of the first depends on rounding."""
+    chapter = definitions("08_layer", until="def gradient_norms")
+    stacks = {
+        "residual only": (chapter["without_norm"], True),
+        "post-norm": (PostNorm, True),
+        "pre-norm": (PreNorm, True),
+        "neither": (chapter["without_norm"], False),
     }
+    norms = {name: chapter["gradient_norms"](*stack) for name, stack in stacks.items()}
+    return {"norms": {name: [each.log10().item() for each in x] for name, x in norms.items()}}
 
 
 @figure_of(gradients_of_stacks)

@@ -1,12 +1,11 @@
 """Figures of chapter 9: before Transformers."""
 
-import json
 import re
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cells import LEARN
+from cells import LEARN, stored_outputs
 from style import (
     BLUE,
     ORANGE,
@@ -19,9 +18,10 @@ from style import (
 @figure
 def copying() -> Figure:
     """Draw the recorded accuracies of the copying task."""
-    recorded = json.loads((LEARN / "recorded" / "09_before_transformers.json").read_text("utf-8"))
-    (entry,) = recorded.values()
-    rows = [numbers_of(line) for line in entry["output"].splitlines()[1:]]
+    [output] = [
+        each.text for each in stored_outputs(LEARN / "09_before_transformers.py") if each.recorded
+    ]
+    rows = [[float(number) for number in line.split()] for line in output.splitlines()[1:]]
     lengths = [row[0] for row in rows]
     made = new_figure(6.4, 3.0)
     axes: Axes = made.subplots()
@@ -37,11 +37,6 @@ def copying() -> Figure:
     curves(axes, x="length of the sequence", y="correct symbols")
     axes.legend(loc=(0.62, 0.5))
     return made
-
-
-def numbers_of(line: str) -> list[float]:
-    """Read the numbers of a line."""
-    return [float(number) for number in line.split()]
 
 
 @figure

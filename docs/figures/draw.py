@@ -1,7 +1,7 @@
 """The figures of the book, ``docs/learn/figures/NAME.svg``; ``pictures.py`` draws them.
 
-The functions that draw are in ``chapter_NN.py``, in the order of the chapters. Figures that show no
-numbers of a computation, but boxes and arrows, are edited in their files.
+The functions that draw are in ``chapter_NN.py``, in the order of the chapters. Figures of boxes
+and arrows, of masks and of dials, which show no result of a training, are edited in their files.
 """
 
 import sys
@@ -15,9 +15,10 @@ import style  # noqa: E402
 
 FIGURES = HERE.parent / "learn" / "figures"
 BY_HAND = {
-    *("map", "prologue", "split_heads", "wrong_split", "residual_stream", "paths"),
-    *("teacher_forcing", "merges", "shift", "beam_tree", "cache", "side_by_side"),
-    "online_softmax",
+    *("map", "prologue", "one_query", "three_roles", "three_masks", "alignment", "mask_painter"),
+    *("split_heads", "wrong_split", "dials", "rotation", "residual_stream", "paths"),
+    *("three_attentions", "teacher_forcing", "merges", "shift", "beam_tree", "cache"),
+    *("side_by_side", "online_softmax"),
 }
 
 

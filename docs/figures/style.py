@@ -18,7 +18,7 @@ import matplotlib_fontja
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from transformer_blocks.explorer.style import LINES, MARKERS
 
@@ -125,56 +125,6 @@ def as_svg(name: str) -> str:
 def new_figure(width: float = 6.4, height: float = 3.0) -> Figure:
     """Make an empty figure; a page shows it 6.4 inches wide, a telephone half as wide."""
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def canvas(width: float, height: float, scale: float = 0.64) -> tuple[Figure, Axes]:
-    """Make a figure for a drawing of boxes and arrows.
-
-    Args:
-        width: Width of the drawing, in units of its own.
-        height: Height of the drawing.
-        scale: Inches of a unit.
-
-    Returns:
-        The figure, and axes without ticks whose y axis points down.
-    """
-    made = Figure(figsize=(width * scale, height * scale))
-    axes = made.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
-    axes.set_axis_off()
-    return made, axes
-
-
-def box(
-    axes: Axes,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    text: str = "",
-    *,
-    color: str = PANEL,
-    alpha: float = 1.0,
-    size: float = 10,
-) -> None:
-    """Draw a rounded box with a text, given its upper left corner."""
-    style = f"round,pad=0,rounding_size={min(0.12, width / 4, height / 4)}"
-    axes.add_patch(
-        FancyBboxPatch(
-            (x, y),
-            width,
-            height,
-            boxstyle=style,
-            facecolor=color,
-            alpha=alpha,
-            edgecolor="none",
-        )
-    )
-    axes.add_patch(
-        FancyBboxPatch(
-            (x, y), width, height, boxstyle=style, facecolor="none", edgecolor=MUTED, lw=0.8
-        )
-    )
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size)
 
 
 def arrow(
