@@ -1,8 +1,6 @@
 """The pages that are opened first on a code host: plain Markdown, and complete."""
 
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,13 +41,3 @@ def test_every_exhibit_and_every_how_to_is_listed_with_its_title() -> None:
     pages = [path for path in DOCS.glob("howto/*.md") if path.name != "index.md"]
     titles = {(path.read_text("utf-8").split("\n")[0][2:], path.name) for path in pages}
     assert sorted(listed) == sorted(titles)
-
-
-def test_the_site_shows_its_directives_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sphinx")
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    source = [
-        "a\n<!-- plain -->\n- b\n<!-- /plain -->\n<!-- site\n```{c}\n```\n-->\nd <!-- e -->\n"
-    ]
-    runpy.run_path(str(DOCS / "conf.py"))["show_directives"](None, "page", source)
-    assert source == ["a\n```{c}\n```\nd <!-- e -->\n"]

@@ -1,37 +1,15 @@
-"""The cover of the book: its cards, and chapter 0's translator, which the pages run."""
+"""Chapter 0's translator, which the pages run."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser import in_browser
 
-from cells import LEARN, chapter_files, definitions
+from cells import LEARN, definitions
 
 cover = pytest.importorskip("cover")  # needs the extra docs
 WIDGET = LEARN.parent / "_static" / "widgets" / "translator.js"
-pairs = [(path, language) for path in chapter_files() for language in cover.languages_of(path)]
-
-
-@pytest.mark.parametrize(("path", "language"), pairs, ids=lambda value: str(value)[-20:])
-def test_a_card_has_the_title_the_question_and_a_picture_of_its_chapter(
-    path: Path, language: str
-) -> None:
-    made = cover.card(path, language, "../", "address.html")
-    number = int(path.stem[:2])
-    assert re.search(rf"<strong>\D?{number}\D", made)
-    assert re.search(r"<span>[^<]{10,}\?</span>", made)
-    assert len(re.findall(r"[1-9]\d", made.partition("<small>")[2])) == 2
-    [picture] = re.findall(r'src="\.\./_images/(\w+\.svg)"', made)
-    assert (LEARN / "figures" / picture).is_file()
-
-
-def test_a_function_is_quoted_with_its_comments_and_no_other() -> None:
-    quoted = cover.javascript("data.js", "inflate")
-    assert quoted.startswith("// Bytes that were compressed by zlib.\nasync function")
-    assert quoted.endswith("\n}")
-    assert quoted.count("function") == 1
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import itertools
 import json
 import re
 import sys
@@ -118,74 +117,6 @@ def results_of(name: str) -> dict[str, Any]:
     return results
 
 
-def test_the_recorded_translator_recites_and_more_data_cures_it() -> None:
-    results = results_of("overfitting")
-    assert set(overfitting.RUNS) < set(results)
-    (overfitted,), (more_data,) = results["overfitting"], results["more data"]
-    losses = overfitted["curves"]["validation_loss"]
-    assert overfitted["last"]["train_loss"] < 0.03
-    assert overfitted["last"]["exact_match_in_training"] > 0.95
-    assert losses[-1] > min(losses) + 1 == overfitted["best"]["validation_loss"] + 1
-    assert more_data["last"]["validation_loss"] < min(losses)
-    assert more_data["last"]["test_bleu"] > overfitted["last"]["test_bleu"]
-
-
-def test_of_the_recorded_trainings_only_post_norm_without_warm_up_fails() -> None:
-    for run in results_of("depth")["training"]:
-        fails = (run["order"], run["rate"], run["warmup"]) == ("post-norm", 3e-3, 0)
-        assert (run["mean_loss"] > 1.9) if fails else (run["mean_loss"] < 0.25)
-
-
-def test_the_recorded_reversal_needs_the_cross_attention() -> None:
-    results = results_of("reverse")
-    for run in results["with_cross_attention"]:
-        assert run["curves"]["exact_match"][-1] > 0.99
-        assert run["ablated"]["exact_match"] == 0.0
-    for run in results["without_cross_attention"]:
-        assert run["curves"]["exact_match"][-1] == 0.0
-        for key, value in results["without_source"].items():
-            assert run["curves"][key][-1] == pytest.approx(value, abs=0.02)
-
-
-def test_the_recorded_single_head_knows_one_friend_and_two_heads_both() -> None:
-    results = results_of("head_count")
-    for run in results["heads_1"]["runs"]:
-        assert max(run["accuracy_of_each_friend"]) > 0.95
-        assert min(run["accuracy_of_each_friend"]) < 0.45
-        assert run["accuracy"] < 0.8125
-    assert results["heads_2"]["accuracy_mean"] == 1.0
-
-
-def test_of_the_recorded_models_only_that_with_alibi_gains_from_every_length() -> None:
-    results = results_of("extrapolation")
-    ideal = results.pop("ideal")
-    assert ideal == sorted(ideal, reverse=True)
-    for name, result in results.items():
-        for run in result["runs"]:
-            found = run["perplexity"]
-            assert all(ours > best for ours, best in zip(found, ideal, strict=True))
-            assert (found == sorted(found, reverse=True)) == (name == "ALiBi")
-            if name in ("sinusoidal", "learned"):
-                assert found[1] > 1.7 * found[0]
-            if name in ("rotary", "relative bias"):
-                assert found[1] < found[0] < found[3]
-
-
-def test_the_recorded_lora_learns_a_new_domain_with_one_percent_of_the_weights() -> None:
-    results = results_of("fine_tuning")
-    assert results["share_of_lora"] <= 0.01
-    assert all(run["old_domain"] > 0.99 for run in results["before"])
-    for run in results["runs"]:
-        if run["method"] == "LoRA":
-            margin = {30: 0.2, 300: 0.9}[run["pairs"]]
-            assert run["new_domain"] > margin + max(
-                each["new_domain"] for each in results["before"]
-            )
-            assert run["change_by_merging"]["layers_float32"] < 1e-6
-            assert run["change_by_merging"]["logits_float32"] < 1e-4
-            assert run["change_by_merging"]["logits_float64"] < 1e-12
-
-
 def test_the_page_about_lora_shows_the_recorded_figures() -> None:
     page = (EXPERIMENTS.parent / "howto" / "fine_tune_with_lora.md").read_text("utf-8")
     results = results_of("fine_tuning")
@@ -197,39 +128,6 @@ def test_the_page_about_lora_shows_the_recorded_figures() -> None:
         ]
         share = results["share_of_lora"] if method == "LoRA" else 1.0
         assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
-
-
-def test_the_json_is_what_json_reads() -> None:
-    value: dict[str, Any] = {"ね": [1, [0.5, 2.0], {"a": []}], "b": {}, "c": None}
-    assert json.loads(experiment.to_json(value)) == value
-
-
-def test_the_old_domain_is_reversed_and_the_new_one_has_the_order_of_the_source() -> None:
-    (source, mirrored), (same, target) = fine_tuning.make_domains(100, seed=0)
-    assert torch.equal(source, same)
-    for ids, old, new in zip(source.tolist(), mirrored.tolist(), target.tolist(), strict=True):
-        symbols = [each for each in ids if each != reverse.PAD]
-        padding = [reverse.PAD] * (reverse.LONGEST - len(symbols))
-        assert old == [reverse.BOS, *symbols[::-1], reverse.EOS, *padding]
-        assert new == [reverse.BOS, *symbols, reverse.EOS, *padding]
-
-
-def test_every_method_begins_with_its_own_weights() -> None:
-    torch.manual_seed(1)
-    trained = reverse.Reverser(8)
-    sizes = {"d_model": 8, "rank": 1}
-    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
-    lora, full, scratch = (
-        fine_tuning.new_model(trained, method, seed=0, **sizes) for method in fine_tuning.METHODS
-    )
-    again = fine_tuning.new_model(trained, "LoRA", seed=0, **sizes)
-    assert all(map(torch.equal, lora.parameters(), again.parameters()))
-    expected = trained(source, target)
-    assert torch.equal(lora(source, target), expected)
-    assert torch.equal(full(source, target), expected)
-    assert not torch.allclose(scratch(source, target), expected)
-    trainable = [sum(each.requires_grad for each in model.parameters()) for model in (lora, full)]
-    assert trainable == [2 * 6, len(list(trained.parameters()))]
 
 
 def test_without_cross_attention_the_source_has_no_effect() -> None:
@@ -270,29 +168,9 @@ def test_the_best_single_head_is_right_in_13_of_16_cases() -> None:
     assert found["mean_weight_of_each_friend"][0] == pytest.approx([0.55, 0.45], abs=1e-4)
 
 
-def test_the_sorting_task_is_sorted() -> None:
-    tokens, target = depth.make_batch(50, torch.Generator().manual_seed(0))
-    assert [sorted(row) for row in tokens.tolist()] == target.tolist()
-
-
 def new_documents(count: int, seed: int = 0) -> list[Any]:
     rng, length = Random(seed), max(extrapolation.LENGTHS) + 1
     return [extrapolation.new_document(length, rng) for _ in range(count)]
-
-
-def test_the_documents_have_frequent_names_of_their_own() -> None:
-    documents = new_documents(150)
-    repeated, shared, later = [], [], []
-    for document, other in itertools.pairwise(documents):
-        names, others = (
-            [word.text for word in each if word.choices is None] for each in (document, other)
-        )
-        later += [1 - extrapolation.NEW / (n + extrapolation.NEW) for n in range(len(names))]
-        repeated += [name in names[:n] for n, name in enumerate(names)]
-        shared += [name in others[:n] for n, name in enumerate(names)]
-    # A new draw may be of a known name, too.
-    assert sum(later) < sum(repeated) < 1.1 * sum(later)
-    assert sum(shared) < 0.4 * sum(repeated)
 
 
 def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
@@ -324,15 +202,6 @@ def test_every_length_is_measured_on_the_same_tokens() -> None:
     last = tokens[:, -extrapolation.MEASURED - 1 :]
     loss = nn.functional.cross_entropy(model(last[:, :-1]).transpose(1, 2), last[:, 1:])
     assert max(found) == pytest.approx(min(found)) == pytest.approx(loss.exp().item())
-
-
-def test_a_training_sequence_is_a_piece_of_a_document() -> None:
-    batch = extrapolation.make_batch(Random(0))
-    assert batch.shape == (extrapolation.BATCH, extrapolation.LENGTH + 1)
-    pieces = max(extrapolation.LENGTHS) // extrapolation.LENGTH
-    (document, *_) = extrapolation.to_ids(new_documents(1))
-    whole = torch.cat([batch[0], *(piece[1:] for piece in batch[1:pieces])])
-    assert torch.equal(whole, document)
 
 
 def test_training_changes_no_learned_encoding_of_a_later_position() -> None:
