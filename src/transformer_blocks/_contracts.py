@@ -23,10 +23,9 @@ change.
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
-from functools import reduce, wraps
-from operator import or_
+from functools import wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +39,8 @@ PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package
 
 ArgumentRule = Callable[..., None]
 """Raises unless a value obeys it. It receives the name of the argument, the value, the module whose
-method is called, and a dict with the sizes of the arguments before."""
+method is called, and a dict: for each letter of the arguments before, its size and the name of the
+first argument that has it."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -56,8 +56,8 @@ def checked(function: Decorated) -> Decorated:
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
     signature = inspect.signature(function)
-    parameters = signature.parameters.values()
-    rules = [(each.name, *rule_of(each.annotation)) for each in parameters]
+    parameters = signature.parameters.items()
+    rules = [(name, *rule_of(each.annotation)) for name, each in parameters]
     is_method = "self" in signature.parameters
 
     @wraps(function)
@@ -74,20 +74,10 @@ def checked(function: Decorated) -> Decorated:
                     rule(name, kwargs[name], module, sizes)
         return function(*args, **kwargs)
 
-    plain = [each.replace(annotation=_without_rules(each.annotation)) for each in parameters]
-    call.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
+    plain = get_type_hints(function)  # the annotations without their rules, for `help()`
+    shown = [each.replace(annotation=plain.get(name, each.annotation)) for name, each in parameters]
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
-
-
-def _without_rules(annotation: Any) -> Any:
-    """Return what an annotation is for a type checker."""
-    if get_origin(annotation) is Annotated:
-        return _without_rules(get_args(annotation)[0])
-    if get_origin(annotation) in UNIONS:
-        return reduce(or_, map(_without_rules, get_args(annotation)))
-    if get_origin(annotation) in (*LISTS, tuple):
-        return get_origin(annotation)[*map(_without_rules, get_args(annotation))]
-    return annotation
 
 
 def unchecked(function: Decorated) -> Decorated:
@@ -201,7 +191,7 @@ def list_of(part: Any) -> ArgumentRule:
 
 
 def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRule:
-    """Return the rule that a value is a number of a range, finite and of at most 64 bits.
+    """Return the rule that a value is a finite number of a range.
 
     Args:
         kind: int or float, which also accepts an int.
@@ -213,8 +203,6 @@ def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRul
     def test(name: str, number: Any, *_: object) -> None:
         if not isinstance(number, kinds) or isinstance(number, bool):
             raise_type_error(name, "an int" if kind is int else "a number", number)
-        if isinstance(number, int) and not -(2**63) <= number < 2**63:  # torch has no longer ones
-            raise ValueError(f"{name} must have at most 64 bits, got {number.bit_length() + 1}")
         if isinstance(number, float) and not -math.inf < number < math.inf:
             raise ValueError(f"{name} must be finite, got {name}={number}")
         if not holds(number):
@@ -337,18 +325,10 @@ class Vectors:
             expected = ", ".join(names) + "," * (len(names) == 1)
             raise ValueError(f"{name} must have shape ({expected}), got {tuple(shape)}")
         for letter, size in zip(letters, shape):  # noqa: B905
-            if sizes.setdefault(letter, size) != size:
-                meaning = f"{MEANINGS.get(letter, 'size')} {letter}"
-                raise ValueError(
-                    f"{_first(letter, sizes)} and {name} must agree in {meaning}, "
-                    f"got {sizes[letter]} and {size}"
-                )
-        sizes[name] = letters
-
-
-def _first(letter: str, sizes: dict[str, Any]) -> str:
-    """Return the name of the first argument that has a letter."""
-    return next(name for name, known in sizes.items() if type(known) is list and letter in known)
+            known, first = sizes.setdefault(letter, (size, name))
+            if known != size:
+                rule = f"must agree in {MEANINGS.get(letter, 'size')} {letter}"
+                raise ValueError(f"{first} and {name} {rule}, got {known} and {size}")
 
 
 class HeadVectors(Vectors):
@@ -357,14 +337,12 @@ class HeadVectors(Vectors):
     def __call__(self, name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
         """Raise unless ``x`` is such a tensor, and its heads can be shared by query heads."""
         super().__call__(name, x, module, sizes)
-        dtype = sizes.setdefault("dtype", x.dtype)
+        dtype, first = sizes.setdefault("dtype", (x.dtype, name))
         if x.dtype != dtype:
-            first = _first("d_k", sizes)
             raise TypeError(f"{first} and {name} must have one dtype, got {dtype} and {x.dtype}")
-        groups = sizes.get("G", sizes.get("H"))
-        heads = sizes.get("H", groups)
+        heads, first = sizes.get("H") or sizes["G"]
+        groups, _ = sizes.get("G") or sizes["H"]
         if heads != groups and (not groups or heads % groups):
-            first = _first("H", sizes)
             raise ValueError(
                 f"{first} and {name} must agree in the number of heads, or that of {first} "
                 f"must be a multiple of that of {name}, got {heads} and {groups}"
@@ -408,7 +386,7 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
 
 def _is_mask(name: str, mask: Any, module: object, sizes: dict[str, Any]) -> None:
     is_full = "B" in sizes and "S" in sizes
-    check_mask(name, mask, [sizes.get(letter, 1) for letter in "BHLS"] if is_full else None)
+    check_mask(name, mask, [sizes.get(letter, (1,))[0] for letter in "BHLS"] if is_full else None)
 
 
 Mask = Annotated[Tensor, _is_mask]

@@ -355,22 +355,6 @@ def test_a_mask_is_refused_with_the_accepted_shapes(call: Callable[[Tensor], Any
             call(torch.zeros(shape, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("number", [10**30, -(2**63) - 1, 2**63, 10**400])
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda number: fused_attention(*torch.ones(3, 1, 1, 2, 4), scale=number),
-        lambda number: RotaryPositionalEncoding(8, base=number),
-        lambda number: padding_mask(torch.tensor([[1, 2]]), number),
-    ],
-)
-def test_a_number_of_more_bits_than_torch_computes_with_is_refused_where_it_is_given(
-    call: Callable[[int], object], number: int
-) -> None:
-    with pytest.raises(ValueError, match=r"^(scale|base|padding_id) must (have|be) at "):
-        call(number)
-
-
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
 def test_the_largest_and_the_smallest_number_of_64_bits_are_ids_and_scales(number: int) -> None:
     tokens = torch.tensor([[1, number]])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
@@ -205,8 +205,8 @@ class Explorer:
     text: Text = ""
     live: LiveModel | None = None
     arithmetic_kilobytes: Size = 400
-    earlier: Sequence["Explorer"] = field(default=(), repr=False)
-    others: Sequence["Explorer"] = field(default=(), repr=False)
+    earlier: Sequence[Self] = field(default=(), repr=False)
+    others: Sequence[Self] = field(default=(), repr=False)
     docs: Text = ""
     languages: Sequence[Text] = ()
     glosses: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -199,42 +199,6 @@ def describe(
     }
 
 
-@checked
-def load_program(
-    path: str | PathLike[str], *, model: LanguageModel | Seq2Seq | None = None
-) -> "Program":
-    """Load a program. Its code is executed: load only files whose origin you trust.
-
-    Args:
-        path: A file that :func:`save_program` wrote.
-        model: The trained model that it must have been made of; not compared if not given.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is no program, or one for another version of torch, another processor or
-            another model.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            facts = _extract(Path(path), folder)
-        except Exception as error:  # zipfile raises many kinds
-            raise ValueError(f"{path} is no program that save_program wrote: {error}") from error
-        for name, here in _environment().items():
-            if facts[name] != here:
-                raise ValueError(f"{path} was made for {name} {facts[name]}; this is {here}")
-        if model is not None and facts["model"] != fingerprint(model):
-            raise ValueError(f"{path} was made for another model, or for other weights")
-        functions = {}
-        for file in Path(folder).iterdir():  # called directly: Python checks each argument
-            try:
-                functions[file.stem] = torch._inductor.aoti_load_package(str(file)).loader.run
-            except RuntimeError as error:
-                raise ValueError(f"{path} holds no code that can be loaded: {error}") from error
-    return Program(facts, functions)
-
-
 def _extract(path: Path, folder: str) -> dict[str, Any]:
     """Extract the compiled functions of a program into a folder, and return its facts.
 
@@ -410,6 +374,42 @@ class Program:
             memory=memory,
         )
         return name, length, 0 if is_seq2seq else longest, state
+
+
+@checked
+def load_program(
+    path: str | PathLike[str], *, model: LanguageModel | Seq2Seq | None = None
+) -> Program:
+    """Load a program. Its code is executed: load only files whose origin you trust.
+
+    Args:
+        path: A file that :func:`save_program` wrote.
+        model: The trained model that it must have been made of; not compared if not given.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no program, or one for another version of torch, another processor or
+            another model.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            facts = _extract(Path(path), folder)
+        except Exception as error:  # zipfile raises many kinds
+            raise ValueError(f"{path} is no program that save_program wrote: {error}") from error
+        for name, here in _environment().items():
+            if facts[name] != here:
+                raise ValueError(f"{path} was made for {name} {facts[name]}; this is {here}")
+        if model is not None and facts["model"] != fingerprint(model):
+            raise ValueError(f"{path} was made for another model, or for other weights")
+        functions = {}
+        for file in Path(folder).iterdir():  # called directly: Python checks each argument
+            try:
+                functions[file.stem] = torch._inductor.aoti_load_package(str(file)).loader.run
+            except RuntimeError as error:
+                raise ValueError(f"{path} holds no code that can be loaded: {error}") from error
+    return Program(facts, functions)
 
 
 def _select(state: State, rows: Tensor) -> State:
