@@ -53,5 +53,8 @@ def test_what_is_no_factory_is_refused() -> None:
     with pytest.raises(TypeError, match="factories must be at least one, got none"):
         alternate()
     layer: nn.Module = far()
-    with pytest.raises(TypeError, match="must return a new MultiHeadAttention at each call"):
-        alternate(layer, near)
+    for place in (0, 1):  # each is checked, not only the first
+        factories = [near, near]
+        factories[place] = layer
+        with pytest.raises(TypeError, match=rf"^factories\[{place}\] must return a new Multi"):
+            alternate(*factories)

@@ -19,19 +19,18 @@ returns another part at each call gives each layer its own kind.
 Next: :mod:`transformer_blocks.variants.alibi`, positions as biases of the scores.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
-from transformer_blocks._contracts import Factory, checked
+from transformer_blocks._contracts import Factory, check
 
 Part = TypeVar("Part", bound=nn.Module)
 
 
-@checked
-def alternate(*factories: Factory[Callable[[], Part]]) -> Callable[[], Part]:
+def alternate(*factories: Callable[[], Part]) -> Callable[[], Part]:
     """Return a factory that calls several factories in turn, over and over again.
 
     Args:
@@ -43,7 +42,7 @@ def alternate(*factories: Factory[Callable[[], Part]]) -> Callable[[], Part]:
         where the first one ended.
 
     Raises:
-        TypeError: If nothing is passed.
+        TypeError: If nothing is passed, or one of them is a module instead of a function.
 
     Example:
         >>> import torch
@@ -74,5 +73,6 @@ def alternate(*factories: Factory[Callable[[], Part]]) -> Callable[[], Part]:
     """
     if not factories:
         raise TypeError("factories must be at least one, got none")
+    check(Sequence[Factory[Any]], factories=factories)
     kinds = cycle(factories)
     return lambda: next(kinds)()
