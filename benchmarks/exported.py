@@ -57,10 +57,10 @@ def make(name: str, *, folder: Path, threads: int) -> SetUp:
     from transformer_blocks.inference import prepare
     from translation.corpus import corpus_of
     from translation.decoding import length_limit, load_translator
-    from translation.presets import Config
+    from translation.presets import TranslatorConfig
 
     torch.set_num_threads(threads)
-    run = Run(folder, Config)
+    run = Run(folder, TranslatorConfig)
     config, model, source, _ = load_translator(run, torch.device("cpu"))
     sentences = [pair.source for pair in corpus_of(config).test[:SENTENCES]]
     encoded = sorted(source.encode_many(sentences), key=len)

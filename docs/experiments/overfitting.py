@@ -39,7 +39,7 @@ from translation.corpus import Corpus, load_corpus
 from translation.decoding import TrainedTranslator, translate
 from translation.examples import Examples, encode_pairs
 from translation.pairs import Languages, Pair, clean
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.rnn_attention import RecurrentTranslator
 from translation.scoring import score
 from translation.training import TranslationLoss
@@ -136,7 +136,7 @@ class Trial:
 
     def translate(self, model: RecurrentTranslator, sentences: Sequence[str]) -> list[str]:
         """Translate sentences by greedy decoding."""
-        trained = TrainedTranslator(Config(), model, *self.tokenizers)
+        trained = TrainedTranslator(TranslatorConfig(), model, *self.tokenizers)
         return translate(trained, sentences, search=Greedy(), batch_tokens=4096)
 
     def bleu(self, model: RecurrentTranslator, pairs: Sequence[Pair]) -> float:

@@ -15,7 +15,7 @@ from classification.arguments import Classify, Evaluate, Train
 from classification.data import Data, best_of_counts, load_data
 from classification.learning import (
     Classification,
-    Config,
+    ClassifierConfig,
     confusion,
     encode,
     label_numbers,
@@ -36,16 +36,16 @@ ENCODER, BAG = "encoder", "bag of words"
 REPORT_STEPS = 100  # updates between two validations
 
 
-def new_config(chosen: Mapping[str, Any]) -> Config:
+def new_config(chosen: Mapping[str, Any]) -> ClassifierConfig:
     """Make the configuration of a new run from the fields that the command line sets."""
     check_together(chosen, "train_file", "test_file")
     # There are too many toy reviews to overfit.
     size, dropout = (1000, 0.0) if "train_file" not in chosen else (4000, 0.1)
     defaults = {"report_steps": REPORT_STEPS, "vocabulary": size, "dropout": dropout}
-    return Config(**{**defaults, **chosen})
+    return ClassifierConfig(**{**defaults, **chosen})
 
 
-def data_of(config: Config) -> Data:
+def data_of(config: ClassifierConfig) -> Data:
     """Load the data of a run, and check that they are unchanged."""
     files = (None if file is None else Path(file) for file in (config.train_file, config.test_file))
     data = load_data(*files)
@@ -53,7 +53,9 @@ def data_of(config: Config) -> Data:
     return data
 
 
-def begin(run: Run[Config], config: Config, data: Data, lock: FolderLock) -> Config:
+def begin(
+    run: Run[ClassifierConfig], config: ClassifierConfig, data: Data, lock: FolderLock
+) -> ClassifierConfig:
     """Check the sizes of the model, and begin its run."""
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
@@ -63,8 +65,8 @@ def begin(run: Run[Config], config: Config, data: Data, lock: FolderLock) -> Con
 def train_command(options: Train) -> None:
     """Train the bag of words, then the encoder, and show the results."""
     device = choose_device(options.device)
-    run = Run(options.run or Path("runs/classify"), Config)
-    chosen = options.chosen(Config)
+    run = Run(options.run or Path("runs/classify"), ClassifierConfig)
+    chosen = options.chosen(ClassifierConfig)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
@@ -105,22 +107,22 @@ def train_command(options: Train) -> None:
             print(f"Written: {run.folder / 'accuracy.png'}")
 
 
-def bag_of(run: Run[Config]) -> Run[Config]:
+def bag_of(run: Run[ClassifierConfig]) -> Run[ClassifierConfig]:
     """Return the part of a run that holds the training of the bag of words."""
-    return Run(run.folder / "bag", Config)
+    return Run(run.folder / "bag", ClassifierConfig)
 
 
 class Trained(NamedTuple):
     """A run whose models were trained."""
 
-    run: Run[Config]
-    config: Config
+    run: Run[ClassifierConfig]
+    config: ClassifierConfig
     tokenizer: Tokenizer
     encoder: EncoderClassifier
     bag: nn.Module
 
 
-def load(run: Run[Config], config: Config, device: torch.device) -> Trained:
+def load(run: Run[ClassifierConfig], config: ClassifierConfig, device: torch.device) -> Trained:
     """Load the best weights of both models."""
     (tokenizer,) = run.load_tokenizers(config)
     encoder = run.load_best(config.build_encoder(tokenizer.vocab_size), config)
@@ -164,7 +166,7 @@ def show_attention(trained: Trained, data: Data) -> None:
 
 def load_chosen(options: RunOptions) -> Trained:
     """Load the run that ``--run`` names, or the latest."""
-    run = choose_run(options.run, Config, train="python examples/classify.py train")
+    run = choose_run(options.run, ClassifierConfig, train="python examples/classify.py train")
     return load(run, run.read_config(), choose_device(options.device))
 
 

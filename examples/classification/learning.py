@@ -13,8 +13,7 @@ from classification.data import Data
 from classification.models import BagClassifier, EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
-from common.run import Config as TrainingConfig
-from common.run import model_errors
+from common.run import TrainingConfig, model_errors
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 from common.training import Task, random_generator
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class ClassifierConfig(TrainingConfig):
     """The configuration of a run.
 
     Attributes:
@@ -77,7 +76,7 @@ class Classification(Task[Any, Any]):
 
     unit = "texts"
 
-    def __init__(self, data: Data, tokenizer: Tokenizer, config: Config) -> None:
+    def __init__(self, data: Data, tokenizer: Tokenizer, config: ClassifierConfig) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.texts, self.labels = self._encode(data.train)
         self.validation = self._encode(data.validation)

@@ -3,7 +3,7 @@
 The folder holds everything that a training needs or produces, except the data::
 
     runs/NAME/
-        config.json       the configuration (:class:`Config`), written when the run begins
+        config.json       the configuration (:class:`TrainingConfig`), written when the run begins
         *.model           the tokenizers
         checkpoints/      the last states of the training, to resume from
         best/             the averaged weights with the lowest validation loss, to be used
@@ -42,7 +42,7 @@ REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class TrainingConfig:
     """The settings that all trainings have in common; each program adds its own.
 
     A training is planned in updates (``steps``), in passes over the data (``epochs``) or in
@@ -151,7 +151,7 @@ class Config:
             )
 
 
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -171,7 +171,7 @@ class Run(Generic[AnyConfig]):
         self.metrics = folder / "metrics.jsonl"
 
     def tokenizer_file(self, name: str = "tokenizer") -> Path:
-        """Return the path of a tokenizer, one of ``Config.tokenizer_names``."""
+        """Return the path of a tokenizer, one of ``TrainingConfig.tokenizer_names``."""
         return self.folder / f"{name}.model"
 
     # The configuration
@@ -230,7 +230,7 @@ class Run(Generic[AnyConfig]):
         Args:
             new: The configuration of a new run, which :meth:`begin` is to complete.
             chosen: The fields that the command line sets. A run that is resumed must have been
-                begun with the same values, those of ``Config.CHANGEABLE`` excepted.
+                begun with the same values, those of ``TrainingConfig.CHANGEABLE`` excepted.
             resume: Whether a run that exists is to be resumed.
 
         Returns:
@@ -294,7 +294,7 @@ class Run(Generic[AnyConfig]):
         return config
 
     def load_tokenizers(self, config: AnyConfig) -> list[Tokenizer]:
-        """Load the tokenizers, in the order of ``Config.TOKENIZERS``.
+        """Load the tokenizers, in the order of ``TrainingConfig.TOKENIZERS``.
 
         Raises:
             UserError: If one is missing, damaged or from another run.

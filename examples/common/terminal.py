@@ -20,7 +20,7 @@ PARTS = 100_000  # of a plan
 INTERVAL = 0.2  # seconds between two drawings of the bar
 OUTPUT = "output"
 """The label of the line of a sample that is printed after every validation."""
-Sample = Sequence[tuple[str, str]]
+SampleLines = Sequence[tuple[str, str]]
 """The lines of a sample, each with its label; one of them is :data:`OUTPUT`."""
 
 
@@ -182,7 +182,7 @@ class Display:
         figures: Mapping[str, float],
         *,
         is_best: bool,
-        sample: Sample | None = None,
+        sample: SampleLines | None = None,
     ) -> None:
         """Print the metrics of a validation, and what the model generates now.
 

@@ -41,16 +41,15 @@ from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpo
 from common.distributed import Processes, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
-from common.run import AnyConfig, Config, Run
-from common.terminal import Display, Sample, counted, say
+from common.run import AnyConfig, Model, Run, TrainingConfig
+from common.terminal import Display, SampleLines, counted, say
 from transformer_blocks import noam_rate
 
-Model = TypeVar("Model", bound=nn.Module)
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
-Batch = TypeVar("Batch")
+AnyBatch = TypeVar("AnyBatch")
 
 
-class Task(Protocol[AnyModel, Batch]):
+class Task(Protocol[AnyModel, AnyBatch]):
     """What a model learns: the batches of a training, their loss, and the validation.
 
     Attributes:
@@ -59,15 +58,15 @@ class Task(Protocol[AnyModel, Batch]):
 
     unit: str
 
-    def batches(self, epoch: int) -> Sequence[Batch]:
+    def batches(self, epoch: int) -> Sequence[AnyBatch]:
         """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
         ...
 
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: AnyBatch) -> int:
         """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
         ...
 
-    def collate(self, batch: Batch) -> Sequence[Tensor]:
+    def collate(self, batch: AnyBatch) -> Sequence[Tensor]:
         """Make the tensors of a batch, on the CPU."""
         ...
 
@@ -84,7 +83,7 @@ class Task(Protocol[AnyModel, Batch]):
         return new["validation_loss"] < best["validation_loss"]
 
 
-class Learner(Generic[Model, Batch]):
+class Learner(Generic[Model, AnyBatch]):
     """A model with all that an update changes: its weights, their average, and Adam's moments.
 
     Args:
@@ -144,7 +143,7 @@ class Learner(Generic[Model, Batch]):
                     )
                 target.copy_(saved)
 
-    def update(self, batches: Sequence[Batch], rate: float) -> Tensor:
+    def update(self, batches: Sequence[AnyBatch], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
 
         Args:
@@ -162,7 +161,7 @@ class Learner(Generic[Model, Batch]):
         self.moving.update_parameters(self.model)
         return loss
 
-    def compute_gradient(self, batches: Sequence[Batch]) -> Tensor:
+    def compute_gradient(self, batches: Sequence[AnyBatch]) -> Tensor:
         """Compute the gradient of the mean loss per target; return the summed loss.
 
         A process for which no batch is left computes the first one with weight zero, because all
@@ -304,7 +303,7 @@ class Progress:
         """Begin the next pass over the data."""
         self.epoch, self.batches = self.epoch + 1, 0
 
-    def part_done(self, config: Config, epochs: float) -> float:
+    def part_done(self, config: TrainingConfig, epochs: float) -> float:
         """Compute which part of the plan is done, from 0 to 1.
 
         Args:
@@ -317,13 +316,13 @@ class Progress:
             return min(1.0, epochs / config.epochs)
         return min(1.0, self.step / (config.steps or 1))
 
-    def is_done(self, config: Config) -> bool:
+    def is_done(self, config: TrainingConfig) -> bool:
         """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
         if config.patience is not None and self.validations_without_gain >= config.patience:
             return True
         return self.part_done(config, self.epoch) >= 1.0
 
-    def place(self, config: Config, done: float) -> str:
+    def place(self, config: TrainingConfig, done: float) -> str:
         """Describe the place in the plan, of which a part is done, such as "epoch 2 of 4"."""
         if config.minutes is not None:
             return f"{done * config.minutes:.1f} of {config.minutes:g} min"
@@ -337,7 +336,7 @@ class Progress:
         return f"step {self.step} ({counted(self.epoch, 'epoch')}{within})"
 
 
-class Training(Generic[Model, Batch]):
+class Training(Generic[Model, AnyBatch]):
     """One training, from its beginning or from its last checkpoint.
 
     Args:
@@ -362,9 +361,9 @@ class Training(Generic[Model, Batch]):
     def __init__(
         self,
         run: Run[Any],
-        config: Config,
+        config: TrainingConfig,
         build: Callable[[], Model],
-        task: Task[Model, Batch],
+        task: Task[Model, AnyBatch],
         *,
         device: torch.device,
         processes: Processes | None = None,
@@ -373,11 +372,11 @@ class Training(Generic[Model, Batch]):
         snapshots: bool = False,
         on_report: Callable[[], object] = lambda: None,
         title: str = "",
-        sample: Callable[[Model], Sample] | None = None,
+        sample: Callable[[Model], SampleLines] | None = None,
     ) -> None:
         processes = Processes() if processes is None else processes
         torch.manual_seed(config.seed)
-        self.learner: Learner[Model, Batch] = Learner(
+        self.learner: Learner[Model, AnyBatch] = Learner(
             build().to(device), task, average=config.average, processes=processes
         )
         self.run, self.config, self.task = run, config, task
@@ -454,7 +453,7 @@ class Training(Generic[Model, Batch]):
         self._sum_loss()
         return (progress.targets - already) / (time.monotonic() - begun)
 
-    def _groups(self) -> Iterator[tuple[Sequence[Batch], float]]:
+    def _groups(self) -> Iterator[tuple[Sequence[AnyBatch], float]]:
         """Yield the batches of each update until the next validation, and the part that is done.
 
         Between two updates, the training is saved every ``save_steps`` updates.
@@ -567,7 +566,7 @@ class Training(Generic[Model, Batch]):
             _, figures = self._validate()
             self._save_weights(self.run.snapshots, figures, keep=sys.maxsize)
 
-    def _compute_sample(self, model: Model) -> Sample | None:
+    def _compute_sample(self, model: Model) -> SampleLines | None:
         """Let the model generate from the fixed example, if it is shown."""
         if self.sample is None or not self.display.shows_samples:
             return None

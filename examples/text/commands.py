@@ -14,14 +14,13 @@ from common.files import FolderLock, check_output
 from common.options import RunOptions
 from common.run import Run, choose_run
 from common.searches import Greedy, Sample, sampling_or_greedy
-from common.terminal import OUTPUT, counted, say, table
-from common.terminal import Sample as Shown
+from common.terminal import OUTPUT, SampleLines, counted, say, table
 from common.text_files import read_prompts
 from common.tokenizer import Tokenizer
 from common.training import Training, join_training, train
 from text.arguments import Evaluate, Explore, Generate, Train
 from text.exploring import explore
-from text.learning import Config, NextToken, text_loss
+from text.learning import NextToken, TextConfig, text_loss
 from text.models import TextModel
 from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
@@ -35,21 +34,21 @@ REPORT_STEPS = 50  # updates between two validations
 SHOWN = 24  # tokens that are generated after each validation
 
 
-def new_config(chosen: Mapping[str, Any]) -> Config:
+def new_config(chosen: Mapping[str, Any]) -> TextConfig:
     """Make the configuration of a new run from the fields that the command line sets."""
     size, dropout = (400, 0.0) if "text" not in chosen else (2000, 0.1)
     defaults = {"report_steps": REPORT_STEPS, "vocabulary": size, "dropout": dropout}
-    return Config(**{**defaults, **chosen})
+    return TextConfig(**{**defaults, **chosen})
 
 
-def text_of(config: Config) -> Text:
+def text_of(config: TextConfig) -> Text:
     """Load the text of a run, and check that it is unchanged."""
     text = load_text(None if config.text is None else Path(config.text))
     config.check_data(text.fingerprint)
     return text
 
 
-def begin(run: Run[Config], config: Config, text: Text, lock: FolderLock) -> Config:
+def begin(run: Run[TextConfig], config: TextConfig, text: Text, lock: FolderLock) -> TextConfig:
     """Check the sizes of the model, and begin its run."""
     config.build(config.vocabulary)
     config = replace(config, data_hash=text.fingerprint)
@@ -58,8 +57,8 @@ def begin(run: Run[Config], config: Config, text: Text, lock: FolderLock) -> Con
 
 def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
-    device, run = choose_device(options.device), Run(options.run or Path("runs/text"), Config)
-    chosen = options.chosen(Config)
+    device, run = choose_device(options.device), Run(options.run or Path("runs/text"), TextConfig)
+    chosen = options.chosen(TextConfig)
     new = new_config(chosen)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
@@ -109,16 +108,16 @@ def train_command(options: Train) -> None:
             print(f"\nWritten: {picture}")
 
 
-def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) -> Shown:
+def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) -> SampleLines:
     """Continue the beginning of a validation line, always the same one."""
     prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
     (text,) = generate(model, tokenizer, [prompt], Greedy(), length=SHOWN)
     return [("prompt", prompt), (OUTPUT, text)]
 
 
-def load(options: RunOptions) -> tuple[Config, Tokenizer, TextModel]:
+def load(options: RunOptions) -> tuple[TextConfig, Tokenizer, TextModel]:
     """Load the best weights of the run that ``--run`` names, or of the latest."""
-    run = choose_run(options.run, Config, train=TRAIN)
+    run = choose_run(options.run, TextConfig, train=TRAIN)
     config, device = run.read_config(), choose_device(options.device)
     (tokenizer,) = run.load_tokenizers(config)
     return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
@@ -157,7 +156,9 @@ def explore_command(options: Explore) -> None:
     (prompt,) = read_prompts([options.prompt])
     if options.output:
         check_output(options.output)
-    page = options.output or choose_run(options.run, Config, train=TRAIN).folder / "explorer.html"
+    page = (
+        options.output or choose_run(options.run, TextConfig, train=TRAIN).folder / "explorer.html"
+    )
     _, tokenizer, model = load(options)
     has_model, length = not options.no_model, options.length
     title = explore(model, tokenizer, prompt, page, length=length, has_model=has_model)

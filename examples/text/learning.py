@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.run import Config as TrainingConfig
-from common.run import model_errors
+from common.run import TrainingConfig, model_errors
 from common.training import Task, random_generator
 from text.models import TextModel, build_text_model
 from transformer_blocks import linear_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class TextConfig(TrainingConfig):
     """The configuration of a run. With a gated feed-forward network, two thirds of ``d_ff`` count.
 
     Attributes:
@@ -61,7 +60,7 @@ class NextToken(Task[Any, Any]):
 
     unit = "tokens"
 
-    def __init__(self, train: Tensor, validation: Tensor, config: Config) -> None:
+    def __init__(self, train: Tensor, validation: Tensor, config: TextConfig) -> None:
         self.train, self.validation, self.config = train, validation, config
         self.length = min(config.context + 1, len(train))  # the inputs and the last target
 

@@ -19,7 +19,7 @@ from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.corpus import corpus_of
 from translation.decoding import check_transformer, load_translator, translate
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
 from translation.transformer import Transformer
 
@@ -59,7 +59,7 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     }
 
 
-def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
+def bleu_without(run: Run[TranslatorConfig], sentences: int) -> dict[str, float]:
     """Compute BLEU of a run's translations of validation sentences for each ablation."""
     trained = load_translator(run, torch.device("cpu"))
     model, corpus = check_transformer(run, trained, "ablated"), corpus_of(trained.config)
@@ -78,7 +78,7 @@ def bleu_without(run: Run[Config], sentences: int) -> dict[str, float]:
 
 def compare_ablations(folders: Sequence[Path], sentences: int) -> None:
     """Score all runs without each part, and print the results."""
-    runs = [Run(folder, Config) for folder in folders]
+    runs = [Run(folder, TranslatorConfig) for folder in folders]
     tasks = {(config.data_hash, config.preset) for config in (run.read_config() for run in runs)}
     if len(tasks) > 1 or len({run.folder.resolve() for run in runs}) < len(runs):
         raise UserError("runs must be different trainings of one corpus and one preset")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.tokenizer import BOS, EOS, PAD
-from translation.examples import Example, Examples, Indices, Tokens
+from translation.examples import Example, Examples, Indices, TokenArray
 
 
 class Batch(NamedTuple):
@@ -105,7 +105,7 @@ def collate(examples: Iterable[Example]) -> Batch:
     )
 
 
-def _pad(tokens: Tokens, starts: Indices, lengths: Indices) -> Indices:
+def _pad(tokens: TokenArray, starts: Indices, lengths: Indices) -> Indices:
     """Cut sequences out of an array, padded to the longest length and one token more."""
     columns = np.arange(lengths.max() + 1)
     is_real = columns < lengths[:, None]

@@ -50,19 +50,19 @@ from translation.exploring import explore, page_of, snapshots_of
 from translation.exporting import export, make_decoder
 from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
 from translation.pictures import comparison_figure, side_by_side_figure
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
 
 
 def load(
     options: DecodingOptions | Explore | Align,
-) -> tuple[Run[Config], TrainedTranslator, Search]:
+) -> tuple[Run[TranslatorConfig], TrainedTranslator, Search]:
     """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
     Raises:
         UserError: If there is none, or an option requires a CPU.
     """
-    run = choose_run(options.run, Config, train=TRAIN)
+    run = choose_run(options.run, TranslatorConfig, train=TRAIN)
     device, last = choose_device(options.device), None
     if isinstance(options, DecodingOptions):
         last = options.average_last
@@ -125,7 +125,7 @@ def evaluate_command(options: Evaluate) -> None:
         report(title, outputs, corpus, without=seen)
 
 
-def evaluated_corpus(config: Config, options: Evaluate) -> Corpus:
+def evaluated_corpus(config: TranslatorConfig, options: Evaluate) -> Corpus:
     """Load the run's corpus, or two test files as a corpus without other splits."""
     given = [name for name, value in vars(options).items() if value is not None]
     check_together(given, "test_source", "test_target")
@@ -190,14 +190,14 @@ def explore_command(options: Explore) -> None:
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
-def explored_sentences(options: Explore | Align, config: Config) -> list[str]:
+def explored_sentences(options: Explore | Align, config: TranslatorConfig) -> list[str]:
     """Return the sentence of ``--sentence``, or test sentences of the run."""
     if options.sentence is None:
         return corpus_of(config).example_sentences
     return [read_sentence(options.sentence, "--sentence", config.source_language, config)]
 
 
-def read_sentence(text: str, where: str, language: str, config: Config) -> str:
+def read_sentence(text: str, where: str, language: str, config: TranslatorConfig) -> str:
     """Clean a sentence of the command line.
 
     Raises:
@@ -230,7 +230,7 @@ def align_command(options: Align) -> None:
 
 def export_command(options: Export) -> None:
     """Write a trained Transformer for another engine."""
-    run = choose_run(options.run, Config, train=TRAIN)
+    run = choose_run(options.run, TranslatorConfig, train=TRAIN)
     output = options.output or run.folder / f"ctranslate2{'-int8' if options.int8 else ''}"
     trained = load_translator(run, torch.device("cpu"), last=options.average_last)
     export(run, trained, output, int8=options.int8)

@@ -27,7 +27,7 @@ from translation.decoding import (
     translate,
 )
 from translation.pairs import Pair
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.scoring import bootstrap, score
 
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
@@ -38,7 +38,7 @@ class ComparedRun:
     """A run that is compared, with its trained model."""
 
     name: str
-    run: Run[Config]
+    run: Run[TranslatorConfig]
     metrics: list[dict[str, Any]]
     trained: TrainedTranslator
 
@@ -107,7 +107,7 @@ def load_runs(folders: Sequence[Path], device: torch.device) -> list[ComparedRun
     """
     compared = []
     for name, folder in zip(names_of(folders), folders, strict=True):
-        run = Run(folder, Config)
+        run = Run(folder, TranslatorConfig)
         metrics = run.read_metrics(FIGURES)
         compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
     check_comparable(compared)

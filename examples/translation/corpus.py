@@ -25,7 +25,7 @@ from translation.pairs import (
     is_tokenised,
     read_pairs,
 )
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.toy import toy_corpus
 
 COMMIT = "312408a11c5fbcbc09443bebb18121f7efdcd61e"
@@ -163,7 +163,7 @@ def load_corpus(
     return Corpus(languages, **splits, held_out=tuple(held_out))
 
 
-def corpus_of(config: Config) -> Corpus:
+def corpus_of(config: TranslatorConfig) -> Corpus:
     """Load the corpus of a run, and check that it is unchanged.
 
     Raises:

@@ -17,7 +17,7 @@ from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
 from transformer_blocks.inspection import logit_lens
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.transformer import Transformer
 from translation.translator import Translator
 
@@ -37,14 +37,14 @@ class TrainedTranslator(NamedTuple):
         target: The tokenizer of the target language.
     """
 
-    config: Config
+    config: TranslatorConfig
     model: Translator
     source: Tokenizer
     target: Tokenizer
 
 
 def load_translator(
-    run: Run[Config], device: torch.device, *, last: int | None = None
+    run: Run[TranslatorConfig], device: torch.device, *, last: int | None = None
 ) -> TrainedTranslator:
     """Load the best weights of a run, with both tokenizers.
 
@@ -63,7 +63,9 @@ def load_translator(
     return TrainedTranslator(config, model.to(device), source, target)
 
 
-def check_transformer(run: Run[Config], trained: TrainedTranslator, done: str) -> Transformer:
+def check_transformer(
+    run: Run[TranslatorConfig], trained: TrainedTranslator, done: str
+) -> Transformer:
     """Return the model of a run, which is to be exported or compiled.
 
     Raises:

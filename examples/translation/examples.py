@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.tokenizer import Tokenizer
 from translation.pairs import Pair
 
-Tokens = npt.NDArray[np.unsignedinteger[Any]]
+TokenArray = npt.NDArray[np.unsignedinteger[Any]]
 Indices = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Examples(Sequence[Example]):
         True
     """
 
-    def __init__(self, tokens: Tokens, bounds: Indices) -> None:
+    def __init__(self, tokens: TokenArray, bounds: Indices) -> None:
         self.tokens, self.bounds = tokens, bounds
 
     @classmethod

@@ -25,7 +25,7 @@ from translation.decoding import (
 )
 from translation.glosses import SLOTS, glosses_of
 from translation.pairs import is_tokenised
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 
 MOST_WEIGHTS = 20_000_000
 """Maximum number of weights of a model that a page holds, with 1.25 bytes for each."""
@@ -109,7 +109,7 @@ def for_readers(trained: TrainedTranslator) -> dict[str, Any]:
 
 
 def snapshots_of(
-    run: Run[Config], trained: TrainedTranslator
+    run: Run[TranslatorConfig], trained: TrainedTranslator
 ) -> Iterator[tuple[str, TrainedTranslator]]:
     """Yield the translator of each snapshot that a run has, and that of the best weights at last.
 
@@ -130,7 +130,7 @@ def snapshots_of(
         yield name, trained._replace(model=model)
 
 
-def page_of(run: Run[Config]) -> Path:
+def page_of(run: Run[TranslatorConfig]) -> Path:
     """Return the page of a run with its attention weights."""
     return run.folder / "explorer.html"
 

@@ -35,10 +35,12 @@ from translation.decoding import (
     check_transformer,
     length_limit,
 )
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 
 
-def export(run: Run[Config], trained: TrainedTranslator, output: Path, *, int8: bool) -> None:
+def export(
+    run: Run[TranslatorConfig], trained: TrainedTranslator, output: Path, *, int8: bool
+) -> None:
     """Export a translator to a new folder.
 
     Args:
@@ -77,7 +79,7 @@ def export(run: Run[Config], trained: TrainedTranslator, output: Path, *, int8: 
 
 
 def make_decoder(
-    run: Run[Config], trained: TrainedTranslator, search: Beam, *, int8: bool
+    run: Run[TranslatorConfig], trained: TrainedTranslator, search: Beam, *, int8: bool
 ) -> Decoder:
     """Make the decoder of a translator that CTranslate2 computes.
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 
 from common.errors import UserError
 from common.options import check_together, flag
-from common.run import Config as TrainingConfig
-from common.run import model_errors
+from common.run import TrainingConfig, model_errors
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.pairs import Files, Languages
 from translation.rnn_attention import RecurrentTranslator
@@ -36,7 +35,7 @@ FILES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class TranslatorConfig(TrainingConfig):
     """The configuration of a run: its data, its model and its plan.
 
     The defaults are those of the preset ``small``. For a recurrent model, ``d_model`` is the size
@@ -146,7 +145,7 @@ ATTENTIONS: dict[str, Callable[[int], MultiHeadAttention | None]] = {
 """The attention of each recurrent model, given the size of its states."""
 
 
-SMALL = Config()
+SMALL = TranslatorConfig()
 TINY = replace(
     SMALL,
     preset="tiny",
@@ -182,7 +181,7 @@ BASE = replace(
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 
 
-def new_config(chosen: Mapping[str, Any]) -> Config:
+def new_config(chosen: Mapping[str, Any]) -> TranslatorConfig:
     """Make the configuration of a new run from the fields that the command line sets."""
     corpus = chosen.get("corpus", "files" if "source_file" in chosen else "toy")
     for first, second in FILES.values():
@@ -208,7 +207,7 @@ def languages_of(chosen: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def preset_config(preset: str, model: str) -> Config:
+def preset_config(preset: str, model: str) -> TranslatorConfig:
     """Return the configuration of a preset for a model.
 
     A recurrent model has a single layer and head, more dropout because it makes more epochs in
@@ -223,8 +222,8 @@ def preset_config(preset: str, model: str) -> Config:
 
 
 def fit_to_corpus(
-    config: Config, chosen: Collection[str], sides: Sequence[Sequence[str]], pairs: int
-) -> Config:
+    config: TranslatorConfig, chosen: Collection[str], sides: Sequence[Sequence[str]], pairs: int
+) -> TranslatorConfig:
     """Choose by the corpus what the command line leaves open, of all that presets differ in.
 
     The preset is "tiny" for a language of fewer than ``FEW_WORDS`` different words, else "small",

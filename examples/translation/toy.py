@@ -52,8 +52,8 @@ from translation.toy_words import (
     WHO,
     Adjective,
     Noun,
-    Pair,
     Person,
+    Phrase,
     Verb,
     conjugate,
     finish,
@@ -128,7 +128,7 @@ def where(place: str, preposition: str = "@") -> str:
     return preposition.replace("@", PLACES[place])
 
 
-def described(rng: Random, noun: Noun, probability: float = 0.3) -> Pair:
+def described(rng: Random, noun: Noun, probability: float = 0.3) -> Phrase:
     """Put an adjective before a noun, now and then."""
     if noun.kind in ONLY_BARE or not qualities(noun) or rng.random() > probability:
         return noun.japanese, noun.english
@@ -136,7 +136,7 @@ def described(rng: Random, noun: Noun, probability: float = 0.3) -> Pair:
     return quality.japanese + noun.japanese, f"{quality.english} {noun.english}"
 
 
-def determined(rng: Random, words: Pair, but: str = "") -> Pair:
+def determined(rng: Random, words: Phrase, but: str = "") -> Phrase:
     """Point at something, or name an owner who is not ``but``: this cat, that cat, Mary's cat."""
     owner = rng.choice(people("speaker other name family", but))
     pointers = [("この", "this"), ("あの", "that"), (owner.japanese + "の", owner.form(1))]
@@ -207,7 +207,7 @@ def acted_on(rng: Random, verb: Verb, bare: str, who: str, ask: str) -> Compleme
         return Complements("", "")
     preposition, particle = verb.preposition, verb.particle
     places = [(name, where(name, preposition)) for name in verb.objects.split() if name in PLACES]
-    things: list[Noun | Pair] = [*places] or [*nouns(verb.objects)]
+    things: list[Noun | Phrase] = [*places] or [*nouns(verb.objects)]
     kind = "place" if places else "thing"
     if "person" in verb.objects and (not things or rng.random() < 0.6):
         kind, others = "person", people("speaker other name family", who)
@@ -260,7 +260,7 @@ def subject(rng: Random, verb: Verb, *, asks: bool, wants: bool = False) -> Pers
     return rng.choice(people(circles + " child" * ("k" in verb.uses)))
 
 
-def moment(rng: Random, tense: str, verb: Verb, text: str) -> Pair:
+def moment(rng: Random, tense: str, verb: Verb, text: str) -> Phrase:
     """Choose a time that fits: no breakfast at night, nothing small "last year"."""
     parts = {part for part, words in PARTS_OF_DAY if any(w in text for w in words.split())}
     parts = parts or {"morning", "night"}
@@ -272,7 +272,7 @@ def moment(rng: Random, tense: str, verb: Verb, text: str) -> Pair:
     return japanese + "、", english
 
 
-def action(rng: Random) -> Pair:
+def action(rng: Random) -> Phrase:
     """Somebody does, can, must, likes or wants to do something; or: who, what, where, when?"""
     verb = rng.choice(VERBS)
     moods = [mood for mood in MOODS if mood.uses in verb.uses]
@@ -323,7 +323,7 @@ def action(rng: Random) -> Pair:
     )  # fmt: skip
 
 
-def sequence(rng: Random) -> Pair:
+def sequence(rng: Random) -> Phrase:
     """Join two actions, the first in its て-form: 図書館へ行って、本を二冊借りました."""
     go, back = (next(v for v in VERBS if v.japanese == name) for name in ("行く", "帰る"))
     goals = ["家", *go.objects.split()]
@@ -346,7 +346,7 @@ def sequence(rng: Random) -> Pair:
     return sentence(japanese, who, english, tense, asks=asks)
 
 
-def order(rng: Random) -> Pair:
+def order(rng: Random) -> Phrase:
     """Ask, propose, allow or forbid; sometimes with the reason."""
     mood = rng.choice(ORDERS)
     verb = rng.choice([v for v in VERBS if set(mood.uses) & set(v.uses)])
@@ -372,7 +372,7 @@ def order(rng: Random) -> Pair:
 
 def copular_sentence(
     rng: Random, who: Person, predicate: str, english: str, tenses: str = "present present past"
-) -> Pair:
+) -> Phrase:
     """Say that someone or something is so, is not so, was so; or ask whether."""
     tense = rng.choice(tenses.split())
     asks = rng.random() < {"speaker": 0, "family": 0, "listener": 1}.get(who.circle, 0.25)
@@ -390,7 +390,7 @@ def topic(rng: Random, noun: Noun, bare: float = 0.3) -> Person:
     return Person(*determined(rng, noun[1:3]))
 
 
-def quality(rng: Random) -> Pair:
+def quality(rng: Random) -> Phrase:
     """Describe, or compare two of a kind: この本は面白いです, この犬はあの猫より大きいです."""
     adjective = rng.choice(ADJECTIVES)
     kinds = nouns(adjective.kinds)
@@ -412,7 +412,7 @@ def quality(rng: Random) -> Pair:
     return copular_sentence(rng, who, before + adjective.predicate, english)
 
 
-def identity(rng: Random) -> Pair:
+def identity(rng: Random) -> Phrase:
     """Say what somebody is, what something is, or whose: 母は医者です, これは誰の傘ですか."""
     if rng.random() < 0.5:
         who = rng.choice(people("speaker listener name family pair"))
@@ -436,7 +436,7 @@ def identity(rng: Random) -> Pair:
     return copular_sentence(rng, this, japanese + "-です", english, "present")
 
 
-def existence(rng: Random) -> Pair:
+def existence(rng: Random) -> Phrase:
     """State what there is, or where it is: いる for the living, ある for things."""
     kinds, places = rng.choice(list(FOUND.items()))
     place = rng.choice(places.split())
@@ -475,7 +475,7 @@ def existence(rng: Random) -> Pair:
     return sentence(japanese, there, f"be {count} {where(place)}", tense)
 
 
-def relative(rng: Random) -> Pair:
+def relative(rng: Random) -> Phrase:
     """Describe a thing by what was done with it: 母が作ったケーキはおいしかったです."""
     verb = rng.choice([v for v in VERBS if v.particle == "を" and not set("ats") & set(v.uses)])
     done = [n for n in nouns(verb.objects) if n.kind not in ONLY_BARE and qualities(n)]
@@ -500,12 +500,12 @@ GRAMMAR = (
 HELD_OUT = [(one, other) for one, other in rows("held out")]  # never in one training sentence
 
 
-def joined(japanese: str) -> Pair | None:
+def joined(japanese: str) -> Phrase | None:
     """Return the pair of ``HELD_OUT`` whose words meet in a sentence, if any."""
     return next((pair for pair in HELD_OUT if pair[0] in japanese and pair[1] in japanese), None)
 
 
-def toy_corpus() -> dict[str, list[Pair]]:
+def toy_corpus() -> dict[str, list[Phrase]]:
     """Generate 27,500 different sentences, the same ones on every machine, and split them.
 
     No sentence is in two splits, in either language. A third of the test set (333 pairs) joins two
@@ -517,7 +517,7 @@ def toy_corpus() -> dict[str, list[Pair]]:
     rng = Random(0)
     familiar: dict[str, str] = {}
     novel: dict[str, str] = {}
-    meetings: Counter[Pair] = Counter()
+    meetings: Counter[Phrase] = Counter()
     while len(familiar) < 27_167 or len(novel) < 333:
         japanese, english = rng.choice(GRAMMAR)(rng)
         if not 3 <= len(english.split()) <= 14:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-Pair = tuple[str, str]  # Japanese, English
+Phrase = tuple[str, str]  # Japanese, English
 
 
 def fields_of(text: str) -> list[list[str]]:
@@ -182,7 +182,7 @@ def join(*words: str) -> str:
 # ------------------------------------------------------------------ sentences
 
 
-def finish(japanese: str, english: str) -> Pair:
+def finish(japanese: str, english: str) -> Phrase:
     """Close a sentence in both languages; Japanese marks a question with か."""
     mark = "?" if japanese.endswith("か") else "."
     return japanese + "。", english[0].upper() + english[1:].replace(" ,", ",") + mark
@@ -191,7 +191,7 @@ def finish(japanese: str, english: str) -> Pair:
 def sentence(
     japanese: str, who: Person, english: str, tense: str,
     *, negative: bool = False, asks: bool = False, asked: str = "",
-) -> Pair:  # fmt: skip
+) -> Phrase:  # fmt: skip
     """Inflect a sentence in both languages.
 
     In Japanese the ending inflects (see ``inflect``), and か asks. In English the auxiliary does:

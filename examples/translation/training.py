@@ -28,7 +28,7 @@ from common.files import FolderLock
 from common.plots import save
 from common.run import Run
 from common.searches import Beam, Greedy
-from common.terminal import OUTPUT, Sample, say
+from common.terminal import OUTPUT, SampleLines, say
 from common.training import Training, join_training, train
 from transformer_blocks import linear_cross_entropy
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Train
@@ -38,7 +38,7 @@ from translation.decoding import TrainedTranslator, load_translator, translate
 from translation.examples import Example, Examples, encode_pairs
 from translation.exploring import explore, page_of, snapshots_of
 from translation.pictures import draw_attention, loss_figure
-from translation.presets import Config, fit_to_corpus, new_config
+from translation.presets import TranslatorConfig, fit_to_corpus, new_config
 from translation.scoring import score
 from translation.translator import Translator
 
@@ -107,7 +107,12 @@ class TranslationTask(TranslationLoss):
     unit = "tokens"
 
     def __init__(
-        self, run: Run[Config], config: Config, corpus: Corpus, *, compiled: bool = False
+        self,
+        run: Run[TranslatorConfig],
+        config: TranslatorConfig,
+        corpus: Corpus,
+        *,
+        compiled: bool = False,
     ) -> None:
         super().__init__(config.label_smoothing, compiled=compiled)
         self.run, self.config, self.corpus = run, config, corpus
@@ -163,7 +168,7 @@ class TranslationTask(TranslationLoss):
         trained = TrainedTranslator(self.config, model, *self.tokenizers)
         return translate(trained, sentences, search=Greedy())
 
-    def sample(self, model: Translator) -> Sample:
+    def sample(self, model: Translator) -> SampleLines:
         """Translate a validation sentence, always the same one: one of middle length."""
         most, (tokenizer, _) = self.config.max_length, self.tokenizers
         pairs = self.corpus.validation[:SAMPLE]
@@ -197,9 +202,9 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
 def train_command(options: Train) -> None:
     """Train a model, by itself or as one of several processes, and show the results."""
     device = choose_device(options.device)
-    chosen = options.chosen(Config)
+    chosen = options.chosen(TranslatorConfig)
     new = new_config(chosen)
-    run = Run(options.run or Path("runs") / new.corpus, Config)
+    run = Run(options.run or Path("runs") / new.corpus, TranslatorConfig)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
         corpus = corpus_of(config)
@@ -229,8 +234,12 @@ def train_command(options: Train) -> None:
 
 
 def begin(
-    run: Run[Config], config: Config, chosen: Collection[str], corpus: Corpus, lock: FolderLock
-) -> Config:
+    run: Run[TranslatorConfig],
+    config: TranslatorConfig,
+    chosen: Collection[str],
+    corpus: Corpus,
+    lock: FolderLock,
+) -> TranslatorConfig:
     """Begin a new run.
 
     Args:
@@ -252,7 +261,7 @@ def begin(
     return run.begin(replace(config, data_hash=corpus.fingerprint), texts, lock)
 
 
-def show_results(run: Run[Config], corpus: Corpus, device: torch.device) -> None:
+def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.device) -> None:
     """Translate five test sentences, and show the attention weights of the first and the last.
 
     The last lines are the address of the page, or of the picture of the losses for a model without

@@ -10,7 +10,7 @@ from common.files import FolderLock
 from common.run import Run
 from translation.corpus import Corpus
 from translation.pairs import Languages, Pair
-from translation.presets import TINY, Config
+from translation.presets import TINY, TranslatorConfig
 from translation.training import TranslationTask, TranslationTraining
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}
@@ -45,19 +45,19 @@ def make_corpus() -> Corpus:
     return Corpus(Languages("files"), train, validation=held_out[:2], test=held_out[2:])
 
 
-def begin(folder: Path, config: Config = SETTINGS, **options: Any) -> TranslationTraining:
+def begin(folder: Path, config: TranslatorConfig = SETTINGS, **options: Any) -> TranslationTraining:
     """Begin a run in ``folder``, or find it there, and prepare its training.
 
     A run that exists keeps its definition; its plan is that of ``config``.
     """
-    run, corpus = Run(folder, Config), make_corpus()
+    run, corpus = Run(folder, TranslatorConfig), make_corpus()
     if run.config_file.exists():
         begun = run.read_config()
         config = replace(begun, epochs=config.epochs, minutes=config.minutes)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         texts: dict[str, list[str]] = {}
-        for name, side in zip(config.tokenizer_names, Config.TOKENIZERS, strict=True):
+        for name, side in zip(config.tokenizer_names, TranslatorConfig.TOKENIZERS, strict=True):
             texts.setdefault(name, []).extend(getattr(pair, side) for pair in corpus.train)
         config = replace(config, corpus="files", data_hash=corpus.fingerprint)
         config = run.begin(config, texts, FolderLock(folder))

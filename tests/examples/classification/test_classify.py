@@ -15,7 +15,7 @@ import classify
 from classification import commands as classify_commands
 from classification import reviews as reviews_module
 from classification.data import load_data, read_reviews
-from classification.learning import Config
+from classification.learning import ClassifierConfig
 from classification.reviews import Review, family, toy_reviews
 from common.checkpoint import latest_checkpoint
 from common.errors import UserError
@@ -82,7 +82,10 @@ def test_a_family_that_is_generated_again_is_left_out(monkeypatch: pytest.Monkey
 
 
 def test_sizes_that_make_no_model_are_named_as_the_reason() -> None:
-    uneven, negative = Config(vocabulary=20, num_heads=3), Config(vocabulary=20, d_model=-1)
+    uneven, negative = (
+        ClassifierConfig(vocabulary=20, num_heads=3),
+        ClassifierConfig(vocabulary=20, d_model=-1),
+    )
     for build in (uneven.build_encoder, negative.build_bag):
         with pytest.raises(UserError, match="do not make a valid model: "):
             build(20)
@@ -122,7 +125,7 @@ def test_train_evaluate_and_classify_in_one_folder(
 def results(folder: Path) -> list[object]:
     """Return what the trainings of both models have left, without clocks."""
     found: list[object] = []
-    for run in (Run(folder / "bag", Config), Run(folder, Config)):
+    for run in (Run(folder / "bag", ClassifierConfig), Run(folder, ClassifierConfig)):
         for saved in (run.checkpoints, run.best):
             checkpoint = latest_checkpoint(saved)
             assert checkpoint is not None

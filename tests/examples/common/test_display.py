@@ -16,7 +16,7 @@ from tests.examples.common.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
 import common.terminal
-from common.terminal import OUTPUT, Display, LogHandler, Sample
+from common.terminal import OUTPUT, Display, LogHandler, SampleLines
 from translation.training import TranslationTraining
 
 
@@ -44,7 +44,7 @@ def test_a_training_shows_one_line_of_progress_below_its_table_and_changes_no_bi
     translate = training.sample
     assert translate is not None
 
-    def translate_and_draw(model: Any) -> Sample:
+    def translate_and_draw(model: Any) -> SampleLines:
         assert not model.training
         torch.rand(7)  # as a sample that is generated at random
         return translate(model)
@@ -122,7 +122,7 @@ def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
 ) -> None:
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
 
-    def fail(model: object) -> Sample:
+    def fail(model: object) -> SampleLines:
         raise AssertionError("nobody would see it")
 
     training.sample = fail

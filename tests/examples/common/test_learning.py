@@ -13,7 +13,7 @@ from common.tokenizer import PAD
 from common.training import Learner, average_weights, learning_rate
 from translation.batches import Batch, collate
 from translation.examples import Example
-from translation.presets import BASE, Config
+from translation.presets import BASE, TranslatorConfig
 from translation.training import TranslationLoss, compute_hidden
 from translation.translator import Translator
 
@@ -158,7 +158,7 @@ def test_compiled_code_gives_the_same_loss() -> None:
     torch.testing.assert_close(compiled.loss(model, *batch), expected)
 
 
-def rate(config: Config, step: int, done: float) -> float:
+def rate(config: TranslatorConfig, step: int, done: float) -> float:
     """Compute the learning rate of a configuration."""
     rates = {"warmup_steps": config.warmup_steps, "d_model": config.d_model}
     return learning_rate(step, done, peak_rate=config.peak_rate, **rates)

@@ -25,7 +25,7 @@ import classify
 import generate_text
 import translate
 from classification import commands as classify_commands
-from classification.learning import Config as ClassifierConfig
+from classification.learning import ClassifierConfig
 from common import plots
 from common.checkpoint import load_checkpoint, save_checkpoint
 from common.errors import UserError
@@ -33,11 +33,11 @@ from common.files import FolderLock
 from common.run import Run
 from common.tokenizer import Tokenizer
 from text import commands as text_commands
-from text.learning import Config as TextConfig
+from text.learning import TextConfig
 from translation import commands as translate_commands
 from translation import training as translate_training
 from translation.decoding import load_translator
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.training import TranslationTraining
 
 SIZES = ["--num-layers", "1", "--d-model", "16", "--num-heads", "2", "--d-ff", "24"]
@@ -84,7 +84,7 @@ class Program:
 
 
 TRANSLATE = Program(
-    *(translate, Config, translate_training, "corpus_of"),
+    *(translate, TranslatorConfig, translate_training, "corpus_of"),
     {"source.model", "target.model", "loss.png", "attention.png", "explorer.html"},
     *("--epochs", PLAN),
 )
@@ -337,12 +337,14 @@ def test_every_edited_field_of_a_configuration_is_named(
 
 
 @pytest.fixture
-def run(tmp_path: Path, trained: TranslationTraining) -> Run[Config]:
+def run(tmp_path: Path, trained: TranslationTraining) -> Run[TranslatorConfig]:
     """A copy of a finished run of the translator, to be damaged."""
-    return Run(copy(trained.run.folder, tmp_path / "run"), Config)
+    return Run(copy(trained.run.folder, tmp_path / "run"), TranslatorConfig)
 
 
-def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: Run[Config]) -> None:
+def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(
+    run: Run[TranslatorConfig],
+) -> None:
     _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
     saved = [
         load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
@@ -353,7 +355,7 @@ def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(run: R
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_another_format_is_refused(run: Run[Config], version: int) -> None:
+def test_another_format_is_refused(run: Run[TranslatorConfig], version: int) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))
     content["format_version"] = version
     run.config_file.write_text(json.dumps(content), encoding="utf-8")
@@ -362,7 +364,7 @@ def test_another_format_is_refused(run: Run[Config], version: int) -> None:
 
 
 def test_another_or_a_damaged_tokenizer_is_refused_and_a_missing_one_named(
-    run: Run[Config],
+    run: Run[TranslatorConfig],
 ) -> None:
     path = run.tokenizer_file("source")
     saved = path.read_bytes()
@@ -375,7 +377,7 @@ def test_another_or_a_damaged_tokenizer_is_refused_and_a_missing_one_named(
         run.load_tokenizers(run.read_config())
 
 
-def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
+def test_a_run_without_weights_says_so(run: Run[TranslatorConfig]) -> None:
     shutil.rmtree(run.best)
     with pytest.raises(UserError, match="holds no weights yet"):
         load_translator(run, torch.device("cpu"))
@@ -391,7 +393,7 @@ def test_a_run_without_weights_says_so(run: Run[Config]) -> None:
     ],
 )
 def test_a_state_that_is_none_is_refused_in_one_line(
-    run: Run[Config], change: dict[str, Any]
+    run: Run[TranslatorConfig], change: dict[str, Any]
 ) -> None:
     checkpoint = load_checkpoint(max(run.checkpoints.iterdir()))
     save_checkpoint(

@@ -22,16 +22,14 @@ import classify
 import generate_text
 from classification import commands as classify_commands
 from classification.data import Data, load_data
-from classification.learning import Classification
-from classification.learning import Config as ClassifierConfig
+from classification.learning import Classification, ClassifierConfig
 from classification.reviews import Review
 from common.checkpoint import checkpoint_paths, step_of
 from common.run import Run
 from common.tokenizer import BOS, EOS, Tokenizer
 from common.training import Task
 from text import commands as text_commands
-from text.learning import Config as TextConfig
-from text.learning import NextToken
+from text.learning import NextToken, TextConfig
 from text.models import TextModel
 from text.ngrams import NgramModel
 

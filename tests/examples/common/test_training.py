@@ -23,7 +23,7 @@ from common.run import Run
 from common.training import Progress
 from translation.batches import make_batches
 from translation.examples import Example
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.training import TranslationTask, TranslationTraining
 
 
@@ -374,7 +374,7 @@ def test_the_example_of_a_training_fits_into_the_model_with_its_end_token(
 
 def test_the_plan_that_the_command_line_names_last_counts(tmp_path: Path) -> None:
     """A run that was begun with minutes, and is resumed with epochs, is planned in epochs."""
-    run = Run(tmp_path, Config)
+    run = Run(tmp_path, TranslatorConfig)
     for begun, chosen, plan in (
         ({"minutes": 5.0}, {"epochs": 3}, (3, None)),
         ({"minutes": 5.0}, {"minutes": 7.0}, (SETTINGS.epochs, 7.0)),

@@ -18,7 +18,7 @@ from common.run import Run
 from common.searches import Greedy, Sample, Search
 from common.tokenizer import Tokenizer
 from text import writing
-from text.learning import Config
+from text.learning import TextConfig
 from text.models import TextModel, TextSteps, build_text_model
 from text.ngrams import NgramModel
 from text.source import FEWEST, load_text
@@ -162,7 +162,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(folder: Path) -> tuple[TextModel, Tokenizer]:
-    run = Run(folder, Config)
+    run = Run(folder, TextConfig)
     config = run.read_config()
     (tokenizer,) = run.load_tokenizers(config)
     return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer

@@ -23,7 +23,7 @@ from translation import corpus, presets
 from translation import training as training_module
 from translation.batches import batches_of, make_batches
 from translation.examples import Example
-from translation.presets import TINY, Config
+from translation.presets import TINY, TranslatorConfig
 from translation.translator import Translator
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish"}
@@ -152,7 +152,7 @@ class Proof:
     single: ProofRun
 
 
-def train(folder: Path, data: Path, settings: Config, seed: int) -> ProofRun:
+def train(folder: Path, data: Path, settings: TranslatorConfig, seed: int) -> ProofRun:
     """Run the training program and record what it does."""
     command = ["train", "--corpus", "small_parallel_enja", "--data-dir", data]
     with pytest.MonkeyPatch.context() as patch:

@@ -22,13 +22,13 @@ from translation.ablation import ablations
 from translation.corpus import corpus_of
 from translation.decoding import load_translator
 from translation.decoding import translate as write
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
 from translation.training import TranslationTraining
 
 
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
-    run = Run(Path(folder), Config)
+    run = Run(Path(folder), TranslatorConfig)
     trained = load_translator(run, torch.device("cpu"))
     model, pairs = trained.model, corpus_of(trained.config).validation
     with without(model, modules=model.cross_attentions if cross_attention else []):
@@ -62,7 +62,7 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
         assert rows[title] == pytest.approx([*scores, mean(scores), change], abs=0.05001)
     # Without cross-attention, the scores differ, and by more than what is rounded away.
     assert abs(rows[cross][-1]) > 0.1
-    model: Any = load_translator(Run(Path(folders[0]), Config), torch.device("cpu")).model
+    model: Any = load_translator(Run(Path(folders[0]), TranslatorConfig), torch.device("cpu")).model
     parts = ablations(model)
     assert list(parts) == list(rows)
     heads = parts["a head of the cross-attention, one at a time"]

@@ -26,7 +26,7 @@ from translation.comparison import (
 )
 from translation.decoding import FIGURES
 from translation.decoding import translate as write
-from translation.presets import ATTENTIONS, Config
+from translation.presets import ATTENTIONS, TranslatorConfig
 from translation.scoring import bootstrap, score
 
 MODELS = ("transformer", *ATTENTIONS)
@@ -137,7 +137,7 @@ def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_pat
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):
-        Run(tmp_path, Config).read_metrics(FIGURES)
+        Run(tmp_path, TranslatorConfig).read_metrics(FIGURES)
 
 
 @pytest.mark.parametrize("tokenize", ["none", "13a", "char"])

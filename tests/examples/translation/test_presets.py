@@ -9,7 +9,7 @@ from common.files import FolderLock
 from common.run import Run
 from translation.corpus import corpus_of
 from translation.pairs import Languages
-from translation.presets import BASE, SMALL, TINY, Config, fit_to_corpus, new_config
+from translation.presets import BASE, SMALL, TINY, TranslatorConfig, fit_to_corpus, new_config
 from translation.toy import GRAMMAR
 from translation.training import begin
 
@@ -22,7 +22,7 @@ def sentences(words: int) -> list[str]:
     return [f"w{i} w{i + 1}" for i in range(0, words, 2)]
 
 
-def fitted(pairs: int, *sides: list[str], **chosen: Any) -> Config:
+def fitted(pairs: int, *sides: list[str], **chosen: Any) -> TranslatorConfig:
     return fit_to_corpus(new_config(chosen), chosen, sides or [sentences(5000)] * 2, pairs)
 
 
@@ -76,7 +76,7 @@ def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
     for name, lines in files.items():
         (tmp_path / name).write_text("\n".join(lines))
     chosen = {name: str(tmp_path / name) for name in files}
-    run = Run(tmp_path / "run", Config)
+    run = Run(tmp_path / "run", TranslatorConfig)
     with FolderLock(run.folder) as lock:
         new = new_config(chosen)
         config = begin(run, new, chosen, corpus_of(new), lock)
@@ -111,7 +111,7 @@ def test_what_was_derived_from_the_command_line_survives_the_choice_by_the_corpu
     chosen = {f"{side}_file": str(tmp_path / f"train.{end}") for side, end in LANGUAGES.items()}
     for path in chosen.values():
         Path(path).write_text("\n".join(sentences(4000)))
-    given, run = new_config(chosen), Run(tmp_path / "run", Config)
+    given, run = new_config(chosen), Run(tmp_path / "run", TranslatorConfig)
     with FolderLock(run.folder) as lock:
         config = begin(run, given, chosen, corpus_of(given), lock)
     assert config.preset != given.preset

@@ -26,7 +26,7 @@ from translation import training as translate_training
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.decoding import load_translator
 from translation.decoding import translate as translate_sentences
-from translation.presets import Config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
 from translation.training import TranslationTraining, translating_command
 
@@ -168,8 +168,8 @@ def test_accumulation_and_checkpoints_are_set_on_the_command_line(
     folder = tmp_path / "run"
     options = ["--accumulate", "2", "--save-steps", "1", "--keep", "4"]
     call("train", "--run", folder, *files, *PLAN, *options)
-    assert Run(folder, Config).read_config().accumulate == 2
-    steps = [row["step"] for row in Run(folder, Config).read_metrics()]
+    assert Run(folder, TranslatorConfig).read_config().accumulate == 2
+    steps = [row["step"] for row in Run(folder, TranslatorConfig).read_metrics()]
     assert steps[-1] == 2 * steps[0]
     saved = [step_of(path) for path in checkpoint_paths(folder / "checkpoints")]
     assert saved == [*range(steps[-1] - 3, steps[-1] + 1)]
@@ -186,7 +186,7 @@ def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
     run = ["--run", folder]
     call("train", *run, *files, *PLAN, "--shared-vocabulary")
     assert {path.name for path in folder.glob("*.model")} == {"shared.model"}
-    config = Run(folder, Config).read_config()
+    config = Run(folder, TranslatorConfig).read_config()
     assert config.shared_vocabulary
     assert config.tokenizers.keys() == {"shared"}
 
@@ -194,7 +194,7 @@ def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
     assert "with shared_vocabulary=True" in refused(*again, "--no-shared-vocabulary")
     call(*again)
 
-    trained = load_translator(Run(folder, Config), torch.device("cpu"))
+    trained = load_translator(Run(folder, TranslatorConfig), torch.device("cpu"))
     state = trained.model.state_dict(keep_vars=True)
     assert state["source_embedding.weight"] is state["output.weight"]
     for text in ("犬が走る。", "The dog runs."):  # one tokenizer encodes both languages
