@@ -17,15 +17,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_blocks import (
-    AdditiveAttention,
-    ALiBi,
-    RelativeBias,
     attention_weights,
-    causal_mask,
     fused_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks._contracts import HeadVectors
 
 Function = Callable[..., Tensor]
 
@@ -158,32 +153,6 @@ def test_gradients_are_exact_also_with_fully_masked_rows(
     assert torch.autograd.gradgradcheck(partial(explicit, **options), inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        attention_weights,
-        scaled_dot_product_attention,
-        fused_attention,
-        ALiBi(2),
-        RelativeBias(2),
-        AdditiveAttention(4, 2),
-    ],
-)
-def test_arguments_are_checked_once(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[str] = []
-    check_heads = HeadVectors.__call__
-
-    def record(rule: HeadVectors, name: str, x: Tensor, *context: Any) -> None:
-        checked.append(name)
-        check_heads(rule, name, x, *context)
-
-    monkeypatch.setattr(HeadVectors, "__call__", record)
-    inputs = torch.randn(3, 2, 2, 3, 4).unbind()
-    checked_inputs = inputs[: 2 if function is attention_weights else 3]
-    function(*checked_inputs, causal=True)
-    assert checked == ["query", "key", "value"][: len(checked_inputs)]
-
-
 def spy_on_torch(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
     """Collect the masks that torch's kernel receives, where True marks what is attended to."""
     masks: list[Tensor | None] = []
@@ -254,57 +223,33 @@ def test_dropout_sets_weights_to_zero_and_scales_the_others(
     torch.testing.assert_close(dropped, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
-def is_not_finite(inputs: dict[str, Tensor], masked: Tensor) -> Tensor:
-    """Compute where outputs cannot be finite: attention of each query to its visible keys alone.
-
-    Args:
-        inputs: The query, the key and the value.
-        masked: Which keys are masked for which query, of shape (L, S).
-    """
-    query, key, value = inputs.values()
-    rows = []
-    for row, hides in enumerate(masked):
-        visible = query[:, :, row : row + 1], key[:, :, ~hides], value[:, :, ~hides]
-        rows.append(~explicit(*(tensor.double() for tensor in visible)).isfinite())
-    return torch.cat(rows, dim=2)
-
-
-LENGTHS = [(1, 1), (1, 5), (3, 3), (4, 15), (3, 16), (15, 15), (1, 20), (20, 20)]
-
-
 @every_pair(
     {
         "dtype": TOLERANCE,
         "with_gradients": [False, True],
         "fault": [torch.nan, torch.inf, -torch.inf],
-        "place": ["query", "key", "value"],
-        "masked, causal": [(False, False), (False, True), (True, False), (True, True)],
+        "place": [0, 1, 2],
+        "queries, keys": [(1, 1), (1, 20), (3, 16), (20, 20)],
+        "causal": [False, True],
     }
 )
 def test_non_finite_inputs_show_in_explicit_attention_and_never_in_another_sequence_or_head(
-    dtype: torch.dtype, with_gradients: bool, fault: float, place: str, masked: bool, causal: bool
+    dtype: torch.dtype,
+    with_gradients: bool,
+    fault: float,
+    place: int,
+    queries: int,
+    keys: int,
+    causal: bool,
 ) -> None:
-    for (queries, keys), all_rows in product(LENGTHS, (False, True)):
-        mask = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
-        mask[..., keys - keys // 3 :] = masked
-        hidden = mask[0, 0] | (causal_mask(queries, keys) & causal)
-        inputs = {
-            name: torch.randn(2, 2, length, 4).to(dtype)
-            for name, length in (("query", queries), ("key", keys), ("value", keys))
-        }
-        faulty = inputs[place][0, 0]
-        faulty[slice(None) if all_rows else torch.randint(len(faulty), ())] = fault
-        expected = is_not_finite(inputs, hidden)
-        for attention_function in IMPLEMENTATIONS:
-            with torch.set_grad_enabled(with_gradients):
-                found = ~attention_function(
-                    *inputs.values(), mask=mask if masked else None, causal=causal
-                ).isfinite()
-            # A NaN that torch's own kernel loses is not restored.
-            assert attention_function is fused_attention or found[expected].all()
-            assert masked or causal or not found[~expected].any()
-            found[0, 0] = False
-            assert not found.any()
+    inputs = [torch.randn(2, 2, length, 4).to(dtype) for length in (queries, keys, keys)]
+    inputs[place][0, 0] = fault
+    for attention_function in IMPLEMENTATIONS:  # torch's own kernel may lose a NaN
+        with torch.set_grad_enabled(with_gradients):
+            is_finite = attention_function(*inputs, causal=causal).isfinite()
+        assert attention_function is fused_attention or not is_finite[0, 0, -1].any()
+        is_finite[0, 0] = True
+        assert is_finite.all()
 
 
 @both_implementations

@@ -1,10 +1,10 @@
-"""The structure of the package, read from its source: levels, chapters, and what a chapter is."""
+"""The structure of the package, read from its source: who imports whom, and what no file does."""
 
 import ast
-import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -15,72 +15,18 @@ import reference_pages
 import transformer_blocks
 
 ROOT = Path(transformer_blocks.__file__).parent
-LEVELS = {
-    "_alteration": 0,
-    "_contracts": 0,
-    "_contexts": 0,
-    "_version": 0,
-    "files": 0,
-    "_tables": 0,
-    "fast.caching": 0,
-    "fast.dropout": 1,
-    "fast.top_k": 1,
-    "masks": 1,
-    "embedding": 1,
-    "cache": 1,
-    "loss": 1,
-    "schedule": 1,
-    "attention": 2,
-    "fast.cross_entropy": 2,
-    "feed_forward": 2,
-    "residual": 2,
-    "fast.intervals": 2,
-    "fast.attention": 3,
-    "variants.explicit": 3,
-    "variants.gated_feed_forward": 3,
-    "variants.routing": 3,
-    "variants.mixture_of_experts": 4,
-    "variants.sinks": 4,
-    "variants.gated_attention": 5,
-    "variants.alternate": 1,
-    "variants.latent_attention": 6,
-    "variants.lora": 1,
-    "variants.pooling": 1,
-    "fast.sliding_window": 4,
-    "variants.additive": 4,
-    "variants.alibi": 4,
-    "variants.relative_bias": 4,
-    "multi_head": 4,
-    "variants.rotary": 5,
-    "variants.rotary_scaling": 1,
-    "variants.sandwich_norm": 3,
-    "variants.query_key_norm": 5,
-    "encoder": 5,
-    "decoder": 5,
-    "encoder_decoder": 6,
-    "builders": 6,
-    "generation": 6,
-    "models": 7,
-    "interop": 7,
-    "pretrained": 8,
-    "inspection": 8,
-    "explorer": 9,
-    "inference": 10,  # the highest level: nothing imports it
-}
-WITHOUT_CHAPTER = {"_alteration", "_contracts", "_contexts", "_version", "_tables"}
-WITHOUT_CHAPTER |= {"files", "variants.explicit"}
-OF_FILES = {"fast", "variants"}  # packages whose files have levels of their own
+OF_FILES = {"fast", "variants"}  # packages whose files are chapters of their own, or parts of one
+NO_CHAPTER = {"_alteration", "_contracts", "_contexts", "_version", "_tables", "files"}
 SOURCES = {
     path.relative_to(ROOT): ast.parse(path.read_text("utf-8")) for path in ROOT.rglob("*.py")
 }
 CHAPTERS = reference_pages.CHAPTERS
-FLAT_CHAPTERS = [Path(f"{name}.py") for name in CHAPTERS if Path(f"{name}.py") in SOURCES]
 
 
-def level_of(path: Path) -> str:
-    """Name what has a level: a flat file, a file of ``fast`` or ``variants``, or a package."""
-    parts = [part.removesuffix(".py") for part in path.parts]
-    return ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
+def unit_of(parts: Sequence[str]) -> str:
+    """Name the unit that a file or a module belongs to: files of these packages are their own."""
+    depth = 2 if parts[0] in OF_FILES | {"inspection"} else 1
+    return ".".join(part.removesuffix(".py") for part in parts[:depth]).removesuffix(".__init__")
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -104,73 +50,29 @@ every_file = pytest.mark.parametrize(
 )
 
 
-@every_file
-def test_a_file_imports_only_from_lower_levels(path: Path) -> None:
-    own = level_of(path)
-    assert own in LEVELS, f"give {own} a level"
-    for name in imports(SOURCES[path]):
-        package, _, rest = name.partition(".")
-        assert package, f"{path} imports relatively: {name}"
-        if package == "transformer_blocks":
-            assert rest, f"{path} imports from __init__"
-            parts = rest.split(".")
-            other = ".".join(parts[: 2 if parts[0] in OF_FILES else 1])
-            is_own_package = own == other and own not in OF_FILES
-            assert is_own_package or LEVELS[other] < LEVELS[own], name
-
-
-INSPECTION = {"changes": 0, "comparison": 0, "explain": 1, "patterns": 1}
-INSPECTION |= {"record": 1, "soundness": 1, "compare": 2}
-
-
-def test_a_folder_of_inspection_imports_only_from_lower_ones() -> None:
-    for path, tree in SOURCES.items():
-        if path.parts[0] == "inspection" and path.parts[1] != "__init__.py":
-            own = path.parts[1].removesuffix(".py")
-            for name in imports(tree):
-                if name.startswith("transformer_blocks.inspection."):
-                    other = name.split(".")[2]
-                    assert own == other or INSPECTION[other] < INSPECTION[own], (path, name)
-
-
-@pytest.mark.parametrize("package", sorted(OF_FILES))
-def test_a_package_of_single_files_imports_nothing_itself(package: str) -> None:
-    assert not list(imports(SOURCES[Path(package, "__init__.py")]))
+def test_units_import_each_other_in_one_direction_and_nothing_imports_inference() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in SOURCES.keys() - INITS:
+        imported = graph.setdefault(own := unit_of(path.parts), set())
+        for name in imports(SOURCES[path]):
+            package, _, rest = name.partition(".")
+            assert package, f"{path} imports relatively: {name}"
+            if package == "transformer_blocks":
+                assert rest, f"{path} imports from __init__"
+                imported.add(unit_of(rest.split(".")))
+        imported.discard(own)
+    TopologicalSorter(graph).prepare()  # raises an error that names a cycle
+    assert not any("inference" in imported for imported in graph.values())
 
 
 @every_file
 def test_the_blocks_need_torch_alone(path: Path) -> None:
     allowed = {"torch", "transformer_blocks", *sys.stdlib_module_names}
-    if level_of(path) == "explorer":
+    if path.parts[0] == "explorer":
         allowed |= {"matplotlib", "fontTools"}  # only where a figure is made
     if path == Path("inspection", "record", "values.py"):
         allowed |= {"safetensors"}  # only where values are saved, or loaded
     assert {name.split(".")[0] for name in imports(SOURCES[path])} <= allowed
-
-
-def test_every_file_has_a_level() -> None:
-    assert {level_of(path) for path in SOURCES if path not in INITS} == LEVELS.keys()
-
-
-@pytest.mark.parametrize("path", FLAT_CHAPTERS, ids=str)
-def test_a_chapter_holds_nothing_that_is_there_for_speed_alone(path: Path) -> None:
-    tree = SOURCES[path]
-    for node in tree.body:  # a measured threshold is a number with a name of its own
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            value = node.value
-            numbers = [] if value is None else list(ast.walk(value))
-            assert not any(
-                isinstance(each, ast.Constant) and type(each.value) in (int, float)
-                for each in numbers
-            ), f"{path}: {ast.unparse(node)}"
-    attributes = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
-    names = {ast.unparse(each) for each in attributes}
-    assert not names & {"torch.compiler", "torch.autograd.Function"}
-    assert not {each.attr for each in attributes} & {"_modules", "_parameters", "_buffers"}
-    imported = {
-        alias.name for each in tree.body if isinstance(each, ast.ImportFrom) for alias in each.names
-    }
-    assert "has_values" not in imported
 
 
 def test_no_file_imports_a_private_name_of_another() -> None:
@@ -179,26 +81,19 @@ def test_no_file_imports_a_private_name_of_another() -> None:
             assert not [each.name for each in node.names if re.match("_[^_]", each.name)], path
 
 
-def test_every_fast_form_names_the_torch_call_that_it_equals() -> None:
-    for path, tree in SOURCES.items():
-        if level_of(path).startswith("fast.") and path not in INITS:
-            docstring = ast.get_docstring(tree) or ""
-            assert re.search(r"Equals ``torch\.[\w.]+\(", docstring), path
-
-
 def test_a_mask_is_inverted_in_one_line_where_torch_s_fused_kernel_needs_it() -> None:
     inversions, uses = [], []
     for path, function in nodes(ast.FunctionDef):
-        if level_of(path) == "inspection":  # which explains masks
+        if path.parts[0] == "inspection":  # which explains masks
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-                inversions.append((level_of(path), function.name, ast.unparse(node.operand)))
+                inversions.append((path.as_posix(), function.name, ast.unparse(node.operand)))
             if isinstance(node, ast.keyword) and node.arg == "attn_mask":
-                uses.append((level_of(path), function.name))
+                uses.append((path.as_posix(), function.name))
     of_masks = [each for each in inversions if each[2] != "fully_masked"]
-    assert of_masks == [("fast.attention", "fused_attention", "mask")]
-    assert set(uses) == {("fast.attention", "fused_attention")}
+    assert of_masks == [("fast/attention.py", "fused_attention", "mask")]
+    assert set(uses) == {("fast/attention.py", "fused_attention")}
     for path in SOURCES:
         text = (ROOT / path).read_text("utf-8")
         assert not re.search(r"logical_not|bitwise_not|mask == (0|False)\b(?!`)", text), path
@@ -251,7 +146,7 @@ def test_errors_are_raised_and_not_asserted() -> None:
 def test_no_block_accepts_unknown_arguments() -> None:
     for path, function in nodes(ast.FunctionDef):
         # Checks report the names of their arguments; inspection forwards the calls of others.
-        if level_of(path) not in ("_contracts", "inspection"):
+        if path.parts[0] not in ("_contracts.py", "inspection"):
             options = function.args.kwarg
             is_forwarded = options is not None and ast.unparse(options.annotation or options) in (
                 "Inputs.kwargs",  # a decorator, whose function takes what the decorated one takes
@@ -270,32 +165,11 @@ def test_every_public_name_has_a_summary_line(name: str) -> None:
     assert thing.__module__.startswith("transformer_blocks.")
 
 
-def test_public_names_are_exported_in_the_order_of_the_chapters() -> None:
-    chapters = []
-    for thing in EXPORTS.values():
-        parts = str(getattr(thing, "__module__", "")).split(".")[1:]
-        names = [".".join(parts[: end + 1]) for end in range(len(parts))]
-        home = [name for name in names if name in CHAPTERS][-1]
-        chapters.append(CHAPTERS.index(home))
-    assert chapters == sorted(chapters)
-
-
 def test_every_file_is_a_chapter_or_a_part_of_one() -> None:
+    units = {".".join(path.with_suffix("").parts[: 1 + (path.parts[0] == "variants")])
+             for path in SOURCES.keys() - INITS}  # fmt: skip
     assert len(CHAPTERS) == len(set(CHAPTERS))
-    parts = WITHOUT_CHAPTER | {name for name in LEVELS if name.startswith("fast.")}
-    assert set(CHAPTERS) == (LEVELS.keys() - parts) | OF_FILES
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_chapter_ends_with_the_next_one(chapter: str) -> None:
-    text = (importlib.import_module(f"transformer_blocks.{chapter}").__doc__ or "").strip()
-    end = " ".join(text.split("\n\n")[-1].split())
-    if chapter == CHAPTERS[-1]:
-        assert "``examples/translation/transformer.py``" in end
-        assert "Next chapter" not in text
-    else:
-        following = CHAPTERS[CHAPTERS.index(chapter) + 1].replace(".", r"\.")
-        assert re.fullmatch(rf"Next: :mod:`transformer_blocks\.{following}`, [^.]+\.", end)
+    assert set(CHAPTERS) == (units - NO_CHAPTER - {"variants.explicit"}) | {"variants"}
 
 
 def test_a_star_import_gives_the_public_names_alone() -> None:
