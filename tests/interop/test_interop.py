@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import pytest
@@ -249,51 +250,31 @@ class Tied(nn.Module):
         self.output.weight = self.embedding.weight
 
 
-def other(tensor: Tensor) -> Callable[[dict[str, Tensor]], None]:
-    """Return a function that replaces the embedding."""
-    return lambda weights: weights.update({"embedding.weight": tensor})
+WRONG: dict[str, tuple[Tensor | None, str]] = {
+    "missing": (None, r"^the weights lack tensor 'embedding.weight' \(1 missing"),
+    "shape": (torch.ones(2, 3), r"\(3, 2\), got .* \(2, 3\)$"),
+    "dtype": (torch.ones(3, 2).double(), r"torch\.float32 of .* got torch\.float64"),
+    "infinity": (torch.full((3, 2), torch.inf), "NaN or infinity"),
+    "tied": (torch.ones(3, 2), "^'embedding.weight' and 'output.weight' are tied in the module"),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda weights: weights.pop("embedding.weight"),
-            r"^the weights lack tensor 'embedding.weight' \(1 missing",
-        ),
-        (
-            lambda weights: weights.update(gate=torch.ones(2)),
-            r"^the module has no tensor 'gate' \(1 extra",
-        ),
-        (other(torch.ones(2, 3)), r"\(3, 2\), got .* \(2, 3\)$"),
-        (other(torch.ones(3, 2).double()), r"torch\.float32 of .* got torch\.float64"),
-        (other(torch.full((3, 2), torch.inf)), "NaN or infinity"),
-        (
-            other(torch.ones(3, 2)),
-            "^'embedding.weight' and 'output.weight' are tied in the module but differ in weights$",
-        ),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused_by_name(
-    change: Callable[[dict[str, Tensor]], object], message: str
-) -> None:
+@pytest.mark.parametrize("name", [*WRONG, "extra"])
+def test_weights_that_do_not_fit_are_refused_by_name(name: str) -> None:
     model = Tied()
     weights = {name: tensor + 1 for name, tensor in model.state_dict().items()}
-    before = model.embedding.weight.detach().clone()
-    changed = dict(weights)
-    change(changed)
+    before, changed = model.embedding.weight.detach().clone(), dict(weights)
+    tensor, message = WRONG.get(name, (weights["embedding.weight"], r"no tensor 'gate' \(1 extra"))
+    del changed["embedding.weight"]
+    if tensor is not None:
+        changed["embedding.weight"] = tensor
+    if name == "extra":
+        changed["gate"] = torch.ones(2)
     with pytest.raises(ValueError, match=message):
         load_weights(model, changed)
     assert torch.equal(model.embedding.weight, before)
     load_weights(model, weights)
     torch.testing.assert_close(model.embedding.weight.detach(), before + 1)
-
-
-def test_an_assertion_changes_nothing() -> None:
-    ours = build_encoder(**SIZES).double()
-    assert_equivalent(ours, copy.deepcopy(ours), [X])
-    assert ours.training  # as it was
-    assert all(weight.grad is None for weight in ours.parameters())
 
 
 def test_a_difference_anywhere_is_found() -> None:
@@ -308,109 +289,46 @@ def test_a_difference_anywhere_is_found() -> None:
             assert_equivalent(ours, other, [X])
 
 
-def linear_with(gradient_factor: float, *, bias: bool = False, frozen: str = "-") -> nn.Module:
+def linear_with(gradient_factor: float, *, frozen: str = "-") -> nn.Module:
     """Make a linear layer that multiplies its gradient; what ``frozen`` names has none."""
-    layer = nn.Linear(2, 2, bias=bias)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.arange(1.0, 1.0 + parameter.numel()).view_as(parameter))
-    layer.weight.register_hook(lambda gradient: gradient_factor * gradient)
+    layer = nn.Linear(2, 2)
     for name, parameter in layer.named_parameters():
+        nn.init.ones_(parameter)
         parameter.requires_grad_(frozen not in name)
+    if frozen:
+        layer.weight.register_hook(lambda gradient: gradient_factor * gradient)
     return layer
 
 
-def other_with_gradients(x: Tensor) -> Tensor:
-    return x + 1 if torch.is_grad_enabled() else x
-
-
-DIFFERENT: list[tuple[Any, Any, list[Tensor], str]] = [
-    (
-        lambda x: x,
-        other_with_gradients,
-        [torch.ones(2)],
-        "model output model output 5e-01",
-    ),
-    (lambda x: x, lambda x: x[None], [torch.ones(2)], r"shapes \(2,\) \(a\) and \(1, 2\) \(b\)"),
-    (lambda x: x, lambda x: x * torch.nan, [torch.ones(2)], "NaN in 0 numbers of a and 2 of b"),
-    (
-        *(lambda x: x, lambda x: x.detach() + 0 * x, [torch.ones(2, 1)]),
-        "model output gradient of input 0 model output gradient of input 0 ",
-    ),
-    (
-        *(lambda x: x.square(), lambda x: x.detach().square() + 0 * x),
-        *([torch.ones(3)], "output gradient of input 0 "),
-    ),
-    *(
-        (
-            linear_with(1.0),
-            linear_with(factor),
-            [torch.ones(3, 2)],
-            "output gradient of all parameters ",
-        )
-        for factor in (0.5, -1.0)
-    ),
-    *(
-        (
-            *(linear_with(1.0, bias=True), linear_with(1.0, bias=True, frozen=part)),
-            *([torch.ones(3, 2)], rf"shapes \(6,\) \(a\) and \({left},\) \(b\)"),
-        )
-        for part, left in (("bias", 4), ("", 0))
-    ),
+OF_INPUT, OF_WEIGHTS = "output gradient of input 0 ", "output gradient of all parameters "
+DIFFERENT: list[tuple[Any, Any, str]] = [
+    (lambda x: x, lambda x: x + torch.is_grad_enabled(), "model output model output 5e-01"),
+    (lambda x: x, lambda x: x.detach() + 0 * x, OF_INPUT),
+    (linear_with(1.0), linear_with(-1.0), OF_WEIGHTS),
+    (linear_with(1.0), linear_with(1.0, frozen="bias"), r"shapes \(6,\) \(a\) and \(4,\) \(b\)"),
+    (linear_with(1.0), linear_with(1.0, frozen=""), r"shapes \(6,\) \(a\) and \(0,\) \(b\)"),
 ]
 
 
-@pytest.mark.parametrize(("a", "b", "inputs", "message"), DIFFERENT)
-def test_a_difference_of_outputs_or_gradients_is_named(
-    a: Any, b: Any, inputs: list[Tensor], message: str
-) -> None:
+@pytest.mark.parametrize(("a", "b", "message"), DIFFERENT)
+def test_a_difference_of_outputs_or_gradients_is_named(a: Any, b: Any, message: str) -> None:
     with pytest.raises(AssertionError) as error:
-        assert_equivalent(a, b, inputs)
+        assert_equivalent(a, b, [torch.ones(2, 2)])
     assert re.search(message, " ".join(str(error.value).split())), error.value
 
 
-@pytest.mark.parametrize(
-    ("dtype", "given", "tolerance"),
-    [
-        (torch.float64, None, 2e-6),
-        (torch.float32, None, 2e-6),
-        (torch.float64, 0.01, 0.01),
-        (torch.float32, 0.0, 2.0**-22),  # then the last digit counts
-    ],
-)
-def test_the_tolerance_is_relative_to_the_largest_number(
-    dtype: torch.dtype, given: float | None, tolerance: float
-) -> None:
-    x = torch.tensor([8.0, -1.0, 0.5], dtype=dtype)
-
-    def off_by(part: float) -> Callable[[Tensor], Tensor]:
-        return lambda x: x + torch.tensor([0.0, 8 * part * tolerance, 0.0], dtype=dtype)
-
-    with pytest.raises(AssertionError, match=r"^first difference: "):
-        assert_equivalent(lambda x: x, off_by(1.5), [x], tolerance=given)
-    if given != 0.0:
-        assert_equivalent(lambda x: x, off_by(0.75), [x], tolerance=given)
-
-
-def test_inputs_are_not_changed_and_other_arguments_are_passed_on() -> None:
-    x = torch.ones(2)
+def test_an_assertion_changes_nothing_and_passes_on_what_is_no_tensor() -> None:
+    x, ours = torch.ones(2), build_encoder(**SIZES).double()
     assert_equivalent(lambda x, k: (1 * x).mul_(k), lambda x, k: x * k, [x, 3])
     assert torch.equal(x, torch.ones(2))
     assert not x.requires_grad
-
-
-def test_ids_functions_lists_and_infinities_can_be_compared() -> None:
+    assert_equivalent(ours, copy.deepcopy(ours), [X])
+    assert ours.training  # as it was
+    assert all(weight.grad is None for weight in ours.parameters())
     table = nn.Embedding(5, 2)
     assert_equivalent(table, lambda x: [table(x)], [torch.tensor([1, 2])])
-    hidden = torch.tensor([1.0, -torch.inf])
-    assert_equivalent(lambda x: x + hidden, lambda x: hidden + x, [torch.ones(2)])
     with pytest.raises(TypeError, match=r"a list of arguments, got a tensor; pass \[x\]"):
-        assert_equivalent(torch.abs, torch.abs, torch.ones(2))  # type: ignore[arg-type]
-    assert_equivalent(lambda x: {"x": x}, lambda x: x, [torch.ones(2)])
-    with pytest.raises(ValueError, match=r"must return a floating-point tensor"):
-        assert_equivalent(torch.abs, torch.abs, [torch.tensor([1, 2])])
-    with pytest.raises(ValueError, match=r"^models must return numbers to compare"):
-        assert_equivalent(torch.abs, torch.abs, [torch.ones(0, 2)])
+        assert_equivalent(torch.abs, torch.abs, x)  # type: ignore[arg-type]
 
 
 class SubclassedAttention(nn.MultiheadAttention):
@@ -435,21 +353,22 @@ def changed(make: Callable[[], Any], change: Callable[[Any], object]) -> Callabl
     return make_changed
 
 
-def replace(method: str) -> Callable[[Any], None]:
-    """Return a function that replaces a method of a module by itself."""
-    return lambda module: setattr(module, method, getattr(module, method))
-
-
-def share(part: str, other: str, name: str = "") -> Callable[[Any], None]:
-    """Return a function that gives two parts of a module one part or parameter."""
+def replaced(method: str, path: str = "") -> Callable[[Any], None]:
+    """Return a function that replaces a method of a part of a module by itself."""
 
     def change(module: Any) -> None:
-        shared = module.get_submodule(other)
-        owner, _, own = part.rpartition(".")
-        if name:
-            setattr(module.get_submodule(part), name, getattr(shared, name))
-        else:
-            setattr(module.get_submodule(owner), own, shared)
+        part = module.get_submodule(path)
+        setattr(part, method, getattr(part, method))
+
+    return change
+
+
+def share(part: str, other: str) -> Callable[[Any], None]:
+    """Return a function that gives a module the same part or parameter in two places."""
+
+    def change(module: Any) -> None:
+        owner, _, name = part.rpartition(".")
+        setattr(module.get_submodule(owner), name, attrgetter(other)(module))
 
     return change
 
@@ -462,115 +381,111 @@ def our_decoder() -> nn.Module:
     return build_decoder(**SIZES)
 
 
-REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: attention(add_bias_kv=True), ValueError, "add_bias_kv=True has no equivalent"),
-    (lambda: attention(add_zero_attn=True), ValueError, "add_zero_attn=True has no equivalent"),
-    (lambda: attention(batch_first=False), ValueError, "set batch_first = True in it and in each"),
-    (lambda: nn.TransformerEncoderLayer(16, 4), ValueError, "batch_first=True, got .*=False"),
-    (lambda: Subclass(16, 4, batch_first=True), TypeError, "must be one of .*, got Subclass$"),
-    (lambda: nn.Linear(2, 2), TypeError, "contain one of MultiheadAttention, .* got Linear$"),
+def both_stacks() -> nn.Module:
+    return EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES))
+
+
+REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], str]] = [
+    (lambda: attention(add_bias_kv=True), "add_bias_kv=True has no equivalent"),
+    (lambda: attention(add_zero_attn=True), "add_zero_attn=True has no equivalent"),
+    (lambda: attention(batch_first=False), "set batch_first = True in it and in each"),
+    (lambda: nn.TransformerEncoderLayer(16, 4), "batch_first=True, got .*=False"),
+    (lambda: Subclass(16, 4, batch_first=True), "must be one of .*, got Subclass$"),
+    (lambda: nn.Linear(2, 2), "contain one of MultiheadAttention, .* got Linear$"),
     (
-        *(lambda: their_layer(self_attn=SubclassedAttention(16, 4, batch_first=True)), TypeError),
+        lambda: their_layer(self_attn=SubclassedAttention(16, 4, batch_first=True)),
         "attention must be a MultiheadAttention, got SubclassedAttention",
     ),
-    (lambda: their_layer(linear1=nn.Sequential()), TypeError, "linear1 must be a Linear"),
-    (lambda: their_layer(dropout1=nn.Identity()), TypeError, "dropout1 must be a Dropout"),
+    (lambda: their_layer(linear1=nn.Sequential()), "linear1 must be a Linear"),
+    (lambda: their_layer(dropout1=nn.Identity()), "dropout1 must be a Dropout"),
     (
         changed(their_layer, lambda layer: layer.linear1.register_forward_hook(print)),
-        *(ValueError, "linear1 must have neither hooks .*got hooks$"),
+        "linear1 must have neither hooks .*got hooks$",
     ),
-    *(
-        (changed(their_layer, replace(method)), ValueError, f"module .*got a replaced {method}$")
-        for method in ("forward", "_ff_block")
+    (changed(their_layer, replaced("_ff_block")), "module .*got a replaced _ff_block$"),
+    (
+        changed(their_stack, replaced("forward", "layers.0")),
+        "^layers.0 must have neither .*got a replaced forward$",
     ),
     (
-        changed(their_stack, lambda stack: replace("forward")(stack.layers[0])),
-        *(ValueError, "^layers.0 must have neither .*got a replaced forward$"),
+        changed(their_stack, share("layers.1.linear1.weight", "layers.0.linear1.weight")),
+        r"got shared weights layers\.1\.linear1\.weight$",
     ),
-    (
-        changed(their_stack, share("layers.1.linear1", "layers.0.linear1", "weight")),
-        *(ValueError, r"got shared weights layers\.1\.linear1\.weight$"),
-    ),
+    (lambda: nn.TransformerEncoderLayer, "module must be a module.*pass an instance of the class$"),
+    (lambda: nn.Linear(2, 2).state_dict(), "module must be.*load it into a module of torch$"),
 ]
-HOOKS = "forward", "forward_pre", "full_backward", "full_backward_pre"
 OF_ATTENTION: list[tuple[Callable[[Any], object], str]] = [
     (
         lambda layer: setattr(layer, "output_projection", nn.Linear(8, 8, bias=False)),
         "all projections must have a bias, or none",
     ),
-    *(
-        (
-            lambda layer, kind=kind: getattr(layer, f"register_{kind}_hook")(lambda *_: None),
-            "must have neither hooks nor replaced methods",
-        )
-        for kind in HOOKS
+    (
+        lambda layer: layer.register_full_backward_hook(print),
+        "must have neither hooks nor replaced",
     ),
     (lambda layer: layer.query_projection.requires_grad_(False), "must all be frozen, or none"),
-    *(
-        (
-            lambda layer, other=other: layer.key_projection.to(other),
-            "^weights that torch concatenates must have one dtype and device",
-        )
-        for other in ("meta", torch.float64)
-    ),
+    (lambda layer: layer.key_projection.to("meta"), "^weights that torch concatenates must have"),
+    (lambda layer: layer.key_projection.double(), "^weights that torch concatenates must have"),
 ]
 SHARED = r"^each weight .* must belong to one part, .* shared weights "
 OWN, CROSS = "layers.1.self_attention", "layers.0.cross_attention"
-REFUSED_TO_TORCH: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: encoder_layer(GatedFeedForward(16, 24)), TypeError, "feed_forward must be a Feed"),
-    (lambda: encoder_layer(norm=nn.RMSNorm(16)), TypeError, "norm must be a LayerNorm, got RMS"),
+REFUSED_TO_TORCH: list[tuple[Callable[[], Any], str]] = [
+    (lambda: encoder_layer(GatedFeedForward(16, 24)), "feed_forward must be a Feed"),
+    (lambda: encoder_layer(norm=nn.RMSNorm(16)), "norm must be a LayerNorm, got RMS"),
     (
-        *(lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)), TypeError),
+        lambda: encoder_layer(attention_function=AdditiveAttention(4, 4)),
         "attention_function must be scaled dot-product attention, as in torch, got Additive",
     ),
     (
-        *(lambda: MultiHeadAttention(8, 2, transforms=[QueryKeyNorm(4)]), TypeError),
+        lambda: MultiHeadAttention(8, 2, transforms=[QueryKeyNorm(4)]),
         "^transforms must be empty, as torch's attention has no",
     ),
     (
-        *(lambda: MultiHeadAttention(8, 2, d_k=5), ValueError),
+        lambda: MultiHeadAttention(8, 2, d_k=5),
         "d_k must be d_model / num_heads, as in torch, got d_k=5",
     ),
     (
-        *(lambda: MultiHeadAttention(8, 2, num_key_value_heads=1), ValueError),
+        lambda: MultiHeadAttention(8, 2, num_key_value_heads=1),
         "num_key_value_heads must be num_heads, as in torch, got num_key_value_heads=1 and",
     ),
-    (mixed_layer, TypeError, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
-    (lambda: prepare(build_encoder(**SIZES)), TypeError, "must be one of .* got UnpaddedEncoder"),
-    (lambda: nn.Linear(2, 2), TypeError, "block must be one of MultiHead.* got Linear"),
+    (mixed_layer, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
+    (lambda: prepare(build_encoder(**SIZES)), "must be one of .* got UnpaddedEncoder"),
+    (lambda: nn.Linear(2, 2), "block must be one of MultiHead.* got Linear"),
     *(
-        (changed(lambda: MultiHeadAttention(8, 2), change), ValueError, message)
+        (changed(lambda: MultiHeadAttention(8, 2), change), message)
         for change, message in OF_ATTENTION
     ),
     (
         changed(our_decoder, share(OWN, "layers.0.self_attention")),
-        *(ValueError, rf"{SHARED}{OWN}.query_projection\.weight, .*$"),
-    ),
-    (
-        changed(our_decoder, share(f"{OWN}.key_projection", f"{CROSS}.key_projection", "weight")),
-        *(ValueError, rf"{SHARED}{OWN}.key_projection\.weight$"),
+        rf"{SHARED}{OWN}.query_projection\.weight, .*$",
     ),
     (
         changed(
-            lambda: EncoderDecoder(build_encoder(**SIZES), build_decoder(**SIZES)),
+            our_decoder, share(f"{OWN}.key_projection.weight", f"{CROSS}.key_projection.weight")
+        ),
+        rf"{SHARED}{OWN}.key_projection\.weight$",
+    ),
+    (
+        changed(
+            both_stacks,
             share("encoder.layers.1.self_attention", "decoder.layers.0.self_attention"),
         ),
-        *(ValueError, rf"{SHARED}decoder\.layers\.0\.self_attention\.query_.*$"),
+        rf"{SHARED}decoder\.layers\.0\.self_attention\.query_.*$",
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("convert", "make", "error", "message"),
+    ("convert", "make", "message"),
     [
         *((from_torch, *case) for case in REFUSED_FROM_TORCH),
         *((to_torch, *case) for case in REFUSED_TO_TORCH),
     ],
 )
 def test_what_has_no_equivalent_is_refused_by_name(
-    convert: Any, make: Callable[[], Any], error: type[Exception], message: str
+    convert: Any, make: Callable[[], Any], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         convert(make())
 
 
@@ -619,16 +534,3 @@ def test_a_buffer_may_be_infinite() -> None:
     load_weights(Masked(), Masked().state_dict())
     with pytest.raises(ValueError, match="NaN or infinity"):
         load_weights(Masked(), {"mask": torch.tensor([torch.inf, -torch.inf])})
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (nn.TransformerEncoderLayer, "module must be a module.*pass an instance of the class$"),
-        (nn.Linear(2, 2).state_dict(), "module must be a module.*load it into a module of torch$"),
-        (None, "^module must be a module, got module=None"),
-    ],
-)
-def test_what_is_no_module_is_refused(module: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        from_torch(module)
