@@ -18,9 +18,8 @@ from tests.benchmarks.survey_cases import (
 )
 from tests.docs.test_howto import ROOT, blocks, run
 
-from field_report import main
 from survey.cases import find_cases
-from survey.page import find_status, format_findings, holds
+from survey.page import find_status, holds
 from survey.run import Row, examine, find_version, survey
 from survey.tiny import find_field, shrink, special_tokens
 
@@ -132,58 +131,6 @@ def test_fields_are_found_in_the_outer_configurations_first() -> None:
     assert find_field(config.a, "image_size") == 8
     assert find_field(config, "channels") is None
     assert special_tokens(config) == {5, 6, 7}
-
-
-def test_each_library_has_cases() -> None:
-    libraries = [name.split()[0] for name in find_cases()]
-    assert libraries.count("torch") >= 10
-    for library in ("x_transformers", "transformers"):
-        pytest.importorskip(library)
-        assert libraries.count(library) >= 100
-
-
-def test_the_page_keeps_what_stands_around_its_tables(tmp_path: Path) -> None:
-    page, lines = tmp_path / "page.md", tmp_path / "lines"
-    main([str(lines), "--only", r"nn\.(GRU|LSTM)", "--page", str(page)])
-    tables = page.read_text("utf-8")
-    assert "sound: 4" in tables
-    assert "`nn.GRU(bidirectional=False)`" in tables
-    page.write_text(f"before\n\n{tables}\nafter\n", encoding="utf-8")
-    main([str(lines), "--only", r"nn\.LSTM", "--page", str(page)])
-    text = page.read_text("utf-8")
-    assert text.startswith("before\n\n<!-- begin")
-    assert text.endswith("\nafter\n")
-    assert "nn.GRU" not in text
-    assert "nn.LSTM" in text
-
-
-def test_a_finding_is_said_once_with_all_its_models() -> None:
-    def row(name: str, **found: object) -> Row:
-        common: Row = {"version": "1", "date": "today", "seconds": 1.0, "kind": "causal"}
-        return common | {"name": f"library {name}"} | found
-
-    violated = {
-        "batch": [""],
-        "dtype": ["", "in float16: RuntimeError: want the same dtype: `Half`"],
-    }
-    changed = {"batch": [""], "cache": ["", "step 3 differs by 0.5 standard deviations"]}
-    other = {"batch": [""], "cache": ["", "step 12 differs by 1.5 standard deviations"]}
-    text = format_findings(
-        [
-            row("A", reports=violated, recorded=2, returned=2),
-            row("B", reports=changed),
-            row("C", reports=violated, recorded=4, returned=4),
-            row("D", reports=other),
-            row("E", not_built="Error: `a` | b"),
-            row("F", reports={"batch": [""], "cache": ["not tried"]}),
-        ]
-    )
-    assert "| violation | 4 |" in text
-    assert "<details><summary>violation: 4</summary>\n\n- `dtype" in text  # a blank line: Markdown
-    assert "dtype: 'Half'` (2 models)\n  - `A`, `C`: causal; holds: batch; weights" in text
-    assert "- `cache: step 3 differs by 0.5 standard deviations` (2 models)\n  - `B`, `D`" in text
-    assert "<summary>not built: 1</summary>\n\n- `Error: 'a' | b`\n  - `E`: causal\n" in text
-    assert "<summary>sound: 1</summary>\n\n- `F`: causal; holds: batch\n" in text
 
 
 @pytest.mark.slow
