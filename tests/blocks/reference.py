@@ -73,7 +73,37 @@ def _hides(mask: Array | None, b: int, h: int, i: int, j: int) -> bool:
     return bool(mask[tuple(0 if n == 1 else p for p, n in zip(index, mask.shape, strict=True))])
 
 
-def with_position(x: Tensor, start: int) -> Tensor:
+def assert_equals_loop_with_biases(
+    attention_function: Callable[..., tuple[Tensor, Tensor]],
+    bias: Callable[[int, int], float],
+    length: int,
+    *,
+    causal: bool,
+) -> None:
+    """Compare attention of 3 heads to 12 keys with the loop, for random inputs and a random mask.
+
+    Args:
+        attention_function: Adds a bias to the scaled dot products.
+        bias: Function of the distance from query to key, and of the index of the head.
+        length: Number of queries; the last one has the position of the last key.
+        causal: Whether later keys are masked.
+    """
+    query = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    key, value = torch.randn(2, 2, 3, 12, 4, dtype=torch.float64).unbind()
+    options: dict[str, Any] = {"mask": torch.rand(2, 1, length, 12) < 0.3, "causal": causal}
+
+    def score(query: Array, key: Array, head: int) -> float:
+        return float(query[:-1] @ key[:-1]) / 2.0 + bias(round(key[-1] - query[-1]), head)
+
+    placed = _with_positions(query, 12 - length), _with_positions(key, 0)
+    expected = attention_loop(*placed, value, **options, scale=1.0, score=score)
+    for found, right in zip(
+        attention_function(query, key, value, **options), expected, strict=True
+    ):
+        np.testing.assert_allclose(to_numpy(found), right, rtol=0, atol=1e-12)
+
+
+def _with_positions(x: Tensor, start: int) -> Tensor:
     """Append its position to each vector, of shape (B, H, L, d_k), as one more element."""
     positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
     return torch.cat((x, positions[:, None].expand(*x.shape[:3], 1)), dim=-1)

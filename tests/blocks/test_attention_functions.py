@@ -217,11 +217,35 @@ def test_the_weights_are_those_of_the_output_at_every_scale(
     unit_vectors = torch.eye(6, dtype=torch.float64).expand(2, HEADS, 6, 6)
     for options in ({"scale": scale}, {"scale": scale, "causal": True}):
         output = attention_function(query, key, unit_vectors, **options)
-        output = output[0] if isinstance(output, tuple) else output
         weights = weights_of(query, key, **options)
+        if isinstance(output, tuple):  # the weights are those before dropout
+            again = attention_function(query, key, unit_vectors, dropout=0.9, **options)
+            assert torch.equal(output[1], again[1])
+            output = output[0]
         torch.testing.assert_close(weights, output, rtol=0, atol=1e-12)
         if scale is not None:  # another scale gives other weights
             assert not torch.allclose(weights, weights_of(query, key, causal=False))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(2, HEADS + 1, 6, D_K), (2, HEADS, 6, D_K + 1)])
+def test_a_function_with_parameters_of_heads_refuses_another_number_or_size_of_them(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    x, is_of_size = torch.randn(shape), shape[1] == HEADS
+    accepts = name != "additive" if is_of_size else name in ("fused", "explicit", "window")
+    message = rf"^query must have shape \(B, {HEADS}, L, (d_k|{D_K})\), got "
+    with nullcontext() if accepts else pytest.raises(ValueError, match=message):
+        FUNCTIONS[name]()(x, x, x)
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative bias", "rotary", "norm, rotary"])
+def test_more_queries_than_keys_have_no_positions(name: str) -> None:
+    layer, x = LAYERS[name](), torch.randn(1, 5, D_MODEL)
+    message = "no more queries than keys, got L=5 and S=4|^start must be at least 0, got start=-1$"
+    for call in (lambda *x: layer(*x, x[1]), layer.attention_weights):
+        with pytest.raises(ValueError, match=message):
+            call(x, x[:, :4])
 
 
 @every_layer

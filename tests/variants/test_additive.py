@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from tests.blocks.reference import Array, attention_loop, to_numpy
@@ -45,25 +44,3 @@ def test_it_equals_the_loop(dtype: torch.dtype, case: Case) -> None:
     np.testing.assert_allclose(to_numpy(output), expected_output, rtol=0, atol=atol)
     np.testing.assert_allclose(to_numpy(weights), expected_weights, rtol=0, atol=atol)
     assert (to_numpy(weights)[expected_weights == 0.0] == 0.0).all()
-
-
-def test_the_returned_weights_are_those_before_dropout() -> None:
-    attention = AdditiveAttention(8)
-    query, key, value = torch.randn(3, 1, 1, 4, 8).unbind()
-    output, weights = attention(query, key, value)
-    dropped, again = attention(query, key, value, dropout=0.9)
-    assert torch.equal(weights, again)
-    assert not torch.allclose(output, dropped)
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((2, 3, 5, 8), r"^query must have shape \(B, 2, L, 8\), got \(2, 3, 5, 8\)$"),
-        ((2, 2, 5, 6), r"^query must have shape \(B, 2, L, 8\), got \(2, 2, 5, 6\)$"),
-    ],
-)
-def test_another_number_or_size_of_heads_is_refused(shape: tuple[int, ...], message: str) -> None:
-    x = torch.randn(shape)
-    with pytest.raises(ValueError, match=message):
-        AdditiveAttention(8, 2)(x, x, x)

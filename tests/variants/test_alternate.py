@@ -3,19 +3,16 @@
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from transformer_blocks import (
     MultiHeadAttention,
-    PreNorm,
     RotaryPositionalEncoding,
     SlidingWindowAttention,
     alternate,
     build_encoder,
     fused_attention,
 )
-from transformer_blocks.inference import prepare
 
 
 def near() -> MultiHeadAttention:
@@ -34,19 +31,6 @@ def test_each_layer_has_the_next_kind_with_parameters_of_its_own() -> None:
     assert [each.attention_function is fused_attention for each in layers] == [0, 0, 1, 0, 0]
     assert [len(each.transforms) for each in layers] == [1, 1, 0, 1, 1]
     assert len({id(each.query_projection.weight) for each in layers}) == 5
-
-
-@torch.no_grad()
-def test_cached_steps_of_alternating_layers_equal_one_full_pass() -> None:
-    encoder = build_encoder(
-        num_layers=4, d_model=8, residual=PreNorm, attention=alternate(near, far)
-    )
-    encoder, x = encoder.double().eval(), torch.randn(2, 9, 8, dtype=torch.float64)
-    expected = encoder(x, causal=True)
-    for model in (encoder, prepare(encoder)):
-        cache = model.new_cache()
-        steps = [model(part, causal=True, cache=cache) for part in x.split([4, 1, 1, 3], dim=1)]
-        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=1e-12)
 
 
 def test_what_is_no_factory_is_refused() -> None:

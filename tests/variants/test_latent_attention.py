@@ -17,7 +17,6 @@ from transformer_blocks import (
     build_encoder,
 )
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import check_soundness
 
 WIDTH, HEADS, LATENT, ROTARY, D_K = 12, 3, 6, 4, 5
 F64 = torch.float64
@@ -100,23 +99,15 @@ def test_a_decoding_step_computes_no_key_and_no_value_of_earlier_positions() -> 
     assert sum(each[0, :, 0].numel() for each in cache.read()) == LATENT + ROTARY
 
 
-@pytest.mark.parametrize("int8", [False, True])
 @torch.no_grad()
-def test_a_prepared_layer_decodes_with_the_weights_that_it_reads(int8: bool) -> None:
+def test_a_layer_prepared_in_8_bits_decodes_with_the_weights_that_it_reads() -> None:
     encoder = build_encoder(num_layers=2, d_model=WIDTH, residual=PreNorm, attention=latent)
-    encoder, x = encoder.to(torch.float32 if int8 else F64).eval(), torch.randn(2, 6, WIDTH)
-    ready, x = prepare(encoder, int8=int8), x if int8 else x.double()
+    encoder, x = encoder.float().eval(), torch.randn(2, 6, WIDTH)
+    ready = prepare(encoder, int8=True)
     expected, cache = ready(x, causal=True), ready.new_cache()
     steps = [ready(part, causal=True, cache=cache) for part in x.split([3, 1, 1, 1], dim=1)]
-    atol = 1e-1 if int8 else 1e-12
-    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=atol)
-    torch.testing.assert_close(expected, encoder(x, causal=True), rtol=0, atol=atol * 3)
-
-
-def test_a_stack_of_latent_attention_is_sound() -> None:
-    encoder = build_encoder(num_layers=2, d_model=WIDTH, residual=PreNorm, attention=latent)
-    report = check_soundness(encoder.double().eval(), torch.randn(2, 6, WIDTH, dtype=F64))
-    assert report, report
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=0.1)
+    torch.testing.assert_close(expected, encoder(x, causal=True), rtol=0, atol=0.3)
 
 
 @pytest.mark.parametrize("size", [3, 7])

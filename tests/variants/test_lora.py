@@ -23,7 +23,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
 from transformer_blocks.inspection import assert_sound, record_projections
-from transformer_blocks.interop import load_weights, to_torch
+from transformer_blocks.interop import load_weights
 
 ATTENTION = ("query_projection", "key_projection", "value_projection", "output_projection")
 ALL = (*ATTENTION, "up_projection", "down_projection")
@@ -286,11 +286,6 @@ def test_a_prepared_model_computes_what_the_adapted_one_does() -> None:
     assert state_of(model) == before
     plain = prepare(merge_lora(model))
     assert [type(each) for each in fast.modules()] == [type(each) for each in plain.modules()]
-
-
-def test_torch_has_no_equal_part_before_merging() -> None:
-    with pytest.raises(TypeError, match="projection must be a Linear, got LoraLinear"):
-        to_torch(adapted())
 
 
 def test_torch_s_fast_path_never_ignores_the_adapter() -> None:

@@ -230,16 +230,3 @@ def test_numbers_that_do_not_fit_are_refused(options: dict[str, int], message: s
 def test_groups_that_do_not_fit_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="num_groups must divide num_experts, and be at least"):
         SigmoidRouting(EXPERTS, **options)
-
-
-def test_all_layers_need_experts_of_their_own() -> None:
-    shared = GatedFeedForward(WIDTH, 5)
-    with pytest.raises(ValueError, match="share no parameters"):
-        build_encoder(
-            num_layers=1,
-            d_model=WIDTH,
-            num_heads=2,
-            feed_forward=lambda: MixtureOfExperts(
-                WIDTH, num_experts=2, top_k=1, expert=lambda: shared
-            ),
-        )

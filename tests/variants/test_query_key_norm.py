@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_blocks import QueryKeyNorm, attention_weights
+from transformer_blocks import QueryKeyNorm
 
 
 def test_queries_and_keys_are_divided_by_their_root_mean_square() -> None:
@@ -17,20 +17,6 @@ def test_queries_and_keys_are_divided_by_their_root_mean_square() -> None:
         gain = nn.init.normal_(norm.get_parameter("weight"))
         root = (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt()
         torch.testing.assert_close(found(x, start=0), x / root * gain)
-
-
-def test_scores_are_bounded_whatever_the_norms_of_queries_and_keys() -> None:
-    query, key = torch.randn(2, 1, 1, 9, 16).mul(1e4)
-    transform = QueryKeyNorm(16)
-    with torch.no_grad():
-        normalised = (
-            transform.transform_queries(query, start=0),
-            transform.transform_keys(key, start=0),
-        )
-        weights = attention_weights(*normalised)
-    ratios = weights.log().amax(-1) - weights.log().amin(-1)
-    assert ratios.max() <= 2 * 16**0.5 + 1e-4  # |q||k| / sqrt(d_k) is at most sqrt(d_k)
-    assert attention_weights(query, key).amax(-1).min() > 0.999  # without it, they saturate
 
 
 def test_the_norm_can_be_exchanged() -> None:

@@ -17,49 +17,6 @@ from transformer_blocks import (
     YarnScaling,
 )
 
-FREQUENCIES = 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
-
-
-def of_transformers(parameters: dict[str, Any]) -> torch.Tensor:
-    """Compute the frequencies that the library transformers uses, in float32."""
-    config = transformers.LlamaConfig(
-        head_dim=64, max_position_embeddings=4096, rope_parameters=parameters
-    )
-    frequencies, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu")
-    assert factor == 1.0
-    return frequencies.double()
-
-
-@given(
-    factor=st.floats(1.0, 64.0),
-    length=st.integers(1, 100_000),
-    low=st.floats(0.1, 8.0),
-    more=st.floats(0.5, 60.0),
-)
-def test_slow_frequencies_are_divided_as_by_transformers(
-    factor: float, length: int, low: float, more: float
-) -> None:
-    scaling = Llama3Scaling(factor, length=length, low=low, high=low + more)
-    parameters = {
-        "rope_type": "llama3",
-        "rope_theta": 10000.0,
-        "factor": factor,
-        "original_max_position_embeddings": length,
-        "low_freq_factor": low,
-        "high_freq_factor": low + more,
-    }
-    expected = of_transformers(parameters)
-    torch.testing.assert_close(scaling(FREQUENCIES), expected, rtol=1e-4, atol=0)
-
-
-@given(factor=st.floats(1.0, 64.0))
-def test_all_frequencies_are_divided_as_by_transformers(factor: float) -> None:
-    parameters = {"rope_type": "linear", "rope_theta": 10000.0, "factor": factor}
-    expected = of_transformers(parameters)
-    torch.testing.assert_close(
-        PositionInterpolation(factor)(FREQUENCIES), expected, rtol=1e-5, atol=0
-    )
-
 
 @given(
     factor=st.floats(1.0, 64.0),
@@ -69,24 +26,30 @@ def test_all_frequencies_are_divided_as_by_transformers(factor: float) -> None:
     truncate=st.booleans(),
     rotated=st.sampled_from([16, 32, 64]),
 )
-def test_yarn_scales_frequencies_and_scores_as_transformers_does(
+def test_frequencies_and_scores_are_scaled_as_by_transformers(
     factor: float, length: int, low: float, more: float, truncate: bool, rotated: int
 ) -> None:
-    scaling = YarnScaling(factor, length=length, low=low, high=low + more, truncate=truncate)
-    parameters = {
-        "rope_type": "yarn",
-        "rope_theta": 10000.0,
-        "factor": factor,
-        "original_max_position_embeddings": length,
-        "beta_slow": low,
-        "beta_fast": low + more,
-        "truncate": truncate,
-    }
-    config = transformers.LlamaConfig(head_dim=rotated, rope_parameters=parameters)
-    expected, attention_factor = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    limits: dict[str, Any] = {"length": length, "low": low, "high": low + more}
     frequencies = 10000.0 ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
-    torch.testing.assert_close(scaling(frequencies), expected.double(), rtol=1e-4, atol=0)
-    assert scaling.attention_factor == pytest.approx(attention_factor, rel=1e-12)
+    common = {"factor": factor, "original_max_position_embeddings": length}
+    for scaling, parameters in (
+        (PositionInterpolation(factor), {"rope_type": "linear"}),
+        (
+            Llama3Scaling(factor, **limits),
+            {"rope_type": "llama3", "low_freq_factor": low, "high_freq_factor": low + more},
+        ),
+        (
+            YarnScaling(factor, **limits, truncate=truncate),
+            {"rope_type": "yarn", "beta_slow": low, "beta_fast": low + more, "truncate": truncate},
+        ),
+    ):
+        rope = {"rope_theta": 10000.0} | common | parameters
+        config = transformers.LlamaConfig(head_dim=rotated, rope_parameters=rope)
+        expected, of_scores = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu")
+        found: Any = scaling
+        torch.testing.assert_close(found(frequencies), expected.double(), rtol=1e-4, atol=0)
+        given_factor = getattr(scaling, "attention_factor", 1.0)
+        assert given_factor == pytest.approx(of_scores, rel=1e-12)
 
 
 def test_yarn_multiplies_what_is_rotated_by_its_factor() -> None:
@@ -110,11 +73,6 @@ def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
     for transform in (rotary.transform_queries, rotary.transform_keys):
         found = torch.view_as_complex(transform(x, start=3).unflatten(-1, (3, 2)))
         torch.testing.assert_close(found, expected)
-
-
-def test_the_scaling_is_shown() -> None:
-    rotary = RotaryPositionalEncoding(4, scaling=PositionInterpolation(2.0), rotated=2)
-    assert "scaling=PositionInterpolation(factor=2.0), rotated=2" in repr(rotary)
 
 
 @pytest.mark.parametrize(
