@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
-    MultiHeadAttention,
     causal_mask,
     document_mask,
     format_mask,
@@ -141,19 +140,6 @@ def test_a_mask_is_built_without_a_second_tensor_of_its_size() -> None:
         with Record():  # type: ignore[no-untyped-call]
             mask = build()
         assert allocated == [mask.untyped_storage().data_ptr()]
-
-
-def test_documents_in_one_sequence_do_not_attend_to_each_other() -> None:
-    documents = torch.tensor([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]])
-    attention = MultiHeadAttention(8, 2).double()
-    x = torch.randn(2, 5, 8, dtype=torch.float64)
-    together = attention(x, x, x, mask=document_mask(documents), causal=True)
-    for sequence, first, last in ((0, 0, 2), (0, 2, 5), (1, 0, 4), (1, 4, 5)):
-        alone = x[sequence : sequence + 1, first:last]
-        torch.testing.assert_close(
-            together[sequence : sequence + 1, first:last],
-            attention(alone, alone, alone, causal=True),
-        )
 
 
 def test_queries_and_keys_match_by_their_document_numbers() -> None:

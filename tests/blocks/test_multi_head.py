@@ -47,6 +47,7 @@ def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:
         "attention_function": [fused_attention, scaled_dot_product_attention],
         "bias": [True, False],
         "d_k": [None, 5],
+        "groups": [None, 1],  # of query heads that share keys and values
     }
 )
 def test_multi_head_attention_equals_the_equation_of_the_paper(
@@ -54,12 +55,14 @@ def test_multi_head_attention_equals_the_equation_of_the_paper(
     bias: bool,
     widths: tuple[int | None, int | None],
     d_k: int | None,
+    groups: int | None,
     options: dict[str, Any],
 ) -> None:
     num_heads = 2 if d_k is None else 3  # which does not divide d_model
     layer = MultiHeadAttention(
         8,
         num_heads,
+        num_key_value_heads=groups,
         d_k=d_k,
         key_width=widths[0],
         value_width=widths[1],
@@ -73,9 +76,10 @@ def test_multi_head_attention_equals_the_equation_of_the_paper(
     heads, size = [], d_k or 4
     for head in range(num_heads):  # which owns the rows from head * size on of projections
         rows = slice(head * size, (head + 1) * size)
+        of_keys = slice(0, size) if groups else rows
         q = torch.from_numpy(project(layer.query_projection, query, rows))[:, None]
-        k = torch.from_numpy(project(layer.key_projection, key, rows))[:, None]
-        v = torch.from_numpy(project(layer.value_projection, value, rows))[:, None]
+        k = torch.from_numpy(project(layer.key_projection, key, of_keys))[:, None]
+        v = torch.from_numpy(project(layer.value_projection, value, of_keys))[:, None]
         heads.append(attention_loop(q, k, v, **options)[0][:, 0])
     concatenated = torch.from_numpy(np.concatenate(heads, axis=-1))
     expected = project(layer.output_projection, concatenated)
@@ -160,6 +164,12 @@ def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair
         {"mask": mask, "causal": True, "dropout": 0.25},
         {"mask": None, "causal": False, "dropout": 0.0},
     ]
+
+
+def test_a_layer_prints_its_numbers_of_heads() -> None:
+    for groups, shown in ((1, "num_heads=4, num_key_value_heads=1"), (4, "num_heads=4")):
+        layer = MultiHeadAttention(16, 4, num_key_value_heads=groups)
+        assert str(layer).splitlines()[1].strip() == shown
 
 
 class Affine(QueryKeyTransform):
