@@ -14,6 +14,7 @@ Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from operator import getitem
 from typing import Annotated, Any
@@ -230,9 +231,10 @@ def attend_to_intervals(
         can_recompute: Whether ``attend``, called again, returns the same; with dropout, it does
             not.
     """
-    if can_recompute and _allows_autograd_functions(inputs[0]):
-        output: Tensor = _Blockwise.apply(attend, mask, *inputs)  # type: ignore[no-untyped-call]
-        return output
+    if can_recompute:
+        with suppress(RuntimeError):  # which those transforms raise before anything is computed
+            output: Tensor = _Blockwise.apply(attend, mask, *inputs)  # type: ignore[no-untyped-call]
+            return output
     return _attend_in_blocks(attend, mask, *inputs)
 
 
@@ -273,23 +275,6 @@ class _Blockwise(torch.autograd.Function):
             for whole, place, each in zip(gradients, places, of_parts, strict=True):
                 whole[place] += each
         return None, None, *gradients
-
-
-class _Identity(torch.autograd.Function):
-    """The simplest function that is of the same kind as :class:`_Blockwise`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x
-
-
-def _allows_autograd_functions(x: Tensor) -> bool:
-    """Return whether a function like :class:`_Blockwise` may be applied to ``x``."""
-    try:
-        _Identity.apply(x.detach())  # type: ignore[no-untyped-call]
-        return True
-    except RuntimeError:
-        return False
 
 
 def _with_elements(value: Any) -> Any:

@@ -4,15 +4,15 @@ A program is used with the model that it was made of. Names and weights do not d
 model computes: attributes such as an attention function, an activation or an id do so, too.
 """
 
-import dis
 import hashlib
+import inspect
 import re
 import sys
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -70,15 +70,9 @@ def _describe(value: Any, outer: tuple[int, ...] = ()) -> str:
         case CodeType():
             return all_of(value.co_code, value.co_consts, value.co_names)
         case FunctionType() if not _is_known(value):
-            loads = [each for each in dis.get_instructions(value) if each.opname == "LOAD_GLOBAL"]
-            used = {each.argval: value.__globals__.get(each.argval) for each in loads}
-            given = value.__defaults__, value.__kwdefaults__, value.__closure__
-            return all_of(value.__code__, used, *given)
-        case CellType():
-            with suppress(ValueError):  # it may be empty
-                return all_of(value.cell_contents)
-        case MethodType():
-            return all_of(value.__func__, value.__self__)
+            used = inspect.getclosurevars(value)
+            given = value.__defaults__, value.__kwdefaults__
+            return all_of(value.__code__, used.globals, used.nonlocals, *given)
         case type():
             owners = [each for each in value.__mro__ if not _is_known(each)]
             members = chain.from_iterable(vars(each).items() for each in owners)
@@ -86,8 +80,6 @@ def _describe(value: Any, outer: tuple[int, ...] = ()) -> str:
             return kind + all_of(
                 *(getattr(each, "__func__", each) for item in own for each in item)
             )
-        case property():
-            return all_of(value.fget)
         case ModuleType() | FunctionType() | BuiltinFunctionType():
             return f"{kind}{value.__name__}"
     if callable(value):
