@@ -73,19 +73,12 @@ def test_the_length_penalty_may_be_a_function() -> None:
         generate(beam_search, range(1, 40), beam_size=4, max_length=8, length_penalty=each)
         for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
     ]
-    assert found[0] == found[1] != found[2] == found[3]
-
-
-def test_lookahead_asks_for_no_length_penalty_beyond_the_maximum_length() -> None:
-    asked: list[int] = []
-
-    def penalty(length: int) -> float:
-        asked.append(length)
-        return float(length)
-
-    options = {"beam_size": 2, "max_length": 5, "lookahead": 9}
+    asked: list[int] = []  # also with lookahead, of no length beyond the maximum
+    options: dict[str, Any] = {"beam_size": 2, "max_length": 5, "lookahead": 9}
+    penalty: Any = lambda length: asked.append(length) or 1.0  # noqa: E731
     generate(beam_search, range(1, 40), length_penalty=penalty, **options)
     assert max(asked) == 5
+    assert found[0] == found[1] != found[2] == found[3]
 
 
 def test_beams_of_a_sequence_are_adjacent() -> None:

@@ -24,7 +24,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import transformer_blocks as blocks
 from common import plots
-from transformer_blocks import explorer, inference, inspection, interop
+from transformer_blocks import inference, inspection, interop
 
 NAME = "singles"
 DEVICE_STRING = f"{NAME}:0"
@@ -276,19 +276,6 @@ def inspections(device: str) -> Any:
 
 @case
 @torch.no_grad()
-def an_explorer(device: str) -> Any:
-    model, tokens = translator(device), TOKENS[:1].to(device)
-    with blocks.record_attention(model.encoder) as weights:
-        model(tokens, tokens)
-    (found,) = weights.values()
-    maps = [explorer.AttentionMaps("Encoder", found[0], list("abcd"))]
-    with tempfile.TemporaryDirectory() as folder:
-        explorer.Explorer(maps).save(Path(folder, "page.html"))
-        return Path(folder, "page.html").stat().st_size
-
-
-@case
-@torch.no_grad()
 def loaded_weights(device: str) -> Any:
     model, others, tokens = translator(device), translator("cpu"), TOKENS.to(device)
     interop.load_weights(model, {name: -each for name, each in others.state_dict().items()})
@@ -319,14 +306,6 @@ def a_training_that_is_resumed(device: str) -> Any:
             training.fit()
     kept = ("epoch", "step", "train_loss", "validation_loss", "validation_bleu")
     return [[torch.tensor(each[name]) for name in kept] for each in training.metrics]
-
-
-@case
-def conversion(device: str) -> Any:
-    layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True).to(device)
-    ours = interop.from_torch(layer)
-    inspection.assert_equivalent(ours, layer, [torch.ones(1, 3, 16).to(device)])
-    return list(ours.parameters())
 
 
 def compare(found: Any, expected: Any) -> None:
