@@ -74,8 +74,12 @@ def test_the_length_penalty_may_be_a_function() -> None:
         for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
     ]
     asked: list[int] = []  # also with lookahead, of no length beyond the maximum
+
+    def penalty(length: int) -> float:
+        asked.append(length)
+        return float(length)
+
     options: dict[str, Any] = {"beam_size": 2, "max_length": 5, "lookahead": 9}
-    penalty: Any = lambda length: asked.append(length) or 1.0  # noqa: E731
     generate(beam_search, range(1, 40), length_penalty=penalty, **options)
     assert max(asked) == 5
     assert found[0] == found[1] != found[2] == found[3]

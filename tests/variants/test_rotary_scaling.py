@@ -43,7 +43,7 @@ def test_frequencies_and_scores_are_scaled_as_by_transformers(
             {"rope_type": "yarn", "beta_slow": low, "beta_fast": low + more, "truncate": truncate},
         ),
     ):
-        rope = {"rope_theta": 10000.0} | common | parameters
+        rope: dict[str, Any] = {"rope_theta": 10000.0} | common | parameters
         config = transformers.LlamaConfig(head_dim=rotated, rope_parameters=rope)
         expected, of_scores = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu")
         found: Any = scaling
