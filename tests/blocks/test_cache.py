@@ -128,18 +128,6 @@ def test_a_step_copies_no_earlier_positions_and_the_first_rows_stay_where_they_a
 
 
 @torch.no_grad()
-def test_a_layer_advances_a_cache_of_its_own_once() -> None:
-    x, memory = torch.randn(2, 4, 16), torch.randn(2, 3, 16)
-    encoder, decoder = make_encoder().layers[0], make_decoder().layers[0]
-    for layer, inputs in ((encoder, ()), (decoder, (memory,))):
-        cache = KeyValueCache()
-        parts = [layer(part, *inputs, causal=True, cache=cache) for part in x.split(2, dim=1)]
-        assert cache.length == 4
-        whole = layer(x, *inputs, causal=True)
-        torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
 def test_a_memory_mask_of_one_row_is_that_of_every_sequence_in_every_order() -> None:
     decoder, x, memory = make_decoder(), torch.randn(3, 2, 16), make_memory(torch.float32)
     whole = decoder(x, memory, memory_mask=MASK[1:2])
@@ -189,13 +177,6 @@ def test_attention_obeys_masks_and_causality_with_a_cache() -> None:
         new = x[:, start:end]
         part = attention(new, new, new, mask=mask[:, :, start:end, :end], causal=True, cache=cache)
         torch.testing.assert_close(part, whole[:, start:end], rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_an_empty_batch_is_decoded() -> None:
-    for decoder in (make_decoder(), prepare(make_decoder())):
-        cache = decoder.new_cache(torch.randn(0, 5, 16))
-        assert decoder(torch.randn(0, 1, 16), cache=cache).shape == (0, 1, 16)
 
 
 def filled_cache() -> KeyValueCache:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -69,17 +69,6 @@ def test_a_prepared_encoder_computes_the_same_where_no_padding_can_be_removed() 
         ~torch.eye(9, dtype=torch.bool),
     ):
         torch.testing.assert_close(prepared(x, mask=mask), encoder(x, mask=mask), **TOLERANCE)
-
-
-@torch.no_grad()
-def test_a_mask_that_masks_nothing_is_not_passed_to_attention() -> None:
-    prepared, masks = prepare(build_encoder(**SIZES)), []
-    for layer in cast(Any, prepared).layers:
-        layer.self_attention.register_forward_pre_hook(
-            lambda module, inputs, options: masks.append(options["mask"]), with_kwargs=True
-        )
-    prepared(torch.randn(2, 3, 16), mask=torch.zeros(2, 1, 1, 3, dtype=torch.bool))
-    assert masks == [None] * 2
 
 
 @torch.no_grad()

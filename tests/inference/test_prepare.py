@@ -328,18 +328,6 @@ def test_large_products_are_computed_in_the_precision_of_autocast() -> None:
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("call", [encode, in_steps])
-@pytest.mark.parametrize("gradients", [False, True])
-def test_autocast_has_the_effect_that_it_has_on_the_model(
-    call: Callable[..., Any], gradients: bool
-) -> None:
-    encoder, x = build_encoder(**SIZES).eval(), torch.randn(2, 5, 16)
-    prepared = prepare(encoder)
-    with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype=torch.bfloat16):
-        found, expected = (call(model, x, x) for model in (prepared, encoder))
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
-
-
 def test_a_prepared_model_cannot_be_prepared_again() -> None:
     prepared = prepare(build_encoder(**SIZES))
     with pytest.raises(ValueError, match=r"^model must not be prepared already, got a prepared on"):

@@ -31,19 +31,21 @@ def test_frequencies_and_scores_are_scaled_as_by_transformers(
 ) -> None:
     limits: dict[str, Any] = {"length": length, "low": low, "high": low + more}
     frequencies = 10000.0 ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
-    common = {"factor": factor, "original_max_position_embeddings": length}
+    original = {"original_max_position_embeddings": length}
     for scaling, parameters in (
         (PositionInterpolation(factor), {"rope_type": "linear"}),
         (
             Llama3Scaling(factor, **limits),
-            {"rope_type": "llama3", "low_freq_factor": low, "high_freq_factor": low + more},
+            {"rope_type": "llama3", "low_freq_factor": low, "high_freq_factor": low + more}
+            | original,
         ),
         (
             YarnScaling(factor, **limits, truncate=truncate),
-            {"rope_type": "yarn", "beta_slow": low, "beta_fast": low + more, "truncate": truncate},
+            {"rope_type": "yarn", "beta_slow": low, "beta_fast": low + more, "truncate": truncate}
+            | original,
         ),
     ):
-        rope: dict[str, Any] = {"rope_theta": 10000.0} | common | parameters
+        rope: dict[str, Any] = {"rope_theta": 10000.0, "factor": factor} | parameters
         config = transformers.LlamaConfig(head_dim=rotated, rope_parameters=rope)
         expected, of_scores = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu")
         found: Any = scaling
