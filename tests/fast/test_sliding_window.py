@@ -1,11 +1,14 @@
 """Sliding-window attention: what attention with a stored window mask computes."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fast.test_intervals import Elements
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_blocks import (
@@ -78,17 +81,31 @@ def test_a_window_beyond_every_position_masks_nothing(window: int, queries: int,
         assert attention(query, key, key).shape == query.shape
 
 
+def attend_in_documents(x: Tensor) -> Tensor:
+    documents = torch.arange(x.shape[2])[None] // 100
+    return fused_attention(x, x, x, mask=packed_mask(documents), causal=True)
+
+
 @pytest.mark.parametrize("with_gradients", [False, True])
-def test_memory_and_work_grow_linearly_with_the_length(with_gradients: bool) -> None:
+@pytest.mark.parametrize(
+    ("attend", "keys"),
+    [
+        (lambda x: SlidingWindowAttention(100)(x, x, x, causal=True), 228),
+        (attend_in_documents, 356),
+    ],
+)
+def test_memory_and_work_grow_linearly_with_the_length(
+    attend: Callable[[Tensor], Tensor], keys: int, with_gradients: bool
+) -> None:
     counts = []
     for length in (2048, 4096):
         x = torch.randn(1, 1, length, 4, requires_grad=with_gradients)
         with Elements() as counted:
-            output = SlidingWindowAttention(100)(x, x, x, causal=True)
+            output = attend(x)
             if with_gradients:
                 output.sum().backward()
         counts.append(counted)
-        assert 0 < counted.largest <= 128 * 228
+        assert 0 < counted.largest <= 128 * keys
     assert 0 < counts[1].pairs <= 2.1 * counts[0].pairs < length**2 / 4
 
 

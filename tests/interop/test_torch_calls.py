@@ -87,31 +87,12 @@ def ordered(batch_first: bool, *inputs: Tensor) -> list[Tensor]:
         "floats": [True, False],
         "mask": MASKS,
         "padding": [None, PADDING[:, :5]],
-        "stack": [True, False],
-    }
-)
-def test_an_encoder_takes_the_masks_of_torch(
-    batch_first: bool, floats: bool, mask: Any, padding: Any, stack: bool
-) -> None:
-    part = encoder(batch_first=batch_first) if stack else layer(batch_first=batch_first)
-    names = "mask" if stack else "src_mask", "src_key_padding_mask"
-    masks = as_given(floats, **dict(zip(names, (mask, padding), strict=True)))
-    model = Model(part, **masks, is_causal=mask is FUTURE)
-    assert_same_calls(model, *ordered(batch_first, X))
-
-
-@every_pair(
-    {
-        "batch_first": [True, False],
-        "floats": [True, False],
-        "mask": MASKS,
-        "padding": [None, PADDING[:, :5]],
-        "memory_mask": CROSS_MASKS,
+        "memory_mask": [*CROSS_MASKS, "encoder"],
         "memory_padding": [None, PADDING],
         "stack": [True, False],
     }
 )
-def test_a_decoder_takes_the_masks_of_torch_and_is_causal_only_by_one(
+def test_stacks_and_layers_take_the_masks_of_torch_and_are_causal_only_by_one(
     batch_first: bool,
     floats: bool,
     mask: Any,
@@ -120,16 +101,22 @@ def test_a_decoder_takes_the_masks_of_torch_and_is_causal_only_by_one(
     memory_padding: Any,
     stack: bool,
 ) -> None:
-    masks = as_given(
-        floats,
-        tgt_mask=mask,
-        memory_mask=memory_mask,
-        tgt_key_padding_mask=padding,
-        memory_key_padding_mask=memory_padding,
-    )
-    part = decoder(batch_first=batch_first)
-    model = Model(part if stack else part.layers[0], **masks, tgt_is_causal=mask is FUTURE)
-    assert_same_calls(model, *ordered(batch_first, X, MEMORY))
+    if memory_mask == "encoder":  # which has no memory
+        part: Any = encoder(batch_first=batch_first)
+        own = {"mask" if stack else "src_mask": mask, "src_key_padding_mask": padding}
+        options, inputs = as_given(floats, **own), (X,)
+    else:
+        part, inputs = decoder(batch_first=batch_first), (X, MEMORY)
+        options = as_given(
+            floats,
+            tgt_mask=mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=padding,
+            memory_key_padding_mask=memory_padding,
+        )
+    hint = {"is_causal" if len(inputs) == 1 else "tgt_is_causal": mask is FUTURE}
+    model = Model(part if stack else part.layers[0], **options, **hint)
+    assert_same_calls(model, *ordered(batch_first, *inputs))
 
 
 @every_pair(

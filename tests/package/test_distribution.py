@@ -80,17 +80,6 @@ def links(text: str) -> list[tuple[str, str, str]]:
     return re.findall(r"(!?)\[([^\]]*)\]\(([^)]*)\)", text)
 
 
-def test_an_index_page_has_the_readme_without_links_that_lead_nowhere(distributions: Path) -> None:
-    _, shown = wheel(distributions)
-    assert shown["Description-Content-Type"] == "text/markdown"
-    expected = (ROOT / "README.md").read_text("utf-8")
-    for picture, label, address in links(expected):
-        if not address.startswith("http"):
-            shorter = "" if picture else label
-            expected = expected.replace(f"{picture}[{label}]({address})", shorter)
-    assert str(shown.get_payload()).strip() == expected.strip()
-
-
 def test_with_a_home_each_link_of_the_readme_leads_to_a_file_there() -> None:
     home = "https://host/owner/name"
     page = run_path(str(ROOT / "setup.py"))["description"](home)
