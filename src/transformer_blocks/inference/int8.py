@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contexts import is_autocast
-from transformer_blocks._contracts import check
 from transformer_blocks.inference.module import InferenceLinear, check_no_gradient, is_exact
 
 LARGEST = 127
@@ -74,7 +73,7 @@ class Int8Linear(InferenceLinear):
     weight_scale: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
-        check(nn.Linear, linear=linear)
+        super().__init__(linear)
         weight = linear.weight.detach()
         if weight.dtype != torch.float32:
             raise TypeError(f"int8 linear layers need float32 weights, got {weight.dtype}")
@@ -85,7 +84,6 @@ class Int8Linear(InferenceLinear):
                 f"int8 linear layers must have from 1 to {MOST_FEATURES} input features, got "
                 f"in_features={linear.in_features}"
             )
-        super().__init__(linear)
         quantised, scale = quantise_rows(weight)
         dtype = torch.int8 if has_integer_product() else torch.float32
         # Transposed; without a copy, torch's product reads the strides of a single row wrongly.
