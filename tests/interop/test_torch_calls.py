@@ -104,9 +104,9 @@ def test_stacks_and_layers_take_the_masks_of_torch_and_are_causal_only_by_one(
     if memory_mask == "encoder":  # which has no memory
         part: Any = encoder(batch_first=batch_first)
         own = {"mask" if stack else "src_mask": mask, "src_key_padding_mask": padding}
-        options, inputs = as_given(floats, **own), (X,)
+        options, inputs = as_given(floats, **own), [X]
     else:
-        part, inputs = decoder(batch_first=batch_first), (X, MEMORY)
+        part, inputs = decoder(batch_first=batch_first), [X, MEMORY]
         options = as_given(
             floats,
             tgt_mask=mask,
