@@ -82,25 +82,3 @@ def entropy_and_gradient() -> Figure:
         curves(axes, x="head size d", y="", title=label)
     right.legend(*left.get_legend_handles_labels(), loc="upper right", fontsize=9)
     return made
-
-
-@figure
-def jacobian_peak() -> Figure:
-    """Draw the norm of the softmax's Jacobian against the standard deviation of the scores."""
-    generator = torch.Generator().manual_seed(0)
-    deviations = torch.linspace(0, 12, 49).tolist()
-    made = new_figure(6.4, 3.0)
-    axes = made.subplots()
-    for size in (2, 8, 32, 128):
-        scores = torch.randn(500, size, generator=generator)  # those of the chapter
-        norms = [median_norm(deviation * scores) for deviation in deviations]
-        axes.plot(deviations, norms, label=f"{size} keys", markevery=4)
-    axes.axvline(1, color=MUTED, lw=1, ls="--", marker="")
-    axes.text(1.15, 0.485, "divided by √d", size=9, color=MUTED)
-    axes.axvline(4, color=MUTED, lw=1, ls=":", marker="")
-    axes.text(4.15, 0.485, "d = 16, not divided", size=9, color=MUTED)
-    axes.set_ylim(0, 0.52)
-    axes.set_xlim(0, 12)
-    curves(axes, x="standard deviation of the scores", y="median norm of the Jacobian")
-    axes.legend(loc="upper right")
-    return made

@@ -171,42 +171,25 @@ for other in (x, memory):  # self-attention, cross-attention
 # The query should therefore be the friend's name, the key the item's own name, and
 # the value its colour. One vector of 16 features holds all three: six for the name,
 # six for the friend, four for the colour.
-#
-# The function that makes these sequences uses three idioms of PyTorch that return in
-# later chapters. `argsort` says in which order one must read numbers to see them sorted,
-# so the `argsort` of random numbers is a random order. `F.one_hot` turns a number into
-# a row of zeros with a 1 at its place, which is how a name becomes six features. And
-# `gather` takes from each row the entries at given places.
 
 # %%
 import torch.nn.functional as F
 
-print("argsort", torch.tensor([0.7, 0.1, 0.4]).argsort().tolist())
-print("one_hot", F.one_hot(torch.tensor(2), 6).tolist())
-row, places = torch.tensor([[50, 60, 70]]), torch.tensor([[2, 2, 0]])
-print("gather ", row.gather(1, places).tolist())
-
-
-# %% [markdown]
-# Of the three random numbers, the smallest is at place 1, the next at 2, the last at 0.
-# The 1 of the name 2 is its third feature. And at the places 2, 2 and 0 the row has 70,
-# 70 and 50.
-
-# %%
-
 
 def make_batch(count):
-    names = torch.rand(count, 6).argsort(dim=-1)  # a random order
+    # The order that would sort random numbers is a random order.
+    names = torch.rand(count, 6).argsort(dim=-1)
     friends = (names + torch.randint(1, 6, (count, 6))) % 6  # not own
     colours = torch.randint(4, (count, 6))
     parts = [
-        F.one_hot(names, 6),  # features 0 to 5
+        F.one_hot(names, 6),  # features 0 to 5: zeros and a 1
         F.one_hot(friends, 6),  # features 6 to 11
         F.one_hot(colours, 4),  # features 12 to 15
     ]
     is_friend = names[:, None, :] == friends[:, :, None]
     place = is_friend.int().argmax(dim=-1)  # where the friend is
-    return torch.cat(parts, dim=-1).float(), colours.gather(1, place)
+    of_friends = colours.gather(1, place)  # of each row, those at place
+    return torch.cat(parts, dim=-1).float(), of_friends
 
 
 def accuracy(output, target):

@@ -209,61 +209,10 @@ for name, lines in rows.items():
 #
 # ![Two diagrams against the head size d from 4 to 1024. The entropy without division falls from 2.3 to 0.1; divided by the square root of d it stays at 3.0; divided by d it approaches 3.47. The norm of the Jacobian without division rises from 0.30 to 0.34 at d of 16, then falls to 0; the other two stay near 0.24 and 0.17.](figures/entropy_and_gradient.svg)
 #
-# ## Why is the gradient largest at d = 16?
-#
-# > **To skip at a first reading.** This section explains a detail of the table above, and
-# > nothing later needs it. Continue with the section on training, and come back when you
-# > are curious.
-#
-# The norm without division does not fall from line to line. It first rises, from
-# 0.297 to 0.335, and it is larger than that of the divided scores. Two effects
-# meet. Assume that $n$ of the keys share the weight equally, and the others have
-# none:
-
-# %%
-print("   n   norm")
-for n in [1, 2, 3, 4, 8, 16, 32, 128]:
-    weights = torch.full((n,), 1 / n)
-    print(f"{n:4d}  {jacobian(weights).norm().item():.3f}")
-
-# %% [markdown]
-# If a single key has all the weight, the norm is 0: this is saturation. If many
-# keys share it, the norm is small as well: each weight is about $1 / n$, and so are
-# its derivatives, because a weight can only change in proportion to itself. The
-# maximum, 0.5, lies between: at two keys.
-#
-# As the scores grow, the weights change from $S$ equal ones to a few large ones, and
-# finally to a single one. With more than two keys, the norm therefore rises before it
-# falls. Where its maximum lies depends on the number of keys $S$:
-
-# %%
-torch.manual_seed(0)
-deviations = [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
-print("  S   " + "".join(f"{each:6.0f}" for each in deviations))
-for size in [2, 8, 32, 128]:
-    scores = torch.randn(500, size)
-    norms = []
-    for deviation in deviations:
-        weights = (deviation * scores).softmax(dim=-1)
-        norms.append(jacobian(weights).flatten(1).norm(dim=1).median())
-    print(f"{size:3d}   " + "".join(f"{norm:6.2f}" for norm in norms))
-
-# %% [markdown]
-# With two keys, equal weights have the largest norm, and it only falls. With 32
-# keys, it is largest at a standard deviation of about 3. Of the sizes in our first
-# table, $d = 16$ with the standard deviation $\sqrt{16} = 4$ is the one beside the
-# maximum. With 8 keys, it is at 2, with 128 keys between 4 and 5. So the peak does
-# not belong to $d = 16$. It belongs to the standard deviation of the scores and to
-# the number of keys.
-#
-# ![Curves of the median norm of the Jacobian against the standard deviation of the scores, for 2, 8, 32 and 128 keys. The curve for 2 keys falls from 0.5. The others rise from 0.33, 0.17 and 0.09 to maxima at about 2, 3 and 5, and fall slowly beyond it. Vertical lines mark the standard deviations 1, divided by the square root of d, and 4, for d of 16 without division.](figures/jacobian_peak.svg)
-#
-# Would a standard deviation of 4 be better than 1? The median hides the queries
-# that matter: at $d = 16$ without division, 2 % of the queries are saturated, with
-# the division none is. Training also increases scores: it is better to begin left
-# of the peak than right of it. And 4 would be right for 32 keys only. The factor
-# $1 / \sqrt{d_k}$ does not maximise the gradient. It makes the beginning of training
-# independent of the size of a head.
+# Without division, the norm first rises, from 0.297 to 0.335, before it falls. As the
+# scores grow, the weight of 32 keys first moves to a few of them. A few keys react most
+# strongly: if two share the weight equally, the norm is 0.5, its maximum (exercise 2
+# derives it). Then a single key has all the weight, and the norm is 0.
 #
 # ## Does it matter in training?
 #
@@ -449,8 +398,7 @@ def by_hand():
 #
 # If $n$ weights are $1/n$ each, what is the norm of the Jacobian? Count the entries:
 # $n$ of them are on the diagonal, and $n (n - 1)$ are beside it. Return the norm as
-# a formula of $n$, without tensors. The formula explains the numbers printed above,
-# and why two keys have the maximum.
+# a formula of $n$, without tensors. The formula explains why two keys have the maximum.
 #
 # <details><summary>Hint</summary>
 #

@@ -329,10 +329,6 @@ for (update, *first), (_, *second) in zip(many, few):
 # `she didn 't have a little .` What the course saw happens to another program, too, with
 # other data and another encoder.
 #
-# Four times as many updates (188 epochs, almost as many as in the course) bring the
-# training loss to 0.004, and the validation loss to 6.63. It does not reach the 11 of
-# the course, whose model, data and batches are others.
-#
 # ## Cures
 #
 # Each of these makes it harder to learn sentences by heart:
@@ -377,28 +373,17 @@ for name, runs in results.items():
 # %% [markdown]
 # ![Validation loss against the number of updates for the run that overfits and for each cure. With 2,000 pairs, every curve falls to a minimum between 4.1 and 4.5 and then rises; the curve without a cure rises furthest, to 5.80. With more data, the curve falls to 2.60 and does not rise. With all cures together it falls to 3.83 only.](figures/cures.svg)
 #
-# A smaller model, dropout, smoothing and weight decay all lower the validation loss at
-# the end, from 5.80 to between 4.79 and 5.11. Its lowest value, however, hardly
-# changes: 4.14 to 4.46, against 4.28. These cures delay overfitting, but none of them
-# adds what the 2,000 sentences do not contain: 4 % of the tokens of the validation set
-# occur in none of them.
+# A smaller model, dropout, smoothing and weight decay lower the validation loss at the end,
+# from 5.80 to between 4.79 and 5.11, but hardly its lowest value: 4.14 to 4.46, against
+# 4.28. They delay overfitting, and add nothing that the 2,000 sentences do not contain.
+# More data helps by far the most: 2.60, near the training loss of 2.33. All cures together
+# are worse than more data alone, 3.83: each limits the model, which helps one that
+# overfits and harms one that does not.
 #
-# More data helps by far the most: 2.60, with a training loss of 2.33 on the same 2,000
-# sentences. The two are close, and both were still falling when the training ended. In
-# 2,400 updates this model saw each sentence at most twice, so that it could not learn
-# them by heart.
-#
-# All cures together are worse than more data alone: 3.83 against 2.60. The training loss
-# is as high, 3.81: this small model with much dropout and weight decay *underfits*. Even
-# dropout alone, added to all pairs, raises the loss to 2.77. Each of these cures limits
-# the model. That helps a model that overfits, and harms one that does not.
-#
-# The result of early stopping is a surprise. Without it, the validation loss is higher,
-# and yet BLEU is higher, too: 2.6 against 0.5. The loss depends on how certain the model
-# is, and BLEU only on which words it chooses. After 12 epochs, when it is stopped, the
-# model hardly knows any words. Both translators are useless: those of
-# [chapter 9](09_before_transformers.py) have 28.4 to 39.4. Early stopping limits the
-# harm of too few data, and cannot replace the missing ones.
+# Early stopping is a surprise: it lowers the loss, and BLEU, too, from 2.6 to 0.5. The loss
+# depends on how certain the model is, BLEU only on which words it chooses, and after 12
+# epochs it hardly knows any. Both translators are useless beside those of
+# [chapter 9](09_before_transformers.py), with 28.4 to 39.4: no cure replaces data.
 #
 # ## Two mistakes in measuring
 #
