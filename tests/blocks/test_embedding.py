@@ -35,6 +35,13 @@ def test_sinusoidal_encodings_are_those_of_the_paper_also_for_odd_sizes(d_model:
     np.testing.assert_allclose(to_numpy(encoded), to_numpy(x) + expected, rtol=0, atol=1e-13)
 
 
+def test_a_shift_rotates_every_sinusoidal_encoding_by_the_same_angle() -> None:
+    table = sinusoidal_table(100, 8).reshape(100, 4, 2)  # a (sine, cosine) pair per frequency
+    as_complex = torch.view_as_complex(table.flip(-1).contiguous())
+    rotation = as_complex[7] / as_complex[0]
+    torch.testing.assert_close(as_complex[7:], as_complex[:-7] * rotation)
+
+
 @pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
 def test_an_offset_selects_later_positions(
     kind: type[SinusoidalPositionalEncoding] | type[LearnedPositionalEncoding],
@@ -128,3 +135,11 @@ def test_a_learned_encoding_is_added_and_has_small_initial_values() -> None:
     x = torch.randn(2, 5, 64)
     torch.testing.assert_close(positions(x), x + positions.weight[:5])
     assert 0.018 < positions.weight.std() < 0.022
+
+
+def test_only_the_used_positions_get_a_gradient() -> None:
+    for offset, used in ((4, [4, 5, 6]), (torch.tensor([4, 1]), [1, 2, 3, 4, 5, 6])):
+        positions = LearnedPositionalEncoding(6, max_length=9)
+        positions(torch.zeros(2, 3, 6), offset=offset).sum().backward()
+        assert positions.weight.grad is not None
+        assert (positions.weight.grad != 0.0).any(-1).nonzero().flatten().tolist() == used
