@@ -151,9 +151,9 @@ class Mixer(nn.Module):
         self.mix, self.shift, self.passes = mix, shift, 0
 
     def forward(self, tokens: Tensor) -> Tensor:
-        self.passes += 1
         length = tokens.shape[1]
-        x = self.embedding(tokens) + self.positions(torch.arange(length))
+        x = self.embedding(tokens) + self.positions(torch.arange(length))  # or refuse them
+        self.passes += 1
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1 + self.shift)
         for layer in self.layers:
             x = layer(x, src_mask=hidden)
@@ -247,6 +247,33 @@ def test_a_model_that_takes_no_more_tokens_is_checked_with_its_own() -> None:
     report = ask("causality", Mixer(itself, most=8), tokens, probes=8)
     assert report
     assert not report.note  # all positions were tried
+
+
+@pytest.mark.parametrize("most", [64, 66, 130])
+def test_few_probes_repeat_the_tokens_as_far_as_the_model_accepts_them(most: int) -> None:
+    model = Mixer(lambda x: of_whole_blocks(x, 64), most=most)
+    report = ask("causality", model, torch.arange(32).view(1, 32) % 50, probes=8)
+    assert any("repeated to" in each for each in report.problems), report
+    assert model.passes <= 8
+
+
+@pytest.mark.parametrize("form", ["ids", "vectors", "source"])
+@pytest.mark.parametrize("is_leaky", [False, True])
+def test_labels_are_no_input_of_a_decoder(form: str, is_leaky: bool) -> None:
+    gru, y = nn.GRU(D, D, batch_first=True), torch.randn(2, 6, D)
+    x, embed = torch.arange(12).view(2, 6), nn.Embedding(12, D)
+
+    def model(ids: Tensor, targets: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = gru(embed(ids) + (embed(targets) if form == "source" else 0))[0]
+        output = hidden + hidden.flip(1) if is_leaky else hidden
+        return output, (output.sum(-1) - labels.view(2, 6, -1)[..., 0]).square().mean()
+
+    labels = y if form == "vectors" else x.flip(0)
+    batch = {"ids": x, "targets": x.flip(1), "labels": labels}
+    found = check_soundness(model, batch)
+    assert found.kind == ("encoder-decoder" if form == "source" else "causal")
+    gate = check_soundness(model, batch, only="causality", probes=8)
+    assert gate.violated == (("causality",) if is_leaky else ()), gate
 
 
 def test_rows_that_depend_on_others_are_told_from_a_leak() -> None:

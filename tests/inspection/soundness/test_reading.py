@@ -41,6 +41,7 @@ def read(example: Any, padding_id: int | None = None, config: Any = None) -> Inp
         ({"ids": TOKENS, "position_ids": torch.arange(5)[None]}, "content 0, fixed"),
         ({"ids": TOKENS, "lengths": COUNTS}, "content 0, lengths 0"),
         ({"ids": TOKENS, "labels": COUNTS + 1}, "content 0, rows"),
+        ({"ids": TOKENS, "labels": COUNTS}, "content 0, rows"),
         ({"ids": TOKENS, "labels": COUNTS - 3}, "content 0, rows"),
         ({"ids": TOKENS, "weights": torch.rand(3)}, "content 0, rows"),
         ({"query": X, "key": X, "value": X}, "content 0, content 0, content 0"),

@@ -83,6 +83,7 @@ def find_dependence(tested: TestedModel, group: int) -> Dependence:
         for row, (a, b) in enumerate(zip(expected, outputs, strict=True)):
             if bool(where[row].any()):
                 sizes[row, real[row], position] = tested.measure(a, b, exact=True).float()
+    tested.is_leaky = bool(sizes.gt(0).triu(1).any())
     is_probed = torch.zeros(length).bool().index_fill(0, torch.tensor(probed), True)
     return Dependence(sizes, is_probed, real)
 
@@ -110,7 +111,9 @@ def check_causality(tested: TestedModel) -> list[str]:
     if tested.inputs.groups[group].length < 2:
         raise NotTriedError("a sequence of one position has no later one; pass a longer one")
     if dependence is None:  # as passes are limited
-        return check_suffixes(tested, group)
+        problems = check_suffixes(tested, group)
+        tested.is_leaky = bool(problems)
+        return problems
     hidden, is_causal = dependence.find_hidden(tested, group), True
     wrong, why = dependence.later, "which comes later"
     if tested.dependence_mask is not None:
@@ -123,6 +126,7 @@ def check_causality(tested: TestedModel) -> list[str]:
     ]
     if not problems and is_causal and group not in tested.fixed:
         problems = [*check_prefix(tested, group), *check_suffixes(tested, group)]
+        tested.is_leaky = bool(problems)
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
     if not bool(dependence.probed.all()):
@@ -207,10 +211,9 @@ def repeat_rows(tested: TestedModel, group: int) -> tuple[Inputs, list[int], lis
     if on_cpu and not any(each.has_rows or not is_toeplitz(each.value) for each in pairs):
         block = BLOCK * (tokens // BLOCK + 1)
         lengths = [block + BLOCK + 2, block + 2, block, BLOCK // 2 + 2, BLOCK // 4 + 2]
-    if tested.dependence_mask is not None or group in tested.fixed:
+    is_long = tested.passes.limit is not None and tokens >= 2 * BLOCK
+    if tested.dependence_mask is not None or group in tested.fixed or is_long:
         lengths = []
-    elif tested.passes.limit is not None:  # one more pass, if it fails
-        lengths = lengths[:1] if tokens < 2 * BLOCK else []
     repeated = max(inputs.batch_size, min(TOKENS // length, length))
     cycled = [each % inputs.batch_size for each in range(repeated)]
     batches: list[tuple[Inputs, list[int], dict[int, Tensor]]] = []

@@ -31,10 +31,10 @@ class Argument:
         name: Its name in the signature, or its number.
         value: What the user passes.
         kind: ``"content"``: ids (B, L) or vectors (B, L, D). ``"indices"``: another number for each
-            token, such as its position. ``"mask"``: the padding mask (B, L). ``"lengths"``: the
-            number of real tokens (B,). ``"pairs"``: a mask of queries and keys. ``"rows"``: a
-            tensor with one entry for each row. ``"unread"``: a mask of another shape. ``"fixed"``:
-            anything else.
+            token, such as its position, or its label. ``"mask"``: the padding mask (B, L).
+            ``"lengths"``: the number of real tokens (B,). ``"pairs"``: a mask of queries and keys.
+            ``"rows"``: a tensor with one entry for each row. ``"unread"``: a mask of another shape.
+            ``"fixed"``: anything else.
         groups: The sequences whose positions its dimensions are; two for a mask of pairs.
         filler: What it holds at padded positions.
         real: What a mask holds at the positions of real tokens.

@@ -7,7 +7,7 @@ fills the row of the longest sequence marks real tokens.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,16 +24,21 @@ from transformer_blocks.inspection.soundness.inputs import (
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}
+LABELS = {"label", "labels", "target", "targets"}
 INDICES = {"document", "documents", "position", "positions", "segment", "segments", "type"}
 
 
-def read_inputs(model: Callable[..., Any], inputs: Any, padding_id: int | None) -> Inputs:
+def read_inputs(
+    model: Callable[..., Any], inputs: Any, padding_id: int | None, labels: Collection[str] = ()
+) -> Inputs:
     """Find out what the arguments of a model mean.
 
     Args:
         model: The module or function.
         inputs: A tensor, a tuple of arguments or a mapping of keyword arguments.
         padding_id: Id of the padding token, if the model finds padding by it.
+        labels: Names of arguments that are labels: one belongs to each position, and no output
+            depends on them.
 
     Raises:
         TypeError: If the inputs are not a tensor, a tuple or list, or a mapping.
@@ -41,7 +46,10 @@ def read_inputs(model: Callable[..., Any], inputs: Any, padding_id: int | None) 
     """
     named, is_mapping = _name_arguments(model, inputs)
     batch_size = _find_batch_size([value for _, value in named])
-    arguments = [Argument(name, value, _classify(name, value, batch_size)) for name, value in named]
+    arguments = [
+        Argument(name, value, "indices" if name in labels else _classify(name, value, batch_size))
+        for name, value in named
+    ]
     groups: list[Group] = []
     for place, argument in enumerate(arguments):
         if argument.kind == "content":
@@ -122,7 +130,8 @@ def _classify(name: str, value: Any, batch_size: int) -> str:
     if value.shape[0] != batch_size:
         return "fixed"
     if value.dim() == 1:
-        return "rows" if value.is_floating_point() else "lengths"
+        is_number = value.is_floating_point() or split_name(name) & LABELS
+        return "rows" if is_number else "lengths"
     if value.dim() == 2 or (value.dim() == 3 and value.is_floating_point()):
         return "content"
     return "rows"
@@ -157,7 +166,8 @@ def _assign_groups(
         number = find(value.shape[1])
         if number is None:
             return fixed
-        return replace(argument, value=value.expand(batch_size, -1), groups=(number,))
+        value = value.expand(batch_size, *value.shape[1:])
+        return replace(argument, value=value, groups=(number,))
     if kind != "mask or pairs":
         return argument
     key = find(value.shape[-1])

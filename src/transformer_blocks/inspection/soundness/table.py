@@ -89,7 +89,8 @@ PROPERTIES = {
     ),
     "cache": Property(
         check_cache,
-        "compare positions, masks and cached keys of the step that is named with the full pass",
+        "check causality first; then compare positions, masks and cached keys of the step that is "
+        "named with the full pass",
     ),
     "dtype": Property(
         check_dtype, "convert constants to the inputs' dtype, and sum in float32 where it overflows"
@@ -187,10 +188,11 @@ def check_soundness(
             which of their values marks a real token is found from the inputs.
         only: Titles of the properties to check, or one title; all of a model by default.
         probes: Largest number of forward passes, cached steps included; by default, there are a few
-            dozen.
+            dozen. Calls that the model refuses, as of more tokens than it accepts, do not count.
         causal: Whether no output may depend on a later position. If None, it is found out, from
             the masks and settings in the inputs, and from the positions on which outputs depend;
-            or it is true, if ``only`` names causality, or if ``probes`` is given.
+            or it is true, if ``only`` names causality, or if ``probes`` or ``new_step_model`` is
+            given.
         dependence_mask: Boolean mask of outputs and inputs, of shape (L, L) or (B|1, 1, L, L); True
             where an output must not depend on an input. It replaces ``causal`` where the rule is
             another one, for example block-causal, or causal in each of several packed documents:
@@ -245,12 +247,13 @@ def check_soundness(
     for name, held in (("model", parts), ("inputs", inputs), ("dependence_mask", dependence_mask)):
         if any(each.is_meta for each in find_tensors(held)):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
+    must_be_causal = bool(only and "causality" in titles) or new_step_model is not None
     tested = TestedModel(
         model,
         read_inputs(model, inputs, padding_id),
         tolerance,
         Passes(probes, probes),
-        causal=True if causal is None and only and "causality" in titles else causal,
+        causal=causal if causal is not None or not must_be_causal else True,
         recursive=recursive,
         new_step_model=new_step_model,
     )
@@ -261,6 +264,8 @@ def check_soundness(
             _ = tested.output
         except NotTriedError as reason:
             raise ValueError(f"{reason}; nothing can be compared") from None
+        if labels := find_labels(tested):
+            tested.inputs = read_inputs(model, inputs, padding_id, labels)
         find_positions(tested)
         if dependence_mask is not None:
             tested.dependence_mask = fit_mask(dependence_mask, tested)
@@ -319,6 +324,23 @@ def run_check(title: str, tested: TestedModel) -> Report:
         )
     advice = row.advice if problems else ""
     return Report(title, problems, "", advice, tested.notes.get(title, ""))
+
+
+def find_labels(tested: TestedModel) -> set[str]:
+    """Find sequences as long as another one that no output depends on: labels, for a loss."""
+    inputs = tested.inputs
+    lengths, labels = [group.length for group in inputs.groups], set[str]()
+    for number, group in enumerate(inputs.groups):
+        if lengths.count(group.length) > 1:
+            before = tested.outputs(inputs)
+            try:
+                after = tested.outputs(inputs.changed(number, group.real, seed=0))
+                is_read = any(tested.find_changes(before, after))
+            except Exception:  # of one id only, or whatever a model raises
+                is_read = True
+            names = {inputs.arguments[place].name for place in inputs.contents(number)}
+            labels |= set() if is_read else names
+    return labels if len(labels) < len(inputs.groups) else set()
 
 
 def find_positions(tested: TestedModel) -> None:

@@ -75,6 +75,7 @@ class TestedModel:
         kind: The kind of the model, if it is asked for.
         reason: Why causality cannot be checked; empty if it can.
         dependence: Which outputs depend on which inputs, if that was measured.
+        is_leaky: Whether an output was found that depends on a later position.
         scales: Standard deviation of each feature of the outputs.
         notes: What the check of a property may miss, by the property's title.
     """
@@ -95,6 +96,7 @@ class TestedModel:
     kind: str = "unknown"
     reason: str = ""
     dependence: Any = None
+    is_leaky: bool = False
     scales: Tensor | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -119,7 +121,11 @@ class TestedModel:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run a forward pass, which is counted."""
         self.passes.count()
-        return self.model(*args, **kwargs)
+        try:
+            return self.model(*args, **kwargs)
+        except Exception:  # a call that is refused, such as of too many tokens, is no pass
+            self.passes.used -= 1
+            raise
 
     @cached_property
     def output(self) -> Tensor:
