@@ -1,8 +1,13 @@
 """Tables: text of one-letter marks under words of any script, and HTML for notebooks."""
 
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
+from shutil import get_terminal_size
+from textwrap import wrap
+
+WIDTHS = 80, 120  # columns of a printed table: at least and at most
 
 
 def align_columns(
@@ -15,6 +20,23 @@ def align_columns(
         cells = (_pad(mark, _display_width(key)) for mark, key in zip(row, keys, strict=True))
         lines.append(_pad(label, margin) + "  " + " ".join(cells))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def find_width() -> int:
+    """Return the columns of the terminal, within the limits of a table."""
+    columns = get_terminal_size().columns if sys.stdout.isatty() else 0
+    return min(max(columns, WIDTHS[0]), WIDTHS[1])
+
+
+def text_table(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Format rows as lines, in columns, of which the last one is wrapped at a width."""
+    widths = [max(map(_display_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for *cells, last in rows:
+        start = "".join(_pad(cell, size + 2) for cell, size in zip(cells, widths, strict=False))
+        line, indent = (start + last).rstrip(), " " * len(start)
+        lines += wrap(line, width, subsequent_indent=indent) if width and line else [line]
+    return lines
 
 
 def html_table(summary: str, rows: Iterable[Iterable[str]]) -> str:

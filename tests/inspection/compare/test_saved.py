@@ -1,6 +1,6 @@
 """A model is compared with values that another process or framework has saved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +167,49 @@ def test_rounding_of_saved_values_is_that_of_the_model_in_their_dtype(tmp_path: 
     assert first_difference(path, model, X, tolerance=1e-5)
     model.error = 1e-6
     assert first_difference(path, model, X)
+
+
+class Projected(nn.Module):
+    """Attention whose queries, keys and values are computed by one layer, or by three."""
+
+    def __init__(self, *, is_fused: bool, order: Sequence[int] = (0, 1, 2)) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, fused = nn.Embedding(9, 8), nn.Linear(8, 24)
+        nn.init.normal_(fused.weight)
+        parts = [nn.Linear(8, 8) for _ in order]
+        for part, number in zip(parts, order, strict=True):
+            part.weight.data, part.bias.data = (
+                each.data.chunk(3)[number].clone() for each in (fused.weight, fused.bias)
+            )
+        self.parts = nn.ModuleList([fused] if is_fused else parts)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        projected = torch.cat([part(x) for part in self.parts], dim=-1).chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(*projected)
+
+
+IDS = torch.arange(8).view(2, 4)
+
+
+def test_exchanged_projections_are_named_beside_one_that_computes_all_three(tmp_path: Path) -> None:
+    path = tmp_path / "golden.safetensors"
+    save_values(Projected(is_fused=True), IDS, path)
+    same = first_difference(path, Projected(is_fused=False), IDS)
+    assert not same
+    assert not same.skipped
+    found = first_difference(path, Projected(is_fused=False, order=(1, 0, 2)), IDS)
+    assert found.cause == "exchanged: parts.0 and parts.1"
+    assert ("parts.0 third 1 of output", "parts.1 output") in [(p.a, p.b) for p in found.agreed]
+
+
+@pytest.mark.parametrize("form", ["ids", "vectors"])
+def test_other_inputs_than_the_saved_ones_are_named(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "golden.safetensors"
+    model, x = (Projected(is_fused=True), IDS) if form == "ids" else (make_model(), X)
+    save_values(model, x, path)
+    found = first_difference(path, model, x.flip(0))
+    assert found.cause == "inputs: b must receive the saved ones"
+    assert found.first is not None
+    assert (found.first.a, found.first.b) == ("model input", "model input")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked, raise_type_error
-from transformer_blocks._tables import html_table
+from transformer_blocks._tables import find_width, html_table, text_table
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.compare.corrections import Site, Values, corrected, corrections
 from transformer_blocks.inspection.comparison import (
@@ -48,7 +48,7 @@ from transformer_blocks.inspection.record.values import (
 
 FLOOR = 2e-6  # of a run in float64: constants such as rotary angles are rounded to float32
 ROUNDING = 1e-11  # of float64 itself
-WIDTH, SHOWN = 80, 6  # columns of a printed table, and pairs that agree in it
+SHOWN = 6  # pairs that agree in a printed table
 ROUNDED = 4  # times the rounding of a model, in that of saved values
 SIMILAR = 5  # values of b among which a saved one is searched
 SEARCHED = 64  # differing tensors of each model that are paired by name
@@ -119,6 +119,7 @@ class Difference:
             return f"no difference: the outputs agree to {distance}{shapes}{skipped}"
         names = [name or "the model itself" for name in (self.module_a, self.module_b)]
         note = self.first.note and f": {self.first.note}"
+        skipped += f"\nthe last {SHOWN} of them:" if len(self.agreed) > SHOWN else ""
         return (
             f"first difference: {names[0]} (a), {names[1]} (b){note}\n"
             f"cause: {self.cause or 'not found'}\n"
@@ -132,16 +133,21 @@ class Difference:
 
     def __repr__(self) -> str:
         """Format the pairs as a table."""
-        lines = [part for line in self.summary.splitlines() for part in wrap(line, WIDTH)]
-        width = (WIDTH - 12) // 2
-        for *names, distance in self._rows():
-            short = (x if len(x) <= width else f"…{x[1 - width :]}" for x in names)
-            lines.append("  ".join([*(name.ljust(width) for name in short), distance]))
-        return "\n".join(lines)
+        width, rows = find_width(), self._rows()
+        lines = [part for line in self.summary.splitlines() for part in wrap(line, width)]
+        names = [max(map(len, column)) for column in zip(*rows, strict=True)][:2]
+        if sum(names) > width - 12:  # which the distances take
+            rows = [(*(_cut(name, (width - 12) // 2) for name in (a, b)), d) for a, b, d in rows]
+        return "\n".join([*lines, *text_table(rows)])
 
     def _repr_html_(self) -> str:
         """Format the pairs as a table in a notebook."""
         return html_table(self.summary, self._rows())
+
+
+def _cut(name: str, width: int) -> str:
+    """Leave out the beginning of a long name."""
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _is_model_or_file(name: str, value: object, *_: object) -> None:
@@ -462,6 +468,7 @@ class _Search:
 
     def find(self) -> Difference:
         """Find the first difference and its cause."""
+        self.divide()
         wrong = [at for at, pair in self.ends.items() if not self.agree(*pair)]
         shown = next(iter(wrong or self.ends))
         coarsest = max((each.tensor for each in next(iter(self.ends.values()))), key=epsilon)
@@ -473,6 +480,8 @@ class _Search:
         )
         if not wrong:
             return found
+        if self.is_saved and (other := self.find_input_that_differs()):
+            return replace(found, first=other, cause="inputs: b must receive the saved ones")
         agreed, differing, _ = self.pairs
         first = self.find_first(agreed, differing, [self.ends[at] for at in wrong])
         first = first or self.ends[shown]
@@ -488,6 +497,30 @@ class _Search:
             module_b=module or modules[1],
             cause=cause,
         )
+
+    def divide(self) -> None:
+        """Divide outputs of the first model whose thirds fit values of the second one.
+
+        These are queries, keys and values that one layer computes, as that of GPT-2.
+        """
+        run, sizes = self.runs[0], {y.tensor.numel() for y in self.runs[1].values()}
+        for (name, what, number), x in [*run.items()]:
+            size = x.tensor.numel()
+            is_fused = x.tensor.dim() and x.tensor.shape[-1] % 3 == 0 and what == "output"
+            if name and is_fused and size not in sizes and size // 3 in sizes:
+                run.pop((name, what, number))
+                for third, part in enumerate(x.tensor.chunk(3, dim=-1), 1):
+                    place = name, f"third {third} of output", number
+                    run[place] = Value(part, [place])
+
+    def find_input_that_differs(self) -> Pair | None:
+        """Describe the first input of the models that is not the same, if it has one shape."""
+        for at, x in self.runs[0].items():
+            y = self.runs[1].get(at)
+            is_input = at[:2] == ("", "input") and y and x.tensor.shape == y.tensor.shape
+            if is_input and not self.agree(x, y):
+                return self.describe(x, y, place=at)
+        return None
 
     @cached_property
     def pairs(self) -> tuple[Pairs, Pairs, Pairs]:
@@ -577,14 +610,14 @@ class _Search:
     def find_input(self, number: int, value: Value) -> Value | None:
         """Find what the module had received that returned a value of one of the models."""
         name, what, _ = value.places[0]
-        return self.runs[number].get((name, "input", 0)) if what == "output" else None
+        return self.runs[number].get((name, "input", 0)) if what.endswith("output") else None
 
     def find_module(self, number: int, agreed: Pairs, value: Value) -> str:
         """Find the innermost module that computed a value and received a tensor that agrees."""
         run, known = self.runs[number], [None, *(each[number] for each in agreed)]
         called = {name for name, _, _ in run}
         name, what, _ = value.places[0]
-        name = name if what == "output" else name.rpartition(".")[0]
+        name = name if what.endswith("output") else name.rpartition(".")[0]
         while name and (name not in called or run.get((name, "input", 0)) not in known):
             name = name.rpartition(".")[0]
         return name

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from transformer_blocks._contracts import check
+from transformer_blocks._tables import text_table
 from transformer_blocks.inspection.changes import hooked, without_fast_path
 from transformer_blocks.inspection.comparison import find_tensors
 
@@ -66,13 +67,10 @@ class Trace:
         for call in self.calls:
             received = " ".join(map(self.named, call.inputs))
             returned = "..." if call.outputs is None else " ".join(map(self.named, call.outputs))
-            count = f"{call.parameters:,}"
+            count = f"{call.parameters:>10,}"  # as wide as the title
             rows.append((call.name or "(model)", call.kind, received, returned, count))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [", ".join(f"{name} = {size}" for name, size in self.sizes.items())]
-        for *cells, count in rows:
-            padded = map(str.ljust, cells, widths)
-            lines.append("  ".join([*padded, count.rjust(widths[-1])]))
+        lines += text_table(rows)
         if self.error is not None:
             failed = next(each for each in reversed(self.calls) if each.outputs is None)
             shapes = [f"{self.named(shape)} = {shape}" for shape in failed.inputs]

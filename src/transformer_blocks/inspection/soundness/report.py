@@ -1,14 +1,11 @@
 """Reports: what the check of a property found, and the table of several of them."""
 
-import sys
 from dataclasses import dataclass
-from shutil import get_terminal_size
 from textwrap import wrap
 
-from transformer_blocks._tables import html_table
+from transformer_blocks._tables import find_width, html_table, text_table
 
 SHOWN = 5  # violations that a printed report lists
-WIDTHS = 80, 120  # columns of a printed table: at least and at most
 
 
 @dataclass(frozen=True)
@@ -101,20 +98,9 @@ class Soundness:
 
     def __repr__(self) -> str:
         """Format the reports as a table, as wide as the terminal."""
-        rows, lines = self._rows(), wrap(self._summary, columns := _find_width())
-        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        for title, result, details in rows:
-            start = f"{title:{widths[0]}}  {result:{widths[1]}}  "
-            indent = " " * len(start)
-            lines += wrap(start + details, columns, subsequent_indent=indent) or [""]
-        return "\n".join(lines)
+        width = find_width()
+        return "\n".join([*wrap(self._summary, width), *text_table(self._rows(), width)])
 
     def _repr_html_(self) -> str:
         """Format the reports as a table in a notebook."""
         return html_table(self._summary, self._rows())
-
-
-def _find_width() -> int:
-    """Return the columns of the terminal, within the limits of a table."""
-    columns = get_terminal_size().columns if sys.stdout.isatty() else 0
-    return min(max(columns, WIDTHS[0]), WIDTHS[1])
