@@ -241,7 +241,8 @@ def test_a_copy_made_inside_the_block_computes_with_its_own_weights() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"heads": [1.5]}, r"^heads must map names of attention layers to collections of head ind"),
+        ({"heads": [1.5]}, r"^heads must map names of attention layers to lists of head indices"),
+        ({"heads": {"": 1}}, r"^heads must map .* to lists of head indices, got heads={'': 1}$"),
         ({"scale": "no"}, r"^scale must be True or False, got scale='no'$"),
         ({"positions": 0}, r"^positions must be True or False, got positions=0$"),
     ],
@@ -287,15 +288,14 @@ def test_with_the_heads_of_another_input_attention_returns_that_of_the_other_inp
     model: nn.Module, num_heads: int, run: Any
 ) -> None:
     x, other = torch.randn(2, 3, 5, 16)
-    seen: dict[int, Tensor] = {}
-
-    def see(head: int) -> Any:
-        return lambda output: seen.setdefault(head, output)
-
     before = run(model, x)
-    with patched(model, {"": {head: see(head) for head in range(num_heads)}}):
+    with record_values(model, only=lambda _: False, heads={"": range(num_heads)}) as values:
         expected = run(model, other)
+        run(model, x)
     torch.testing.assert_close(expected, run(model, other))
+    seen, others = values[""]
+    assert f"{values}".startswith(f": heads {', '.join(map(str, seen))} of (")
+    assert all(each.shape == others[head].shape for head, each in seen.items())
     with patched(model, {"": seen}):
         torch.testing.assert_close(run(model, x), expected)
     one = {"": {num_heads - 1: seen[num_heads - 1]}}
@@ -371,7 +371,13 @@ def test_of_a_tuple_the_first_tensor_is_patched_and_recorded() -> None:
             r"^values of module '' must broadcast to .*\(4,\)$",
         ),
         ({"": {1: torch.ones(3)}}, None, ValueError, r"^values of head 1 of '' must broadcast"),
-        ({"": 0.0}, [5], IndexError, "out of bounds"),
+        (
+            {"": 0.0},
+            [5],
+            IndexError,
+            r"^positions must be in 0\.\.4, those of module '', got .*\[5\]$",
+        ),
+        ({"": 0.0}, 3, TypeError, r"^positions must be a list of positions, got positions=3$"),
         (
             {"": [1]},
             None,

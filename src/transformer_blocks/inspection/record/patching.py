@@ -31,27 +31,33 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
-def _mapping(text: str) -> Callable[..., None]:
-    """Return the rule that an argument is a mapping."""
+def _mapping(text: str, kind: type) -> Callable[..., None]:
+    """Return the rule that an argument is a mapping, to collections or to any values."""
 
     def test(name: str, value: object, *_: object) -> None:
-        if not isinstance(value, Mapping):
-            raise TypeError(f"{name} must map names of {text}, got {value!r}")
+        if not isinstance(value, Mapping) or not all(isinstance(v, kind) for v in value.values()):
+            raise TypeError(f"{name} must map names of {text}, got {name}={value!r}")
 
     return test
 
 
-OF_HEADS = _mapping("attention layers to collections of head indices")
+OF_HEADS = _mapping("attention layers to lists of head indices", Collection)
 Heads = Annotated[Mapping[str, Collection[int]], OF_HEADS]
-OF_PATCHES = _mapping("modules to what replaces them")
+OF_PATCHES = _mapping("modules to what replaces them", object)
 Patches = Annotated[Mapping[str, Patch | Mapping[int, Patch]], OF_PATCHES]
+
+
+def _collection(name: str, value: object, *_: object) -> None:
+    if value is not None and not isinstance(value, Collection):
+        raise TypeError(f"{name} must be a list of positions, got {name}={value!r}")
+
+
+Positions = Annotated[Collection[int] | None, _collection]
 
 
 @checked
 @contextmanager
-def patched(
-    model: nn.Module, values: Patches, *, positions: Collection[int] | None = None
-) -> Iterator[None]:
+def patched(model: nn.Module, values: Patches, *, positions: Positions = None) -> Iterator[None]:
     """Replace the outputs of modules and of heads inside the ``with`` block.
 
     After the ``with`` block the model is restored exactly, also if the block raises an exception.

@@ -25,10 +25,16 @@ class Record(dict[str, list[Any]]):
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{name}: {tuple(getattr(first, 'query', first).shape)}"
-            + (f" and {len(others)} more" if others else "")
+            f"{name}: {_describe(first)}" + (f" and {len(others)} more" if others else "")
             for name, (first, *others) in self.items()
         )
+
+
+def _describe(x: Any) -> str:
+    """Describe the shape of what one call recorded."""
+    if isinstance(x, dict):
+        return f"heads {', '.join(map(str, x))} of {_describe(next(iter(x.values())))}"
+    return str(tuple(getattr(x, "query", x).shape))
 
 
 class Recording:
@@ -196,7 +202,12 @@ def apply_patch(what: str, x: Tensor, patch: Patch, positions: Collection[int] |
     if positions is None:
         return new.clone()
     x, places = x.clone(), [*positions]
-    x[..., places, :] = new[..., places, :]
+    try:
+        x[..., places, :] = new[..., places, :]
+    except IndexError as error:
+        raise IndexError(
+            f"positions must be in 0..{x.shape[-2] - 1}, those of {what}, got positions={places}"
+        ) from error
     return x
 
 

@@ -22,6 +22,7 @@ from transformer_blocks._contracts import Function, checked
 from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.changes import hooked, without_fast_path
 from transformer_blocks.inspection.comparison import bytes_of, epsilon, find_output, find_tensors
+from transformer_blocks.inspection.record.patching import Heads, patched
 from transformer_blocks.inspection.record.recording import Record
 
 Place = tuple[str, str, int]
@@ -34,7 +35,7 @@ OUTPUT: Place = ("", "output", 0)
 class Value:
     """A tensor of a forward pass: a copy, and where it was seen, in order.
 
-    Only the outputs of the model may be no floating-point tensors, or single numbers.
+    Only inputs and outputs of the model may be no floating-point tensors, or single numbers.
     """
 
     tensor: Tensor
@@ -47,25 +48,31 @@ def record_values(
     model: nn.Module,
     *,
     only: Function[Callable[[str], bool]] = lambda name: True,
+    heads: Heads | None = None,
     device: torch.device | str | None = None,
-) -> Iterator[dict[str, list[Tensor]]]:
+) -> Iterator[dict[str, list[Any]]]:
     """Record the outputs of all modules inside the ``with`` block, for example to patch them.
 
-    Recording changes no output. Inside, a model compiled by ``torch.compile`` is executed eagerly,
-    and modules of torch.nn do not take their fast path.
+    Recording changes no output, but rounding where heads of ``torch.nn.MultiheadAttention`` are
+    recorded. Inside, a model compiled by ``torch.compile`` is executed eagerly, and modules of
+    torch.nn do not take their fast path.
 
     Args:
         model: Any module.
         only: Function of a module's name that returns whether to record its outputs; those of all
             modules by default.
+        heads: A dictionary from names of attention layers to the indices, from 0, of heads that are
+            recorded instead of the output of the layer.
         device: Device that stores the values; by default the one on which they are computed.
 
     Raises:
         TypeError: If ``model`` is not a module, or ``only`` is not callable.
+        ValueError: If a head does not exist, or cannot be told apart.
 
     Yields:
         A dictionary from module names to lists of the outputs of each call, copied and without
-        gradients. Of an output that is a tuple, the first tensor is recorded.
+        gradients, as :func:`patched` takes them. Of an output that is a tuple, the first tensor is
+        recorded; of heads, a dictionary from their indices to outputs of shape (B, L, d_k).
 
     Example:
         >>> import torch
@@ -76,16 +83,32 @@ def record_values(
         ...     _ = encoder(torch.randn(1, 5, 16))
         >>> values
         layers.0.self_attention: (1, 5, 16)
+        >>> only_heads = {"layers.0.self_attention": [1, 3]}
+        >>> with record_values(encoder, only=lambda name: False, heads=only_heads) as values:
+        ...     _ = encoder(torch.randn(1, 5, 16))
+        >>> values
+        layers.0.self_attention: heads 1, 3 of (1, 5, 4)
     """
-    recorded = Record()
+    recorded, of_heads = Record(), heads or {}
 
     def record(name: str, module: nn.Module, inputs: object, output: object) -> None:
         for x in islice(find_tensors(output), 1):
             value = x.detach().clone().to(device=device)
             recorded.setdefault(name, []).append(value)
 
-    parts = {name: part for name, part in model.named_modules() if only(name)}
-    with hooked(parts, after=record), without_fast_path:
+    def record_head(name: str, head: int, x: Tensor) -> Tensor:
+        calls = recorded.setdefault(name, [])
+        if not calls or head in calls[-1]:
+            calls.append({})
+        calls[-1][head] = x.detach().clone().to(device=device)
+        return x
+
+    unchanged = {
+        name: {head: partial(record_head, name, head) for head in indices}
+        for name, indices in of_heads.items()
+    }
+    parts = {n: part for n, part in model.named_modules() if only(n) and n not in of_heads}
+    with hooked(parts, after=record), without_fast_path, patched(model, unchanged):
         yield recorded
 
 
@@ -130,7 +153,7 @@ class Run(dict[Place, Value]):
         is_output = is_model_output(place)
         if self.only is not None and place not in self.only and not is_output:
             return
-        if is_output or (tensor.is_floating_point() and tensor.numel() > 1):
+        if is_output or not place[0] or (tensor.is_floating_point() and tensor.numel() > 1):
             value = new = Value(tensor.detach().clone())
             if self.only is None:
                 value = self._equal.setdefault(_content(tensor), value)
