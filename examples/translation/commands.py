@@ -222,10 +222,9 @@ def align_command(options: Align) -> None:
         given = read_sentence(options.translation, "--translation", config.target_language, config)
         ids = [*target.encode(given)[: model.max_length - 1], EOS]
     record = attention_with_teacher_forcing(trained, sentence, ids)
-    found = align(model, record.inputs[0], [BOS, *ids], ignored=[BOS, EOS])
-    say(f"{sentence}\n{record.translation}\n{found.layer}, head {found.head}:")
-    for (at, number), weight in zip(found.pairs, found.confidence, strict=True):
-        print(f"{record.target[number - 1]}\t{record.source[at]}\t{weight:.2f}")
+    words = record.source, ["", *record.target]
+    found = align(model, record.inputs[0], [BOS, *ids], ignored=[BOS, EOS], words=words)
+    print(f"{sentence}\n{record.translation}\n{found}")
 
 
 def export_command(options: Export) -> None:

@@ -154,10 +154,10 @@ def test_the_subwords_of_a_translation_are_aligned_with_those_of_the_source(
     for options in ([], ["--translation", "A dog runs."]):
         source, *_, head = call("align", *sentence, *options).splitlines()[:3]
         assert source == "犬が走る。"
-        assert re.fullmatch(r"decoder\..*cross_attention, head \d:", head)
-    lines = [line.split("\t") for line in call("align", *sentence, *options).splitlines()[3:]]
-    assert "".join(subword for subword, *_ in lines).endswith("▁dog▁runs.")
-    assert all(subword in "▁犬が走る。" and 0 < float(weight) <= 1 for _, subword, weight in lines)
+        assert re.fullmatch(r"decoder\..*cross_attention, head \d", head)
+    lines = [line.split() for line in call("align", *sentence, *options).splitlines()[4:]]
+    assert "".join(subword for _, subword, _ in lines).endswith("▁dog▁runs.")
+    assert all(subword in "▁犬が走る。" and 0 < float(weight) <= 1 for subword, _, weight in lines)
     assert "must not be blank" in refused("align", *sentence, "--translation", " ")
     assert "only a Transformer can be aligned" in refused("align", "--run", small_run("rnn"))
 

@@ -52,6 +52,15 @@ def test_a_known_alignment_is_found_with_its_layer_head_and_confidence(more: lis
     assert bits["decoder.layers.0.cross_attention"] == pytest.approx([0.0, 0.0], abs=1e-5)
     assert bits["decoder.layers.1.cross_attention"][0] == pytest.approx(0.0, abs=1e-5)
     assert all(part.training for part in model.modules())
+    assert str(found).splitlines()[:3] == [
+        "decoder.layers.1.cross_attention, head 1",
+        "source  target  confidence",
+        "13      15      0.90",
+    ]
+    words = align(
+        model, source, target, ignored=[1, 2], words=("^猫犬鳥魚.", "^abcdefg"[: len(target)])
+    )
+    assert "鳥      a       0.90" in str(words)
     useless = align(model, source, target, layer=found.layer, head=0)
     assert useless.pairs == [(5, number) for number in range(1, len(target))]
     assert align(model, source, target, layer=found.layer, head=0, ignored=[1, 2]).pairs == []
@@ -59,16 +68,24 @@ def test_a_known_alignment_is_found_with_its_layer_head_and_confidence(more: lis
 
 def test_models_of_hugging_face_are_aligned_too() -> None:
     model = FAMILIES["Marian"].build()
-    found = align(model, [5, 6, 7, 8], [1, 9, 4, 3, 2])
+    found = align(model, [5, 6, 7, 8], [0, 9, 4, 3, 2])
     assert found.layer.endswith("encoder_attn")
     assert [number for _, number in found.pairs] == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match=r"^target must begin with the begin token 0, got 9$"):
+        align(model, [5, 6, 7, 8], [9, 4, 3, 2])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"layer": "x"}, r"^layer must be one of \['.*cross_attention', .*, got layer='x'$"),
-        ({"head": 4}, r"^head must be in 0\.\.3, got head=4$"),
+        (
+            {"layer": "decoder.layers.1.cross_attention", "head": 4},
+            r"^head must be in 0\.\.3, got head=4$",
+        ),
+        ({"head": 1}, r"^layer must be named with its head, got head=1$"),
+        ({"target": [5, 2]}, r"^target must begin with the begin token 1, got 5$"),
+        ({"words": ["ab", "c"]}, r"^words must be those of source and target, \[2, 3\], got"),
         ({"target": [1]}, r"^source and target must have tokens, got 2 and 1$"),
     ],
 )

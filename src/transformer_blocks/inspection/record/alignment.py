@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import checked
+from transformer_blocks._tables import text_table
 from transformer_blocks.inspection.record.attention_layers import record_attention
 
 
@@ -26,6 +27,7 @@ class Alignment:
         confidence: For each pair, the attention weight of the source token, from 0 to 1.
         information: For each layer, how many bits a head's weights tell about the source position,
             of shape (H,).
+        tokens: The source token and the target token of each pair: words, if they were passed.
     """
 
     pairs: list[tuple[int, int]]
@@ -34,6 +36,14 @@ class Alignment:
     head: int
     confidence: list[float]
     information: dict[str, Tensor]
+    tokens: list[tuple[str, str]]
+
+    def __repr__(self) -> str:
+        """List the tokens of each pair, and how sure it is."""
+        rows = [("source", "target", "confidence")]
+        pairs = zip(self.tokens, self.confidence, strict=True)
+        rows += [(*tokens, f"{confidence:.2f}") for tokens, confidence in pairs]
+        return "\n".join([f"{self.layer}, head {self.head}", *text_table(rows)])
 
 
 @checked
@@ -46,6 +56,7 @@ def align(
     layer: str | None = None,
     head: int | None = None,
     ignored: Collection[int] = (),
+    words: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Alignment:
     """Align the tokens of a translation with those of its source, in one forward pass.
 
@@ -67,16 +78,17 @@ def align(
         source: Source ids, of shape (S,), as the model reads them, with special tokens.
         target: Target ids, of shape (L,), from the begin token to the last token to be aligned.
         layer: Name of the cross-attention layer.
-        head: The head, from 0.
+        head: The head of this layer, from 0.
         ignored: Ids of tokens that are not aligned, such as the begin and end tokens: a target
             token that attends most to such a source token has no pair.
+        words: The tokens of source and target as text, to be printed instead of ids.
 
     Returns:
-        The pairs, the layer and head, and how sure each pair is.
+        The pairs, the layer and head, and how sure each pair is; they print as a table.
 
     Raises:
-        ValueError: If the model has no cross-attention, or no such layer or head, or if source or
-            target has no token.
+        ValueError: If the model has no cross-attention, or no such layer or head, if source or
+            target has no token, or if target does not begin with the begin token of the model.
 
     Example:
         >>> import torch
@@ -86,16 +98,36 @@ def align(
         >>> alignment = align(model, [5, 6, 7, 2], [1, 9, 8, 2], ignored=[1, 2])
         >>> all(0 <= s < 3 and 1 <= t < 3 for s, t in alignment.pairs)
         True
+        >>> alignment  # doctest: +ELLIPSIS
+        decoder.layers..., head ...
+        source  target  confidence
+        ...
     """
-    ids, words = (torch.as_tensor(each).reshape(-1) for each in (source, target))
-    if not len(ids) or len(words) < 2:
-        raise ValueError(f"source and target must have tokens, got {len(ids)} and {len(words)}")
-    maps = _cross_attention(model, ids, words[:-1])
+    sides = [torch.as_tensor(each).reshape(-1) for each in (source, target)]
+    ids, translation = sides
+    if not len(ids) or len(translation) < 2:
+        counts = f"{len(ids)} and {len(translation)}"
+        raise ValueError(f"source and target must have tokens, got {counts}")
+    config = getattr(model, "config", None)
+    begin = getattr(model, "begin_id", getattr(config, "decoder_start_token_id", None))
+    if begin is not None and int(translation[0]) != begin:
+        raise ValueError(
+            f"target must begin with the begin token {begin}, got {int(translation[0])}"
+        )
+    if head is not None and layer is None:
+        raise ValueError(f"layer must be named with its head, got head={head}")
+    names = words or [[str(each) for each in side.tolist()] for side in sides]
+    if [*map(len, names)] != [*map(len, sides)]:
+        raise ValueError(
+            f"words must be those of source and target, {[*map(len, sides)]}, got "
+            f"{[*map(len, names)]}"
+        )
+    maps = _cross_attention(model, ids, translation[:-1])
     information = {name: _information(weights) for name, weights in maps.items()}
-    names = [*maps] if layer is None else [layer]
-    if not {*names} <= {*maps}:
+    layers = [*maps] if layer is None else [layer]
+    if not {*layers} <= {*maps}:
         raise ValueError(f"layer must be one of {[*maps]}, got layer={layer!r}")
-    layer = max(names, key=lambda name: float(information[name].max()))
+    layer = max(layers, key=lambda name: float(information[name].max()))
     heads = len(maps[layer])
     if head is not None and not 0 <= head < heads:
         raise ValueError(f"head must be in 0..{heads - 1}, got head={head}")
@@ -103,10 +135,12 @@ def align(
     weights = nn.functional.pad(maps[layer][head], (0, 0, 1, 0))  # (L, S)
     left_out = torch.tensor([*ignored], dtype=torch.long)
     confidence, best = weights.max(dim=-1)
-    kept = ~torch.isin(words.cpu(), left_out) & ~torch.isin(ids.cpu()[best], left_out)
+    kept = ~torch.isin(translation.cpu(), left_out) & ~torch.isin(ids.cpu()[best], left_out)
     places = kept[1:].nonzero().flatten() + 1
     pairs = list(zip(best[places].tolist(), places.tolist(), strict=True))
-    return Alignment(pairs, weights, layer, head, confidence[places].tolist(), information)
+    tokens = [(names[0][source], names[1][target]) for source, target in pairs]
+    sure = confidence[places].tolist()
+    return Alignment(pairs, weights, layer, head, sure, information, tokens)
 
 
 def _cross_attention(model: nn.Module, source: Tensor, target: Tensor) -> dict[str, Tensor]:
