@@ -111,13 +111,6 @@ def measure_differences(first: Tensor, second: Tensor) -> Tensor:
     return differences.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
-def find_largest(*tensors: Tensor) -> float:
-    """Return the largest finite absolute value; 0 if there is none."""
-    numbers = torch.cat([to_float64(x).flatten() for x in tensors])
-    finite = numbers[numbers.isfinite()]
-    return float(finite.abs().max()) if len(finite) else 0.0
-
-
 def is_valid(x: Tensor) -> Tensor:
     """Return which outputs are numbers, or the minus infinity of logits that are masked."""
     return ~(x.isnan() | x.isposinf())
@@ -192,19 +185,3 @@ def find_output(result: Any) -> Tensor | None:
         return None
     found = (find_output(value) for value in values)
     return next((each for each in found if each is not None), None)
-
-
-def find_instability(first: Tensor, second: Tensor, tolerance: float | None) -> str | None:
-    """Describe why outputs cannot be compared: NaN, or different outputs of two equal calls.
-
-    Raises:
-        ValueError: If the outputs are empty, or have no values.
-    """
-    if not first.numel() or first.is_meta:
-        what = "tensors on the meta device" if first.is_meta else f"shape {tuple(first.shape)}"
-        raise ValueError(f"function must return numbers to compare, got {what}")
-    if bool(first.isnan().any()):
-        return "the output holds NaN"
-    if bool(measure_changes(first, second, tolerance).any()):
-        return "two equal calls differ: function must be deterministic, as in evaluation mode"
-    return None

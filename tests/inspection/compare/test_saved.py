@@ -186,8 +186,9 @@ class Projected(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embedding(ids)
-        projected = torch.cat([part(x) for part in self.parts], dim=-1).chunk(3, dim=-1)
-        return nn.functional.scaled_dot_product_attention(*projected)
+        projected = torch.cat([part(x) for part in self.parts], dim=-1)
+        query, key, value = projected.chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(query, key, value)
 
 
 IDS = torch.arange(8).view(2, 4)

@@ -1,5 +1,7 @@
 """Cached decoding is compared with a full pass: every planted mistake is found at its step."""
 
+from typing import Any
+
 import pytest
 import torch
 from tests.inspection.soundness.sound_models import SIZES, D, ask
@@ -242,7 +244,7 @@ def test_no_cache_is_blamed_for_a_full_pass_that_reads_later_positions(probes: i
         y = model.full_pass(ids)
         return y + y.roll(-1, dims=1)
 
-    options = {"only": ("causality", "cache"), "probes": probes, "new_step_model": model.start}
-    found = check_soundness(leaky, IDS, **options)
+    options: dict[str, Any] = {"only": ("causality", "cache"), "probes": probes}
+    found = check_soundness(leaky, IDS, **options, new_step_model=model.start)
     assert found.violated == ("causality",)
     assert found["cache"].not_tried.endswith("mend causality first")

@@ -698,15 +698,6 @@ def test_a_table_that_is_computed_is_no_noise() -> None:
     assert not is_noise(SinusoidalPositionalEncoding(D).table)
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_a_model_that_takes_the_sequence_first_is_told_so(batch_first: bool) -> None:
-    report = ask("batch", nn.GRU(D, D, batch_first=batch_first), torch.randn(3, 6, D))
-    assert ("set batch_first=True" in [*report.problems, ""][0]) == (not batch_first)
-    mixed = ask("batch", lambda x: (x + x.mean(0)).cumsum(1), torch.randn(3, 6, D))
-    assert mixed.problems
-    assert not any("batch_first" in each for each in mixed.problems)
-
-
 # Leaks in long sequences
 
 

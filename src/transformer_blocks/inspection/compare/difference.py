@@ -137,7 +137,8 @@ class Difference:
         lines = [part for line in self.summary.splitlines() for part in wrap(line, width)]
         names = [max(map(len, column)) for column in zip(*rows, strict=True)][:2]
         if sum(names) > width - 12:  # which the distances take
-            rows = [(*(_cut(name, (width - 12) // 2) for name in (a, b)), d) for a, b, d in rows]
+            half = (width - 12) // 2
+            rows = [(_cut(a, half), _cut(b, half), distance) for a, b, distance in rows]
         return "\n".join([*lines, *text_table(rows)])
 
     def _repr_html_(self) -> str:
@@ -517,8 +518,9 @@ class _Search:
         """Describe the first input of the models that is not the same, if it has one shape."""
         for at, x in self.runs[0].items():
             y = self.runs[1].get(at)
-            is_input = at[:2] == ("", "input") and y and x.tensor.shape == y.tensor.shape
-            if is_input and not self.agree(x, y):
+            if at[:2] != ("", "input") or y is None or x.tensor.shape != y.tensor.shape:
+                continue
+            if not self.agree(x, y):
                 return self.describe(x, y, place=at)
         return None
 

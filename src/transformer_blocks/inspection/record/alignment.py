@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import checked
 from transformer_blocks._tables import text_table
+from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.record.attention_layers import record_attention
 
 
@@ -161,13 +162,8 @@ def _cross_attention(model: nn.Module, source: Tensor, target: Tensor) -> dict[s
     options = {}
     if "decoder_input_ids" in names:
         inputs, options = (), {"input_ids": inputs[0], "decoder_input_ids": inputs[1]}
-    modes = {part: part.training for part in model.modules()}
-    try:
-        with record_attention(model.eval(), device="cpu") as maps:
-            model(*inputs, **options)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    with evaluation(model), record_attention(model, device="cpu") as maps:
+        model(*inputs, **options)
     shape = len(target), len(source)
     found = {name: x[0][0].float() for name, x in maps.items() if x[0].shape[-2:] == shape}
     if not found:

@@ -53,7 +53,6 @@ class AttentionMode(TorchFunctionMode):
         self.recordings: list[Recording] = []
         self.is_in_fast_path = False
         self.softmaxes: Any = WeakTensorKeyDictionary()  # the _Softmax of each result
-        self.outputs: Any = WeakTensorKeyDictionary()  # what was recorded of each product
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -117,8 +116,6 @@ class AttentionMode(TorchFunctionMode):
         """Follow a softmax through a change of shape or dtype, a mask, or a dropout."""
         softmax = self._find_softmax(*args[:1])
         if softmax is None:
-            if func in _FILL:
-                self._follow_zeros(*args, *kwargs.values())
             return func(*args, **kwargs)
         weights = softmax.weights
         if func in _DROPOUT:  # which may change its input
@@ -162,26 +159,12 @@ class AttentionMode(TorchFunctionMode):
         if softmax is None:
             return output
         weights = factor if softmax.weights is None else softmax.weights
-        calls = []
         for recording, name, _ in self._find_recordings():
             if (recording, name) not in softmax.recorded:
                 softmax.recorded.append((recording, name))
                 recording.see(name, weights.detach)
-            calls.append(recording.recorded.get(name, []))
             output = recording.patch(name, output, place)
-        self.outputs[output] = [(call, len(call) - 1) for call in calls if call]
         return output
-
-    def _follow_zeros(self, output: Tensor, mask: Any, value: Any) -> None:
-        """Replace recorded weights by zeros for queries whose outputs are: (B, H, L, 1) or fewer.
-
-        Models that mask with finite numbers do so if all keys of a query are masked.
-        """
-        for recorded, number in self.outputs.get(output, ()):
-            weights = recorded[number]
-            is_of_queries = mask.shape[-1] == 1 and isinstance(weights, Tensor) and value == 0
-            if is_of_queries and output.shape[:-1] == weights.shape[:-1]:
-                recorded[number] = weights.masked_fill(mask.to(weights.device), 0.0)
 
     def _find_recordings(self) -> Iterator[tuple[Recording, str, nn.Module]]:
         """Yield the recordings of the module that is being executed, with its name."""
@@ -313,7 +296,6 @@ def _has_fast_path(module: nn.Module) -> bool:
 
 _SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
 _DROPOUT = F.dropout, torch.dropout
-_FILL = torch.masked_fill, Tensor.masked_fill, Tensor.masked_fill_
 _PRODUCT = torch.matmul, Tensor.matmul, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm
 _FOLLOWED = (
     *(Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.double, Tensor.half),
@@ -322,7 +304,8 @@ _FOLLOWED = (
     *(Tensor.flatten, Tensor.unflatten, Tensor.__getitem__, Tensor.nan_to_num),
     *(Tensor.mul, torch.mul, Tensor.div, Tensor.__truediv__, torch.div),
     *(torch.reshape, torch.unsqueeze, torch.squeeze, torch.transpose, torch.permute),
-    *(torch.flatten, torch.unflatten, torch.nan_to_num, *_FILL),
+    *(torch.flatten, torch.unflatten, torch.nan_to_num, torch.masked_fill),
+    *(Tensor.masked_fill, Tensor.masked_fill_),
 )
 _NOTED = {F.linear, torch.addmm, torch.conv1d, torch.conv2d, torch.einsum, *_PRODUCT}
 """Functions in which a module computes something, which may be an attention that is not seen."""

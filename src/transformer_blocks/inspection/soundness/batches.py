@@ -47,29 +47,8 @@ def check_batch(tested: TestedModel) -> list[str]:
         except Exception as error:
             return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
     problems = tested.compare(expected, alone, "if its row is processed alone")
-    if problems and takes_sequence_first(tested):
-        problems.insert(
-            0,
-            "the model seems to take the sequence as its first dimension: pass (L, B), or set "
-            "batch_first=True",
-        )
     is_padded = any(group.has_known_padding and group.side != "none" for group in inputs.groups)
     if is_padded and not tested.resampled and not tested.fixed and not problems:
         trimmed = [tested.outputs(inputs.alone(row))[0] for row in range(inputs.batch_size)]
         return tested.compare(expected, trimmed, "if its row is processed alone without padding")
     return problems
-
-
-def takes_sequence_first(tested: TestedModel) -> bool:
-    """Return whether the last column of a batch has the outputs that it has alone."""
-    inputs = tested.inputs
-    rows = range(inputs.batch_size)
-    last = {
-        number: torch.full((len(rows), 1), group.length - 1)
-        for number, group in enumerate(inputs.groups)
-    }
-    try:
-        batch, alone = tested(inputs)[:, -1:], tested(inputs.take(rows, last))
-        return batch.dim() > 1 and not bool(tested.measure(batch, alone).any())
-    except Exception:  # whatever a model raises that takes no such batch
-        return False

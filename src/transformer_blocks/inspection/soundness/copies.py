@@ -7,6 +7,7 @@ a function over its own parameters, cannot be copied in this way; these checks a
 import copy
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -206,20 +207,18 @@ def check_initialisation(tested: TestedModel) -> list[str]:
 
 def find_repeated_layers(model: nn.Module) -> list[str]:
     """Find layers of a list that are one module, unless the model says which weights it ties."""
-    problems: list[str] = []
+    shared = find_shared(model.named_modules(remove_duplicate=False))
     if getattr(model, "_tied_weights_keys", None):
-        return problems
-    for path, layers in model.named_modules():
-        first_names: dict[nn.Module, str] = {}
-        for name, layer in layers._modules.items():
-            if isinstance(layers, nn.ModuleList | nn.Sequential) and layer is not None:
-                first = first_names.setdefault(layer, name)
-                if first != name and any(True for _ in layer.parameters()):
-                    problems.append(
-                        f"layers {first} and {name} of {path or 'it'} are one module; pass "
-                        "recursive=True if that is meant"
-                    )
-    return problems
+        return []
+    return [
+        f"layers {' and '.join(name.rpartition('.')[2] for name in names)} of {path or 'it'} are "
+        "one module; pass recursive=True if that is meant"
+        for names in shared
+        for path in {name.rpartition(".")[0] for name in names}
+        if isinstance(model.get_submodule(path), nn.ModuleList | nn.Sequential)
+        if all(name.rpartition(".")[0] == path for name in names)
+        if any(True for _ in model.get_submodule(names[0]).parameters())
+    ]
 
 
 def is_random(parameter: Tensor) -> bool:
@@ -255,25 +254,27 @@ def check_loading(tested: TestedModel) -> list[str]:
             value.copy_(perturb(value, value, seed=1))
     model.load_state_dict(state)
     model.eval()
-    after = find_ties(model)
+    before, after = (
+        find_shared(each.named_parameters(remove_duplicate=False)) for each in (original, model)
+    )
     problems = [
-        f"{', '.join(sorted(tied))} are one parameter, and two after loading"
-        for tied in find_ties(original)
-        if not any(tied <= other for other in after)
+        f"{', '.join(tied)} are one parameter, and two after loading"
+        for tied in before
+        if not any({*tied} <= {*other} for other in after)
     ]
     problems += [
         f"{name} is a buffer that is not saved, and holds random numbers: a new model has others"
         for name, buffer in original.named_buffers()
         if name not in state and buffer.is_floating_point() and is_noise(buffer)
     ]
-    before = tested.outputs(tested.inputs)
+    outputs = tested.outputs(tested.inputs)
     loaded = replace(tested, model=model).outputs(tested.inputs)
-    return problems + tested.compare(before, loaded, "after loading")
+    return problems + tested.compare(outputs, loaded, "after loading")
 
 
-def find_ties(model: nn.Module) -> list[set[str]]:
-    """Find the parameters that are registered under several names."""
-    names: dict[int, set[str]] = defaultdict(set)
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[id(parameter)].add(name)
+def find_shared(named: Iterable[tuple[str, object]]) -> list[list[str]]:
+    """Find the objects that have several names."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, each in named:
+        names[id(each)].append(name)
     return [each for each in names.values() if len(each) > 1]

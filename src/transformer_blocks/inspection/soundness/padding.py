@@ -74,16 +74,12 @@ def outputs_without(tested: TestedModel, number: int) -> tuple[list[Tensor], lis
     """Return the outputs of each row, alone, without and with padding in one group."""
     if number in tested.fixed:
         raise NotTriedError("the length of the inputs cannot be changed")
-    inputs = tested.inputs
-    group = inputs.groups[number]
-    side = "left" if group.side == "left" else "right"
-    counts = group.real.sum(1)
-    before: list[Tensor] = []
-    after: list[Tensor] = []
-    for row in range(inputs.batch_size):
-        extra = int(counts.max() - counts[row]) or EXTRA
-        before += tested.outputs(inputs.padded(number, 0, side, [row]))
-        after += tested.outputs(inputs.padded(number, extra, side, [row]))
+    side = "left" if tested.inputs.groups[number].side == "left" else "right"
+    rows = range(tested.inputs.batch_size)
+    before, after = (
+        [tested.outputs(tested.inputs.padded(number, extra, side, [row]))[0] for row in rows]
+        for extra in (0, EXTRA)
+    )
     return before, after
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -75,6 +75,17 @@ SEQUENCES: Mapping[int, Mapping[tuple[int, ...], float]] = {
     3: {THIRD: 1.0},
 }
 """The possible sequences after each start token, and their probabilities."""
+BATCH = {2: SHORT, 1: BEST, 3: THIRD}
+CASES: list[tuple[str, Mapping[int, tuple[int, ...]], dict[str, Any]]] = [
+    ("greedy decoding", {1: GREEDY}, {"beam_size": 1}),
+    ("greedy decoding of a batch", BATCH | {1: GREEDY}, {"beam_size": 1}),
+    ("with four beams, the most probable sequence", {1: BEST}, {"beam_size": 4}),
+    ("with two beams and length_penalty=0", {2: SHORT}, {"beam_size": 2}),
+    ("with length_penalty=2", {2: LONG}, {"beam_size": 2, "length_penalty": 2.0}),
+    ("with four beams and a batch", BATCH, {"beam_size": 4}),
+    ("with five beams and a batch", BATCH, {"beam_size": 5}),
+]
+"""What is tried: the best sequence after each start token, and the options of the search."""
 
 
 @checked
@@ -113,48 +124,39 @@ def check_search(search: Function[Callable[..., Any]]) -> Report:
         parameters = inspect.signature(search).parameters
         if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             keywords &= parameters.keys()
-    problems: list[str] = []
-
-    def expect(what: str, expected: Mapping[int, tuple[int, ...]], **options: Any) -> None:
-        """Search after some start tokens, and note what is not as expected."""
-        start = torch.tensor(list(expected))
-        model = KnownModel(start)
-        options = {"end_id": END, "max_length": MAX_LENGTH, "length_penalty": 0.0} | options
-        options = {name: value for name, value in options.items() if name in keywords}
-        try:
-            found = [read_tokens(each) for each in search(model, start, **options)]
-        except Exception as error:  # whatever the search raises: the report shows it
-            problems.append(f"{what}: {type(error).__name__}: {first_line(error)}")
-            return
-        problems.extend(f"{what}: {problem}" for problem in dict.fromkeys(model.problems))
-        if len(found) != len(start):
-            problems.append(f"{what}: {len(found)} results for {len(start)} start tokens")
-            return
-        for (begin, best), tokens in zip(expected.items(), found, strict=True):
-            if len(tokens) > MAX_LENGTH:
-                problems.append(f"{what}: {len(tokens)} tokens, and max_length={MAX_LENGTH}")
-            right = list(best[:-1])  # without the end token
-            written = [token for token in tokens if token != END]
-            if any(a == END and b != END for a, b in pairwise(tokens)):
-                problems.append(f"{what}: tokens follow the end token: {tokens}")
-            elif written != right:
-                where = f" of the start token {begin}" if len(expected) > 1 else ""
-                problems.append(f"{what}: the sequence{where} must be {right}, got {written}")
-
-    if "beam_size" not in keywords:
-        expect("greedy decoding", {1: GREEDY})
-        expect("greedy decoding of a batch", {2: SHORT, 1: GREEDY, 3: THIRD})
-        return Report("decoding", tuple(problems))
-    expect("with one beam, greedy decoding", {1: GREEDY}, beam_size=1)
-    expect("with four beams, the most probable sequence", {1: BEST}, beam_size=4)
-    expect("with two beams and length_penalty=0", {2: SHORT}, beam_size=2)
-    if "length_penalty" in keywords:
-        what = "with length_penalty=2, the longer sequence"
-        expect(what, {2: LONG}, beam_size=2, length_penalty=2.0)
-    batch = {2: SHORT, 1: BEST, 3: THIRD}
-    expect("with four beams and a batch", batch, beam_size=4)
-    expect("with five beams and a batch", batch, beam_size=5)
+    problems = []
+    for what, expected, options in CASES:
+        if options.get("beam_size", 1) == 1 or keywords >= options.keys():
+            everything = {"end_id": END, "max_length": MAX_LENGTH, "length_penalty": 0.0} | options
+            accepted = {name: everything[name] for name in everything if name in keywords}
+            problems += [f"{what}: {each}" for each in find_mistakes(search, expected, accepted)]
     return Report("decoding", tuple(problems))
+
+
+def find_mistakes(
+    search: Callable[..., Any], expected: Mapping[int, tuple[int, ...]], options: Mapping[str, Any]
+) -> Iterator[str]:
+    """Search after some start tokens, and describe what is not as expected."""
+    model = KnownModel(torch.tensor([*expected]))
+    try:
+        results = search(model, torch.tensor([*expected]), **options)
+        found = [read_tokens(each) for each in results]
+    except Exception as error:  # whatever the search raises: the report shows it
+        yield f"{type(error).__name__}: {first_line(error)}"
+        return
+    yield from dict.fromkeys(model.problems)
+    if len(found) != len(expected):
+        yield f"{len(found)} results for {len(expected)} start tokens"
+        return
+    for (begin, best), tokens in zip(expected.items(), found, strict=True):
+        if len(tokens) > MAX_LENGTH:
+            yield f"{len(tokens)} tokens, and max_length={MAX_LENGTH}"
+        right = [*best[:-1]]  # without the end token
+        written = [token for token in tokens if token != END]
+        if any(a == END and b != END for a, b in pairwise(tokens)):
+            yield f"tokens follow the end token: {tokens}"
+        elif written != right:
+            yield f"the sequence of the start token {begin} must be {right}, got {written}"
 
 
 def read_tokens(result: Any) -> tuple[int, ...]:

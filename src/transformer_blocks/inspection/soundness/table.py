@@ -85,7 +85,7 @@ PROPERTIES = {
         check_padding_side, "count positions from the first real token, as the mask's sum along it"
     ),
     "batch": Property(
-        check_batch, "look for reductions, norms or indices along the batch, and for batch_first"
+        check_batch, "set batch_first=True; look for reductions, norms or indices along the batch"
     ),
     "cache": Property(
         check_cache,
