@@ -129,14 +129,18 @@ def test_a_step_copies_no_earlier_positions_and_the_first_rows_stay_where_they_a
 
 @torch.no_grad()
 def test_a_memory_mask_of_one_row_is_that_of_every_sequence_in_every_order() -> None:
-    decoder, x, memory = make_decoder(), torch.randn(3, 2, 16), make_memory(torch.float32)
+    decoder, x, memory = make_decoder(), torch.randn(3, 4, 16), make_memory(torch.float32)
     whole = decoder(x, memory, memory_mask=MASK[1:2])
-    for rows in ([2, 0, 1], [1, 1, 0, 0], [2]):
-        cache = decoder.new_cache(memory, memory_mask=MASK[1:2])
-        decoder(x[:, :1], cache=cache)
-        cache.reorder(torch.tensor(rows))
-        step = decoder(x[rows, 1:], cache=cache)
-        torch.testing.assert_close(step, whole[rows, 1:], rtol=0, atol=1e-5)
+    for mask in (MASK[1:2], MASK[1, 0]):  # (1, 1, 1, S) and (1, S)
+        for rows in ([2, 0, 1], [1, 1, 0, 0], [2]):
+            cache = decoder.new_cache(memory, memory_mask=mask)
+            decoder(x[:, :1], cache=cache)
+            cache.reorder(torch.tensor(rows))
+            steps = decoder(x[rows, 1:], cache=cache)
+            torch.testing.assert_close(steps, whole[rows, 1:], rtol=0, atol=1e-5)
+    assert decoder.new_cache(memory, memory_mask=MASK & False).memory_mask is None  # hides nothing
+    with pytest.raises(ValueError, match=r"^mask must have shape"):
+        decoder(x, cache=decoder.new_cache(memory, memory_mask=MASK[..., :-1]))
 
 
 @torch.no_grad()
@@ -151,20 +155,6 @@ def test_a_batch_of_another_size_may_follow_a_first_step_that_failed() -> None:
         assert (cache.length, cache.rows) == (0, 0)
         cache.reorder(torch.tensor([5]))  # an empty cache has no rows, and accepts any
         torch.testing.assert_close(encoder(x, cache=cache), encoder(x), rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_a_memory_mask_of_one_row_for_all_queries_serves_steps_of_any_length() -> None:
-    decoder, x, memory = make_decoder(), torch.randn(3, 4, 16), make_memory(torch.float32)
-    row = MASK[1, 0]  # (1, S)
-    cache = decoder.new_cache(memory, memory_mask=row)
-    steps = [decoder(part, cache=cache) for part in x.split([1, 3], dim=1)]
-    whole = decoder(x, memory, memory_mask=row[None, None])
-    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-5)
-    assert decoder.new_cache(memory, memory_mask=row & False).memory_mask is None  # hides nothing
-    cache = decoder.new_cache(memory, memory_mask=MASK[..., :-1])
-    with pytest.raises(ValueError, match=r"^mask must have shape"):
-        decoder(x, cache=cache)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 
 from transformer_blocks import PostNorm, PreNorm, build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, module, prepare
@@ -198,20 +198,3 @@ def compile_to(file: Path, program: ExportedProgram) -> tuple[Any, int]:
             program, package_path=str(file), inductor_configs=dict(OPTIONS)
         )
     return torch._inductor.aoti_load_package(str(file)), file.stat().st_size
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_compiled_int8_layers_compute_the_same_outputs_for_any_number_of_rows(
-    tmp_path: Path,
-) -> None:
-    layers = nn.Sequential(Int8Linear(nn.Linear(24, 40)), Int8Linear(nn.Linear(40, 7, bias=False)))
-    for rows, others in ((1, [1]), (61, [2, 9, 64])):
-        dimensions = None if rows == 1 else ({0: Dim("N")},)
-        program = torch.export.export(
-            layers.eval(), (torch.randn(rows, 24),), dynamic_shapes=dimensions
-        )
-        run, _ = compile_to(tmp_path / f"{rows}.pt2", program)
-        for count in others:
-            x = torch.randn(count, 24)
-            torch.testing.assert_close(run(x), layers(x), rtol=0, atol=1e-6)

