@@ -394,6 +394,131 @@ for name, replaced in models.items():
 # that a part is better needs the size at which it was measured. [All results](../results.md) are
 # told with their commands.
 #
+# ## Since 2023
+#
+# Newer models continue in two directions: a token costs less memory in the cache, and less
+# time in the feed-forward networks.
+#
+# **Windows, and a sink.** In every other layer of gpt-oss ([OpenAI
+# 2025](https://arxiv.org/abs/2508.10925)) a token attends to the last 128 tokens only, so
+# that the layer's cache stops growing. The other layers see the whole text. A window has a
+# difficulty: the weights of a softmax sum to 1, even if no key fits. Trained models
+# give this weight to the first token, whatever it is, and fail when the window no
+# longer contains it ([Xiao et al. 2023](https://arxiv.org/abs/2309.17453)). A *sink* is one more term
+# in the denominator, learned for each head, without a value. By hand, for two keys and
+# a sink of $e^0$:
+#
+# | scores | weights | with a sink |
+# | --- | --- | --- |
+# | 0, 0 | 1/2, 1/2 | 1/3, 1/3 |
+# | -4, -4 | 1/2, 1/2 | $e^{-4} / (1 + 2 e^{-4})$ = 0.018 each |
+#
+# In the second row the head attends to nothing.
+
+# %% tags=["proof"]
+from transformer_blocks import SinkAttention
+
+scores = torch.tensor([[0.0, 0.0], [-4.0, -4.0]])
+sink = torch.zeros(2, 1)
+with_sink = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[:, :-1]
+query = torch.tensor([0.0, -4.0]).view(1, 1, 2, 1)
+key = torch.ones(1, 1, 2, 1)
+with torch.no_grad():
+    theirs = SinkAttention(1).attention_weights(query, key)[0, 0]
+assert torch.allclose(with_sink, theirs, atol=1e-6)
+print(with_sink)
+
+# %% [markdown]
+# **A mixture of experts.** Two thirds of a model's weights are in its feed-forward
+# networks, and every token is multiplied with all of them. A mixture has many such networks, the
+# *experts*, and a *router*, a linear layer that chooses a few for each token. The
+# memory is that of all experts, the time that of the chosen ones:
+
+
+# %% tags=["implementation"]
+def mixture(x, router, experts, k):
+    """Each token x[i] uses k of the experts: (N, d)."""
+    logits, chosen = router(x).topk(k)  # (N, k)
+    weights = logits.softmax(dim=-1)
+    output = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        token, place = (chosen == number).nonzero(as_tuple=True)
+        weight = weights[token, place, None]
+        output[token] += weight * expert(x[token])
+    return output
+
+
+# %% tags=["proof"]
+from transformer_blocks import MixtureOfExperts
+
+torch.manual_seed(0)
+layer = MixtureOfExperts(
+    64,
+    num_experts=8,
+    top_k=2,
+    expert=lambda: GatedFeedForward(64, 170),
+).eval()
+x = torch.randn(5, 64)  # five tokens
+with torch.no_grad():
+    mine = mixture(x, layer.router, layer.experts, 2)
+    assert torch.allclose(layer(x[None])[0], mine, atol=1e-6)
+    chosen = layer.router(x).topk(2).indices
+one = sum(each.numel() for each in layer.experts[0].parameters())
+print("chosen", chosen.tolist())
+print(f"{8 * one:,} weights, a token uses {2 * one:,}")
+
+# %% [markdown]
+# Nothing here makes the router use all of its experts. In training, a term of the loss
+# or a bias of the router has to ({mod}`~transformer_blocks.variants.routing`).
+#
+# **Latent attention.** DeepSeek-V2 ([2024](https://arxiv.org/abs/2405.04434)) stores no
+# keys and values at all. A linear layer compresses a token to one short *latent vector*
+# $c$, and two others compute the keys and values of all heads from it. Only $c$ is
+# stored. And since $q \cdot (W c) = (W^T q) \cdot c$, the keys need not be computed again at
+# each step: the query is multiplied by $W^T$ instead, and compared with $c$ itself.
+# (A rotation would stand between the two, so the positions need a small
+# rotated key of their own, which all heads share.)
+
+# %%
+from transformer_blocks import LatentAttention
+
+layer = LatentAttention(
+    512,
+    8,
+    latent_size=96,
+    d_k=64,
+    rotary=RotaryPositionalEncoding(32),
+)
+x, cache = torch.randn(1, 10, 512), KeyValueCache()
+with torch.no_grad():
+    layer(x, x, x, causal=True, cache=cache)
+stored = sum(each.numel() for each in cache.read())
+print(f"{stored // 10} numbers a token")
+
+# %% [markdown]
+# These are half as many as with two groups above, and every head has keys of its own. How
+# much do the published models save? Their configurations say how many
+# numbers a layer stores for a token, and how many layers grow with the text:
+
+# %%
+published = {  # growing layers, numbers a token in each
+    "GPT-2 XL (2019)": (48, 2 * 25 * 64),  # 25 heads of 64
+    "Llama 3 8B (2024)": (32, 2 * 8 * 128),  # 8 groups of 128
+    "Qwen3 30B-A3B (2025)": (48, 2 * 4 * 128),  # 4 groups of 128
+    "DeepSeek-V3 (2024)": (61, 512 + 64),  # c and a rotated key
+    "gpt-oss-20b (2025)": (12, 2 * 8 * 64),  # 12 of 24 layers
+}
+print("                     bytes     GiB for")
+print("                   a token  131,072 tokens")
+for name, (layers, numbers) in published.items():
+    size = 2 * layers * numbers  # two bytes for each number
+    print(f"{name:20s}{size:8,d} {size * 131072 / 2**30:9.1f}")
+
+# %% [markdown]
+# The largest of these models, DeepSeek-V3 with 671 billion weights, needs a quarter of the
+# cache of GPT-2 XL with its 1.5 billion. And of its 256 experts in a layer a token uses 8
+# (and one more that all tokens share): 37 of the 671 billion weights.
+#
 # ## Load GPT-2
 #
 # GPT-2 ([Radford et al.
