@@ -5,19 +5,27 @@ It shares no line with the library, so that a mistake would have to be made twic
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Array = NDArray[Any]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def to_numpy(tensor: Tensor) -> Array:
     """Convert a tensor of any dtype; what is not boolean becomes float64."""
     return np.asarray(tensor.detach() if tensor.dtype == torch.bool else tensor.detach().double())
+
+
+def randomise(module: Model, std: float = 0.5) -> Model:
+    """Replace all parameters: ones and zeros of norms and biases would hide mistakes."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=std)
+    return module
 
 
 def attention_loop(

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.blocks.reference import randomise
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -42,8 +43,7 @@ def test_a_layer_is_self_attention_then_cross_attention_then_feed_forward(
     residual: type[Residual], causal: bool, memory_mask: Tensor | None, mask: Tensor | None
 ) -> None:
     layer, (x, memory) = make_layer(residual, memory_width=6), make_inputs(memory_width=6)
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    randomise(layer)
 
     def self_attend(x: Tensor) -> Tensor:
         return layer.self_attention(x, x, x, mask=mask, causal=causal)

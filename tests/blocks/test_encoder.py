@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.blocks.reference import randomise
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -35,8 +36,7 @@ def test_a_layer_is_self_attention_then_feed_forward_both_with_residual_connecti
     residual: type[Residual], causal: bool, mask: Tensor | None
 ) -> None:
     layer, x = make_layer(residual), make_input()
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    randomise(layer)
     norms = layer.self_attention_residual.norm, layer.feed_forward_residual.norm
 
     def attend(x: Tensor) -> Tensor:

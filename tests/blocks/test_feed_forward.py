@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.blocks.reference import Array, to_numpy
+from tests.blocks.reference import Array, randomise, to_numpy
 from torch import Tensor
 
 from transformer_blocks import FeedForward
@@ -22,8 +22,7 @@ def test_the_network_is_equation_two(
     bias: bool, activation: Callable[[Tensor], Tensor], nonlinearity: Callable[[Array], Array]
 ) -> None:
     layer = FeedForward(8, 12, activation=activation, bias=bias).double()
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter)
+    randomise(layer)
     weights = {name: to_numpy(parameter) for name, parameter in layer.named_parameters()}
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     hidden = nonlinearity(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.blocks.reference import Array, attention_loop, to_numpy
+from tests.blocks.reference import Array, attention_loop, randomise, to_numpy
 from tests.pairs import every_pair
 from torch import Tensor, nn
 
@@ -26,12 +26,6 @@ from transformer_blocks import (
 from transformer_blocks.inference import prepare
 
 PADDING = padding_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
-
-
-def randomise(module: nn.Module) -> None:
-    """Set all parameters to values, unlike zero, with which a mistake would show."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
 
 
 def project(linear: nn.Linear, x: Tensor, rows: slice = slice(None)) -> Array:

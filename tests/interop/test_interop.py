@@ -4,11 +4,12 @@ import copy
 import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.blocks.reference import randomise
 from tests.pairs import every_pair
 from torch import Tensor, nn
 
@@ -38,9 +39,6 @@ X, MEMORY = (torch.randn(2, length, D_MODEL, generator=SEEDED).double() for leng
 FUTURE, PADDING = causal_mask(5), torch.arange(7) >= torch.tensor([[7], [3]])
 
 
-Model = TypeVar("Model", bound=nn.Module)
-
-
 def layer_options(norm_first: bool = False, bias: bool = True, activation: Any = F.relu) -> Any:
     return {
         "dim_feedforward": D_FF,
@@ -50,13 +48,6 @@ def layer_options(norm_first: bool = False, bias: bool = True, activation: Any =
         "batch_first": True,
         "dtype": torch.float64,
     }
-
-
-def randomise(module: Model) -> Model:
-    """Replace the ones and zeros of norms and biases, which would hide mistakes."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return module.eval()
 
 
 @every_pair(
@@ -85,7 +76,7 @@ def test_attention_survives_the_round_trip(
             batch_first=True,
             dtype=dtype,
         )
-    )
+    ).eval()
     options: Any = {
         "key_padding_mask": PADDING[:, :5] if padded else None,
         "attn_mask": FUTURE if causal else None,
@@ -124,7 +115,7 @@ def test_a_layer_survives_the_round_trip(
     kind: Any, dtype: torch.dtype, norm_first: bool, bias: bool, activation: Any
 ) -> None:
     options = layer_options(norm_first, bias, activation)
-    theirs: Any = randomise(kind(D_MODEL, NUM_HEADS, **options)).to(dtype)
+    theirs: Any = randomise(kind(D_MODEL, NUM_HEADS, **options), 0.3).to(dtype).eval()
     ours, x, memory = from_torch(theirs), X.to(dtype), MEMORY.to(dtype)
     mask, memory_mask = PADDING[:, None, None, :5], PADDING[:, None, None]
     assert_same_state(to_torch(ours), theirs)
@@ -158,7 +149,7 @@ def test_a_whole_transformer_survives_the_round_trip(norm: bool) -> None:
         custom_decoder=nn.TransformerDecoder(decoder_layer, 2, norms[1]),
         batch_first=True,
     )
-    randomise(theirs)
+    randomise(theirs, 0.3).eval()
     ours = from_torch(theirs)
     assert_equivalent(encoder, ours.encoder, [X])
     assert_equivalent(
@@ -187,7 +178,7 @@ def test_blocks_survive_the_round_trip_bit_for_bit(residual: Any) -> None:
         build_encoder(**SIZES, residual=residual, dropout=0.3, attention_dropout=0.2),
         build_decoder(**SIZES, residual=residual, activation=F.gelu),
     )
-    randomise(ours).train()
+    randomise(ours, 0.3).train()
     ours.encoder.layers[0].requires_grad_(False)
     back = from_torch(to_torch(ours))
     assert_same_state(back, ours)

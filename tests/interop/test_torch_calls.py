@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.blocks.reference import randomise
 from tests.pairs import every_pair
 from torch import Tensor, nn
 
@@ -48,9 +49,7 @@ class Model(nn.Module):
         super().__init__()
         self.part, self.options = part, options
         self.output = nn.Linear(D_MODEL, 3)
-        self.double().eval()
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.3)
+        randomise(self.double().eval(), std=0.3)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         found = self.part(*inputs, **self.options)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.blocks.reference import attention_loop, to_numpy
+from tests.blocks.reference import attention_loop, randomise, to_numpy
 
 from transformer_blocks import GatedAttention
 
@@ -13,8 +13,7 @@ from transformer_blocks import GatedAttention
 @torch.no_grad()
 def test_it_equals_the_loop(headwise: bool, groups: int) -> None:
     layer = GatedAttention(12, 4, num_key_value_heads=groups, headwise=headwise).double()
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter)
+    randomise(layer)
     query, key = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 7, 12).double()
     queries = layer.split_heads(layer.query_projection(query))
     heads, _ = attention_loop(queries, *layer.project(key, key))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.blocks.reference import Array, to_numpy
+from tests.blocks.reference import Array, randomise, to_numpy
 from torch import Tensor
 
 from transformer_blocks import GatedFeedForward
@@ -25,8 +25,7 @@ def test_the_output_is_that_of_the_equation_of_the_paper(
     bias: bool, activation: Callable[[Tensor], Tensor], activate: Callable[[Array], Array]
 ) -> None:
     layer = GatedFeedForward(8, 12, activation=activation, bias=bias).double()
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter)
+    randomise(layer)
     weights = {name: to_numpy(parameter) for name, parameter in layer.named_parameters()}
     assert len(weights) == (6 if bias else 3)
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.blocks.reference import to_numpy
-from torch import Tensor, nn
+from tests.blocks.reference import randomise, to_numpy
+from torch import Tensor
 
 from transformer_blocks import (
     KeyValueCache,
@@ -26,9 +26,7 @@ def latent(**options: Any) -> LatentAttention:
     """Make a layer with random gains."""
     rotary = RotaryPositionalEncoding(ROTARY)
     made = LatentAttention(WIDTH, HEADS, latent_size=LATENT, d_k=D_K, rotary=rotary, **options)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return made.double()
+    return randomise(made).double()
 
 
 @pytest.mark.parametrize("options", [{}, {"query_latent_size": 7, "bias": True}], ids=str)

@@ -4,22 +4,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from tests.blocks.reference import randomise
+from tests.blocks.test_residual import sublayer
+from torch import nn
 
 from transformer_blocks import Residual, SandwichNorm, build_encoder, padding_mask
 from transformer_blocks.inference import prepare
 from transformer_blocks.inference.layers import UnpaddedEncoder
 
 
-def sublayer(x: Tensor) -> Tensor:
-    return (3.0 * x).cos() + x.flip(1)
-
-
 def test_input_and_output_of_the_sublayer_are_normalised() -> None:
     norm, output_norm = nn.RMSNorm(8), nn.LayerNorm(8)
     residual: Residual = SandwichNorm(8, dropout=0.0, norm=norm, output_norm=output_norm).double()
-    for parameter in residual.parameters():
-        nn.init.normal_(parameter)
+    randomise(residual)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     inner = sublayer(x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * norm.weight)
     expected = x + F.layer_norm(inner, (8,), output_norm.weight, output_norm.bias)
