@@ -442,7 +442,7 @@ def mixture(x, router, experts, k):
     weights = logits.softmax(dim=-1)
     output = torch.zeros_like(x)
     for number, expert in enumerate(experts):
-        token, place = (chosen == number).nonzero(as_tuple=True)
+        token, place = (chosen == number).nonzero().T
         weight = weights[token, place, None]
         output[token] += weight * expert(x[token])
     return output
