@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_blocks import (
     causal_mask,
@@ -65,24 +64,6 @@ def test_attention_equals_that_with_a_stored_mask(
                 again = attention_function(*inputs, mask=each, causal=causal)
             results.append([output, again, *gradients])
     torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
-
-
-class Elements(TorchDispatchMode):
-    """Counts the elements of the largest tensor, and the multiplications of attention."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.largest = self.pairs = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if "scaled_dot_product" in str(function) and "backward" not in str(function):
-            query, key = args[:2]
-            self.pairs += query.shape[2] * key.shape[2]
-        result = function(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, Tensor):
-                self.largest = max(self.largest, each.numel())
-        return result
 
 
 def test_every_operation_but_or_computes_the_elements() -> None:
