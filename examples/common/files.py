@@ -5,7 +5,6 @@
 removes the files of a training that failed before its first checkpoint.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -46,13 +45,13 @@ def write_folder(path: Path) -> Iterator[Path]:
     removed by the next one. Only one process at a time may write the folder.
 
     Args:
-        path: The folder, which is replaced if it exists. Its parent must exist.
+        path: The folder, which must not exist. Its parent must.
 
     Yields:
         An empty folder to write the files into.
 
     Raises:
-        UserError: If the disk fails, or ``path`` is a symbolic link.
+        UserError: If the disk fails, or something else has the name of the folder.
 
     Example:
         >>> import tempfile
@@ -64,24 +63,18 @@ def write_folder(path: Path) -> Iterator[Path]:
         >>> [file.name for file in path.iterdir()]
         ['model.bin']
     """
-    partial, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
+    partial = path.with_name(f".{path.name}.part")
     with disk_errors(f"cannot write {path}"):
-        if path.is_symlink():  # renaming would replace it
-            raise OSError(errno.ELOOP, "it is a symbolic link; name the folder itself")
-        for leftover in (partial, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         try:
             yield partial
             for file in partial.iterdir():
                 with file.open("rb+") as opened:
                     os.fsync(opened.fileno())
-            if path.exists():
-                path.rename(old)
             partial.rename(path)
         finally:
-            for leftover in (partial, old):
-                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def check_output(path: Path, *, has_folder: bool = False) -> None:

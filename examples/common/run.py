@@ -184,11 +184,6 @@ class Run(Generic[AnyConfig]):
         sealed = content | {"sha256": _content_hash(content)}
         write(self.config_file, (json.dumps(sealed, indent=2) + "\n").encode())
 
-    def accept(self, config: AnyConfig) -> None:
-        """Write a configuration whose plan has changed, once the training has accepted it."""
-        if config != self.read_config():
-            self.write_config(config)
-
     def read_config(self) -> AnyConfig:
         """Read ``config.json``.
 
@@ -235,7 +230,7 @@ class Run(Generic[AnyConfig]):
 
         Returns:
             The configuration. If its plan has changed, the file is not written yet: the training
-            may still refuse it (see :meth:`accept`).
+            may still refuse it.
 
         Raises:
             UserError: If the folder holds files that would be lost, or another training's.

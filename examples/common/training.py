@@ -549,7 +549,7 @@ class Training(Generic[Model, AnyBatch]):
                 self.metrics[-1],
                 figures,
                 is_best=is_best,
-                sample=self._compute_sample(average),
+                sample=self.sample(average) if self.sample and self.display.shows_samples else None,
             )
             self.on_report()
 
@@ -565,12 +565,6 @@ class Training(Generic[Model, AnyBatch]):
         if self.snapshots and str(self.progress.step).rstrip("0") in ("", "1", "2", "5"):
             _, figures = self._validate()
             self._save_weights(self.run.snapshots, figures, keep=sys.maxsize)
-
-    def _compute_sample(self, model: Model) -> SampleLines | None:
-        """Let the model generate from the fixed example, if it is shown."""
-        if self.sample is None or not self.display.shows_samples:
-            return None
-        return self.sample(model)
 
     # Saving and restoring
 
@@ -690,7 +684,7 @@ def train(
     """
     resumed = [training.resume() for training in trainings]
     if trainings[0].processes.is_first:
-        run.accept(config)
+        run.write_config(config)  # all have accepted its plan, which may have changed
     for training, is_resumed in zip(trainings, resumed, strict=True):
         if is_resumed and training.processes.is_first:
             name = training.title or training.run.folder

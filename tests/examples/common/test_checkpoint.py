@@ -202,17 +202,6 @@ def test_views_and_strides_are_saved_by_value(folder: Path) -> None:
     assert_same(load_checkpoint(path).tensors["model"], views)
 
 
-def test_later_changes_to_the_model_do_not_reach_what_was_loaded(folder: Path) -> None:
-    model = Tied()
-    path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
-    weights = load_checkpoint(path).tensors["model"]
-    load_weights(model, weights, path=path)
-    before = weights["embedding.weight"].clone()
-    with torch.no_grad():
-        model.embedding.weight.add_(1)
-    assert torch.equal(weights["embedding.weight"], before)
-
-
 # Which checkpoints stay
 
 
@@ -300,26 +289,25 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_any_flipped_bit_is_found_and_the_file_named(whole: Path, data: st.DataObject) -> None:
+def test_any_bit_that_is_flipped_lost_or_added_is_found_and_the_file_named(
+    whole: Path, data: st.DataObject
+) -> None:
     clean = whole.read_bytes()
-    bit = data.draw(st.integers(0, 8 * len(clean) - 1))
     dirty = bytearray(clean)
-    dirty[bit // 8] ^= 1 << bit % 8
+    change = data.draw(st.sampled_from(["flip", "flip", "cut", "add"]))
+    if change == "flip":
+        bit = data.draw(st.integers(0, 8 * len(clean) - 1))
+        dirty[bit // 8] ^= 1 << bit % 8
+    elif change == "cut":
+        del dirty[data.draw(st.integers(0, len(clean) - 1)) :]
+    else:
+        dirty += data.draw(st.binary(min_size=1, max_size=9))
     whole.write_bytes(dirty)
     try:
         with pytest.raises(DamagedCheckpointError, match=f"{whole} is not as it was saved"):
             load_checkpoint(whole)
     finally:
         whole.write_bytes(clean)
-
-
-@pytest.mark.parametrize("change", [lambda c: b"", lambda c: c[:-1], lambda c: c + b"\0"])
-def test_a_truncated_or_lengthened_file_is_named(
-    whole: Path, change: Callable[[bytes], bytes]
-) -> None:
-    whole.write_bytes(change(whole.read_bytes()))
-    with pytest.raises(DamagedCheckpointError, match=f"{whole} .* checksum"):
-        load_checkpoint(whole)
 
 
 class Trap:
@@ -354,6 +342,7 @@ def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
     assert mark.exists()  # the trap was armed
 
 
+WHOLE: dict[str, Any] = {"format_version": 3, "step": 1, "state": {}}
 CHANGES: list[dict[str, Any]] = [
     *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"state": 3}),
     *({"state": {"x": float("nan")}}, {"format_version": None}, {"format_version": 1e99}),
@@ -366,28 +355,23 @@ HEADERS = [
 ]
 
 
-@pytest.mark.parametrize("header", HEADERS, ids=lambda value: value[-60:])
-def test_a_file_that_another_program_made_is_refused(whole: Path, header: str) -> None:
-    content = len(header).to_bytes(8, "little") + header.encode() + bytes(8)
-    with pytest.raises(
-        DamagedCheckpointError, match=r"step-.* is not a checkpoint of this program"
-    ):
+def packed(header: str) -> bytes:
+    """Return a file of safetensors with a header and eight bytes of weights."""
+    return len(header).to_bytes(8, "little") + header.encode() + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *map(packed, HEADERS),
+        save({}, {"checkpoint": "[" * 100_000 + "]" * 100_000}),
+        *(save({}, {"checkpoint": json.dumps(WHOLE | change)}) for change in CHANGES),
+    ],
+    ids=lambda content: content.strip(b"\0 ")[-60:].decode(),
+)
+def test_a_file_that_another_program_made_is_refused(whole: Path, content: bytes) -> None:
+    with pytest.raises(UserError, match=r"step-.* (is not a checkpoint of|has format version)"):
         load_checkpoint(rename(whole, content))
-
-
-@pytest.mark.parametrize("changes", CHANGES, ids=str)
-def test_metadata_that_another_program_made_are_refused(
-    whole: Path, changes: dict[str, Any]
-) -> None:
-    message = "has format version" if "format_version" in changes else "is not a checkpoint of this"
-    with pytest.raises(UserError, match=rf"step-.* {message}"):
-        load_checkpoint(repack(whole, changes))
-
-
-def test_metadata_that_are_nested_too_deeply_are_refused(whole: Path) -> None:
-    text = "[" * 100_000 + "]" * 100_000
-    with pytest.raises(DamagedCheckpointError, match="nested too deeply"):
-        load_checkpoint(rename(whole, save({}, {"checkpoint": text})))
 
 
 def test_a_newer_format_stops_the_program_before_it_takes_an_older_checkpoint(

@@ -87,25 +87,6 @@ def test_each_gradient_is_computed_anew() -> None:
     torch.testing.assert_close(gradients_of(learner), once, rtol=0, atol=0)
 
 
-def test_an_update_is_that_of_adam_with_a_clipped_gradient() -> None:
-    """Equation 3's optimiser (section 5.3): beta 0.9 and 0.98, epsilon 1e-9, a norm of 1."""
-    learner, copied = make_learner(), make_learner()
-    adam = torch.optim.Adam(copied.model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
-    steep = [[SENTENCES[0]], SENTENCES, [SENTENCES[3]]]
-    for batch in steep:
-        learner.update([batch], 0.01)
-        copied.compute_gradient([batch])
-        parameters = [each for each in copied.model.parameters() if each.grad is not None]
-        norm = torch.stack([each.grad.norm() for each in parameters if each.grad is not None])
-        for each in parameters:
-            assert each.grad is not None
-            each.grad /= max(float(norm.norm()), 1.0)
-        assert norm.norm() > 1.0  # so that it is clipped
-        adam.step()
-    for found, expected in zip(learner.model.parameters(), copied.model.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-
-
 def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> None:
     """Its decay is (1 + n) / (10 + n) after n updates, and never more than the given one."""
     model = nn.Linear(1, 1, bias=False).double()
@@ -118,27 +99,6 @@ def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> Non
             weight = min(decay, (1 + count) / (10 + count)) if count else 0.0  # the first: a copy
             expected = weight * expected + (1 - weight) * value
             assert moving.module.state_dict()["weight"].item() == pytest.approx(expected)
-
-
-def test_what_is_saved_as_the_average_is_the_average() -> None:
-    learner = make_learner()
-    for _ in range(3):
-        learner.update([SENTENCES], 0.01)
-    saved, model = learner.tensors()["average"], learner.tensors()["model"]
-    assert saved.keys() == model.keys()
-    averages = dict(learner.average.named_parameters())
-    for name, tensor in averages.items():
-        assert torch.equal(saved[name], tensor)
-        assert not torch.equal(saved[name], model[name])
-    restored = make_learner()
-    state = {
-        group: {name: tensor.clone() for name, tensor in members.items()}
-        for group, members in learner.tensors().items()
-    }
-    restored.restore(state)
-    for each in (learner, restored):
-        each.update([SENTENCES[:2]], 0.01)
-    torch.testing.assert_close(restored.tensors(), learner.tensors(), rtol=0, atol=0)
 
 
 def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:

@@ -342,18 +342,6 @@ def run(tmp_path: Path, trained: TranslationTraining) -> Run[TranslatorConfig]:
     return Run(copy(trained.run.folder, tmp_path / "run"), TranslatorConfig)
 
 
-def test_the_mean_of_the_last_checkpoints_is_loaded_where_it_is_asked_for(
-    run: Run[TranslatorConfig],
-) -> None:
-    _, model, *_ = load_translator(run, torch.device("cpu"), last=2)
-    saved = [
-        load_checkpoint(path).tensors["model"] for path in sorted(run.checkpoints.iterdir())[-2:]
-    ]
-    for name, tensor in model.state_dict().items():
-        expected = (saved[0][name].double() + saved[1][name].double()) / 2
-        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("version", [7, 9])
 def test_another_format_is_refused(run: Run[TranslatorConfig], version: int) -> None:
     content = json.loads(run.config_file.read_text(encoding="utf-8"))

@@ -177,12 +177,6 @@ def test_no_text_is_not_enough(tmp_path: Path, text: list[str]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "nowhere" / "m.model"
-    with pytest.raises(UserError, match=rf"cannot write {path}: No such file or directory"):
-        Tokenizer.train(ENGLISH, vocab_size=60, path=path)
-
-
 # ------------------------------------------------------------------ loading
 
 

@@ -260,7 +260,7 @@ def test_test_sentences_of_own_files_leave_the_training_set(tmp_path: Path) -> N
     corpus = load_own(tmp_path, train=range(50), test=[3, 4, 5])
     check_disjoint(corpus)
     assert len(corpus.test) == 3
-    assert len(corpus.train) == len([*corpus.train])
+    assert not sources(corpus.train) & {f"猫は{n}匹" for n in (3, 4, 5)}
     with pytest.raises(UserError, match="no validation pair whose source"):
         load_own(tmp_path, train=[3, 4], validation=[3, 4], test=[3, 4])
 
@@ -364,13 +364,6 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         load_corpus(Languages(), data_dir=tmp_path)
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
         load_corpus(Languages(target="de"))
-
-
-def test_tokenizers_of_a_large_corpus_are_trained_on_pairs_from_all_of_it() -> None:
-    pairs = [Pair(str(i), "", "") for i in range(97)]
-    corpus = Corpus(Languages(), pairs, [], [])
-    assert corpus.sample(97) == pairs
-    assert corpus.sample(10) == pairs[::10]
 
 
 def test_shown_pairs_are_spread_over_the_test_split_and_examples_are_the_last_of_them() -> None:

@@ -213,27 +213,6 @@ def test_an_existing_output_is_refused_before_anything_is_computed(
     assert [*tmp_path.rglob("*")] == [tmp_path / "exported"]
 
 
-def test_a_failure_leaves_no_file(
-    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(exporting, "write_model", fail)
-    with pytest.raises(UserError, match="No space left"):
-        write(tmp_path / "exported")
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_missing_package_is_named_with_its_extra(
-    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    message = r'^export --to ctranslate2 needs ctranslate2, .*"transformer-blocks\[export\]"$'
-    with pytest.raises(ModuleNotFoundError, match=message):
-        write(tmp_path / "exported")
-
-
 def test_the_command_writes_into_the_run_unless_told_otherwise(
     own_run: Path, tmp_path: Path, call: Callable[..., str], refused: Callable[..., str]
 ) -> None:

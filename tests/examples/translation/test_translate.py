@@ -50,25 +50,6 @@ def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-@pytest.mark.usefixtures("pictures")
-def test_train_translate_and_evaluate_in_one_folder(
-    tmp_path: Path, files: list[str], call: Callable[..., str]
-) -> None:
-    folder, output = tmp_path / "runs" / "first, try", tmp_path / "test.txt"
-    printed = call("train", "--run", folder, *files, *PLAN)
-    assert "Test sentences, none of which is in the training data" in printed
-    assert {path.name for path in folder.iterdir()} == {
-        *("config.json", "source.model", "target.model", "checkpoints", "best"),
-        *("metrics.jsonl", "loss.png", "attention.png", "explorer.html"),
-    }
-    lines = call("translate", "--run", folder, "犬が走る。", "", "猫が眠る。").split("\n")
-    assert len(lines) == 4
-    assert lines[1] == lines[3] == ""
-    report = call("evaluate", "--run", folder, "--output", output)
-    assert all(each in report for each in ("BLEU", "tok:13a", "nc:6"))
-    assert output.read_text(encoding="utf-8").count("\n") == 1  # five in a hundred of thirty
-
-
 def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
     tmp_path: Path, files: list[str], call: Callable[..., str], refused: Callable[..., str]
 ) -> None:
