@@ -270,8 +270,9 @@ def seed_dropout(device: torch.device, seed: int, *purpose: object) -> None:
     """Seed the generators of the CPU and of a device, which dropout draws from."""
     number = random_generator(seed, "dropout", *purpose).getrandbits(63)
     torch.default_generator.manual_seed(number)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(number)
+    module = torch.get_device_module(device)
+    if hasattr(module, "manual_seed"):  # the CPU's has none, nor have those of some devices
+        module.manual_seed(number)
 
 
 @dataclass

@@ -207,7 +207,7 @@ def train_command(options: Train) -> None:
     run = Run(options.run or Path("runs") / new.corpus, TranslatorConfig)
     with join_training(run.folder, device) as (processes, lock):
         config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
-        corpus = corpus_of(config)
+        corpus = processes.broadcast(lambda: corpus_of(config))  # which may be downloaded
         if not config.tokenizers:
             config = processes.broadcast(lambda: begin(run, config, chosen, corpus, lock))
         task = TranslationTask(run, config, corpus, compiled=options.compile)
