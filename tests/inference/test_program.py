@@ -259,6 +259,10 @@ def with_activation(factor: float, model: Any) -> None:
     model.encoder.layers[0].feed_forward.activation = lambda x: factor * x
 
 
+def with_default(factor: float, model: Any) -> None:
+    model.encoder.layers[0].feed_forward.activation = lambda x, by=factor: by * x
+
+
 def with_attention(function: Any, model: Any) -> None:
     model.encoder.layers[0].self_attention.attention_function = function
 
@@ -279,6 +283,7 @@ OTHERS: list[Callable[[Any], object]] = [
     *(partial(with_activation, 2.0), partial(with_activation, 3.0)),
     lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 2.0 * x),
     lambda model: setattr(model.encoder.layers[0].feed_forward, "activation", lambda x: 4.0 * x),
+    *(partial(with_default, 2.0), partial(with_default, 3.0)),
     partial(with_attention, partial(fused_attention, causal=True)),
     *(partial(with_attention, Scaled(2.0)), partial(with_attention, Scaled(3.0))),
     partial(with_attention, lambda *inputs, **options: fused_attention(*inputs, **options)),
