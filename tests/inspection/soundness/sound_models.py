@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -130,39 +131,24 @@ def our_decoder_stack() -> Sound:
     return Sound(build_decoder(**SIZES), example, "encoder-decoder")
 
 
-@sound
-def our_language_model_sinusoidal() -> Sound:
-    return language_model(decoder_only(SinusoidalPositionalEncoding(D)))
+def add_language_model(name: str, positions: Any = None, attention: Any = None) -> None:
+    MODELS[f"our_language_model_{name}"] = lambda: language_model(
+        decoder_only(positions and positions(), attention)
+    )
 
 
-@sound
-def our_language_model_learned() -> Sound:
-    return language_model(decoder_only(LearnedPositionalEncoding(D, max_length=6)))
-
-
-@sound
-def our_language_model_rotary() -> Sound:
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(D, H, transforms=[RotaryPositionalEncoding(D // H)])
-
-    return language_model(decoder_only(attention=attention))
-
-
-@sound
-def our_language_model_alibi() -> Sound:
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(D, H, attention_function=ALiBi(H))
-
-    return language_model(decoder_only(attention=attention))
-
-
-@sound
-def our_language_model_grouped_query() -> Sound:
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(D, H, num_key_value_heads=1)
-
-    model = decoder_only(SinusoidalPositionalEncoding(D), attention=attention)
-    return language_model(model)
+add_language_model("sinusoidal", partial(SinusoidalPositionalEncoding, D))
+add_language_model("learned", partial(LearnedPositionalEncoding, D, max_length=6))
+add_language_model(
+    "rotary",
+    attention=lambda: MultiHeadAttention(D, H, transforms=[RotaryPositionalEncoding(D // H)]),
+)
+add_language_model("alibi", attention=lambda: MultiHeadAttention(D, H, attention_function=ALiBi(H)))
+add_language_model(
+    "grouped_query",
+    partial(SinusoidalPositionalEncoding, D),
+    partial(MultiHeadAttention, D, H, num_key_value_heads=1),
+)
 
 
 def translator(kind: type[Seq2Seq] = Seq2Seq) -> Seq2Seq:

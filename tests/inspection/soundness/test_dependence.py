@@ -1,6 +1,7 @@
 """Outputs depend on no later position: leaks are found wherever they are, in many passes or few."""
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -197,6 +198,15 @@ def far_behind(x: Tensor) -> Tensor:
     return torch.cat([x[:, :1] + x[:, -1:], x[:, 1:]], dim=1)
 
 
+def of_blocks(x: Tensor, size: int = 4) -> Tensor:
+    """Attend to the means of whole blocks, of which those that have not ended are not hidden."""
+    blocks = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
+    ends = torch.arange(blocks.shape[1]) * size + size - 1
+    has_ended = torch.arange(x.shape[1])[:, None] >= ends
+    scores = (x @ blocks.mT).masked_fill(has_ended, -torch.inf)
+    return x + scores.softmax(-1).nan_to_num() @ blocks
+
+
 LEAKS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "a mask that is off by one": (itself, 1),
     "the border of a block": (of_next_block, 0),
@@ -206,6 +216,7 @@ LEAKS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "a shift that wraps": (wrapped, 0),
     "the last token": (far_behind, 0),
     "each fourth position": (of_fourths, 0),
+    "attention to compressed blocks": (of_blocks, 0),
 }
 
 
@@ -225,14 +236,32 @@ def test_eight_passes_find_leaks_of_every_kind(length: int, rows: int) -> None:
     assert "a leak from fewer than" in report.note
 
 
-@pytest.mark.parametrize("length", [20, 70, 130])
-@pytest.mark.parametrize("name", ["each fourth position", "whole blocks of 16"])
-def test_a_leak_at_some_positions_is_found_by_all_passes(name: str, length: int) -> None:
-    mix, shift = LEAKS[name]
-    tokens = torch.randint(50, (1, length), generator=torch.Generator().manual_seed(0))
-    for causal in (True, None):
-        report = check_soundness(Mixer(mix, shift=shift), tokens, causal=causal)["causality"]
-        assert report.problems, report
+@pytest.mark.parametrize("length", [10, 64, 150])
+@pytest.mark.parametrize("name", [*LEAKS, "none"])
+def test_a_leak_of_any_kind_is_found_by_all_passes(name: str, length: int) -> None:
+    mix, shift = LEAKS.get(name, (itself, 0))
+    tokens = torch.randint(50, (2, length), generator=torch.Generator().manual_seed(0))
+    assert bool(ask("causality", Mixer(mix, shift=shift), tokens)) == (name == "none")
+
+
+def test_a_leak_is_sought_in_the_real_tokens_alone() -> None:
+    found = check_soundness(Mixer(of_all), TOKENS, causal=True, padding_id=0)["causality"]
+    assert found.problems
+    for problem in found.problems:
+        output, row, changed = map(int, re.findall(r"\d+", problem)[:3])
+        assert TOKENS[row, [output, changed]].all(), problem
+
+
+@pytest.mark.parametrize("most", [6, 18, 40])
+def test_a_leak_is_sought_as_far_as_the_model_allows(most: int) -> None:
+    def of_long_sequences(x: Tensor) -> Tensor:
+        return far_behind(x) if x.shape[1] > 16 else x
+
+    causality = ask("causality", Mixer(of_long_sequences, most=most), torch.arange(6)[None])
+    assert bool(causality) == (most == 6)
+    assert not causality.not_tried
+    if most > 6:
+        assert f"repeated to {18 if most == 18 else 34} tokens" in causality.problems[0]
 
 
 def test_a_model_that_takes_no_more_tokens_is_checked_with_its_own() -> None:

@@ -3,7 +3,6 @@
 import copy
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -166,36 +165,6 @@ def test_an_output_that_is_not_finite_is_reported_once() -> None:
     x[1, 2] = 0.0
     problems = ask("determinism", lambda x: x / x, x).problems
     assert problems == ("the output at token 2 of row 1 is not finite",)
-
-
-@broken("causality", "position 0 of row 0 changes with position 1, which comes later, by")
-def the_causal_mask_is_missing() -> Sound:
-    return Sound(OurEncoder(), TOKENS, "causal", {"causal": True, "padding_id": 0})
-
-
-class Wrapped(nn.Module):
-    """A module with fixed options."""
-
-    def __init__(self, module: nn.Module, **options: Any) -> None:
-        super().__init__()
-        self.module, self.options = module, options
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.module(x, **self.options)
-
-
-@broken("causality", "no output depends on an earlier position")
-def the_causal_mask_is_inverted() -> Sound:
-    model = Wrapped(build_encoder(**SIZES), mask=~causal_mask(6))
-    return Sound(model, torch.randn(2, 6, D), "causal", {"causal": True})
-
-
-@broken("causality", "position 3 of row 1 changes with no earlier position")
-def one_position_attends_to_itself_alone() -> Sound:
-    mask = causal_mask(6)
-    mask[3, :3] = True
-    model = Wrapped(build_encoder(**SIZES), mask=mask)
-    return Sound(model, torch.randn(2, 6, D), "causal")
 
 
 @broken("causality", "comes later")
@@ -696,137 +665,6 @@ def test_a_table_that_is_computed_is_no_noise() -> None:
         assert not is_noise(table)
         assert not is_noise(table.T)
     assert not is_noise(SinusoidalPositionalEncoding(D).table)
-
-
-# Leaks in long sequences
-
-
-Leak = Callable[[Tensor], Tensor]
-
-
-class Leaky(nn.Module):
-    """A causal model of ids, to whose outputs a function adds what it should not."""
-
-    def __init__(self, leak: Leak) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, D)
-        self.leak = leak
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        return x.cumsum(1) + self.leak(x)
-
-
-def nothing(x: Tensor) -> Tensor:
-    return torch.zeros_like(x)
-
-
-def mean_of_block(x: Tensor, size: int = 64) -> Tensor:
-    """The mean of each whole block, at all its positions."""
-    means = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
-    return F.pad(means.repeat_interleave(size, 1), (0, 0, 0, x.shape[1] % size))
-
-
-def first_of_next_block(x: Tensor, size: int = 64) -> Tensor:
-    """The first token of each block, at the last position of the block before it."""
-    is_last = torch.arange(x.shape[1]) % size == size - 1
-    return F.pad(x[:, 1:], (0, 0, 0, 1)) * is_last[:, None]
-
-
-def last_of_window(x: Tensor) -> Tensor:
-    """The last token of long sequences, at their second position."""
-    return F.pad(x[:, -1:], (0, 0, 1, x.shape[1] - 2)) * (x.shape[1] > 16)
-
-
-@pytest.mark.parametrize("length", [6, 64, 200])
-@pytest.mark.parametrize("leak", [mean_of_block, first_of_next_block, last_of_window])
-def test_a_leak_at_the_borders_of_blocks_or_beyond_the_example_is_found(
-    leak: Leak, length: int
-) -> None:
-    tokens = torch.arange(length)[None] * 7 % VOCABULARY
-    causality = ask("causality", Leaky(leak), tokens)
-    assert "later" in causality.problems[0] or "to 1" in causality.problems[0], causality
-    assert ask("causality", Leaky(nothing), tokens)
-
-
-def test_a_leak_is_sought_in_the_real_tokens_alone() -> None:
-    soundness = check_soundness(Leaky(mean_of_all), TOKENS, causal=True, padding_id=0)
-    assert soundness["causality"].problems
-    for problem in soundness["causality"].problems:
-        output, row, changed = map(int, re.findall(r"\d+", problem)[:3])
-        assert not PADDED[row, [output, changed]].any(), problem
-
-
-@pytest.mark.parametrize("most", [6, 18, 40])
-def test_a_leak_is_sought_as_far_as_the_model_allows(most: int) -> None:
-    class Model(Leaky):
-        def forward(self, tokens: Tensor) -> Tensor:
-            if tokens.shape[1] > most:
-                raise IndexError("index out of range")
-            return super().forward(tokens)
-
-    causality = ask("causality", Model(last_of_window), FULL)
-    assert bool(causality) == (most == 6)
-    assert not causality.not_tried
-    if most > 6:
-        assert f"repeated to {18 if most == 18 else 34} tokens" in causality.problems[0]
-
-
-# The leaks of a language model that were published as nanochat, issue 844 and pull request 845 (a
-# block's mean, and mixing over all positions, cyclic or not), and as nsa-release, issue 3.
-
-
-def mean_of_blocks_before(x: Tensor, size: int = 64) -> Tensor:
-    return F.pad(mean_of_block(x, size), (0, 0, size, 0))[:, : x.shape[1]]
-
-
-def mean_of_all(x: Tensor) -> Tensor:
-    return x.mean(1, keepdim=True).expand_as(x)
-
-
-def mean_so_far(x: Tensor) -> Tensor:
-    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-
-
-def rolled(x: Tensor) -> Tensor:
-    """The token before each position, and at the first position the last token."""
-    return x.roll(1, dims=1)
-
-
-def shifted(x: Tensor) -> Tensor:
-    return F.pad(x, (0, 0, 1, 0))[:, :-1]
-
-
-def compressed(x: Tensor, *, inverted: bool, size: int = 4) -> Tensor:
-    """Attention to the means of blocks, of which a query may attend to those that have ended."""
-    blocks = x[:, : x.shape[1] // size * size].unflatten(1, (-1, size)).mean(2)
-    ends = torch.arange(blocks.shape[1], device=x.device) * size + size - 1
-    has_ended = torch.arange(x.shape[1], device=x.device)[:, None] >= ends
-    hidden = has_ended if inverted else ~has_ended
-    scores = (x @ blocks.mT).masked_fill(hidden, -torch.inf)
-    return scores.softmax(-1).nan_to_num() @ blocks
-
-
-PUBLISHED: dict[str, tuple[Leak, Leak]] = {
-    "mean of each block": (mean_of_block, mean_of_blocks_before),
-    "mean of blocks of 8": (partial(mean_of_block, size=8), partial(mean_of_blocks_before, size=8)),
-    "mixed over all positions": (mean_of_all, mean_so_far),
-    "cyclic": (rolled, shifted),
-    "attention to compressed blocks": (
-        partial(compressed, inverted=True),
-        partial(compressed, inverted=False),
-    ),
-}
-
-
-@pytest.mark.parametrize("length", [10, 150])
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_leak_is_found_and_its_mended_twin_is_sound(name: str, length: int) -> None:
-    broken, mended = PUBLISHED[name]
-    tokens = torch.arange(2 * length).reshape(2, -1) * 7 % VOCABULARY
-    assert not ask("causality", Leaky(broken), tokens)
-    soundness = check_soundness(Leaky(mended), tokens, causal=True)
-    assert set(soundness.violated) <= {"order"}, soundness  # the model has no positions
 
 
 class Tied(nn.Module):
