@@ -80,10 +80,10 @@ def make(way: str, *, threads: int) -> SetUp:
     import torch
 
     from common.searches import row_generators
-    from pretrained.gpt2_model import Gpt2
     from text.models import build_text_model
     from transformer_blocks import beam_search, greedy_search, sample
     from transformer_blocks.inference import prepare
+    from transformer_blocks.pretrained.gpt2 import Gpt2
 
     torch.set_num_threads(threads)
 

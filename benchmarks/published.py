@@ -82,13 +82,13 @@ def make_ours(*, prepared: bool) -> SetUp:
     """Set up the models of ``examples/pretrained``."""
     import torch
 
-    from pretrained.bert_model import Bert
-    from pretrained.gpt2_model import Gpt2
-    from pretrained.llama_family import Sizes
-    from pretrained.marian_model import Marian
-    from pretrained.qwen3_model import Qwen3
     from transformer_blocks import RotaryPositionalEncoding, beam_search, greedy_search
     from transformer_blocks.inference import prepare
+    from transformer_blocks.pretrained.bert import Bert
+    from transformer_blocks.pretrained.gpt2 import Gpt2
+    from transformer_blocks.pretrained.llama_family import Sizes
+    from transformer_blocks.pretrained.marian import Marian
+    from transformer_blocks.pretrained.qwen3 import Qwen3
 
     torch.set_num_threads(THREADS)
     factories: dict[str, Callable[[], Any]] = {

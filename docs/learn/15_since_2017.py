@@ -548,7 +548,7 @@ with warnings.catch_warnings(action="ignore"):
 
 disable_progress_bar()
 sys.path.append("../../examples")
-from pretrained.gpt2_model import Gpt2
+from transformer_blocks.pretrained.gpt2 import Gpt2
 
 torch.manual_seed(0)
 config = GPT2Config(

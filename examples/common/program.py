@@ -71,8 +71,9 @@ def _explain(error: Exception) -> str | None:
 
     from transformer_blocks.explorer.packages import MissingPackageError
     from transformer_blocks.generation import NonFiniteLogitsError
+    from transformer_blocks.pretrained.loading import LoadError
 
-    if isinstance(error, MissingPackageError | NonFiniteLogitsError):
+    if isinstance(error, MissingPackageError | NonFiniteLogitsError | LoadError):
         return text
     is_on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return f"out of memory: {text}" if is_on_cpu or isinstance(error, OutOfMemoryError) else None

@@ -18,15 +18,15 @@ from torch import Tensor
 from common.errors import UserError
 from common.text_files import decode_line, read_lines
 from pretrained.batches import check_ids, make_batches
-from pretrained.bert_model import Bert
-from pretrained.distilbert_model import DistilBert
-from pretrained.loading import Config, find_folder
 from pretrained.pooling import Pooling, read_modules
-from pretrained.roberta_model import Roberta
-from pretrained.tokenizer import FILE, PublishedTokenizer
-from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import padding_mask
 from transformer_blocks.inference import prepare
+from transformer_blocks.pretrained.bert import Bert
+from transformer_blocks.pretrained.distilbert import DistilBert
+from transformer_blocks.pretrained.loading import Config, find_folder
+from transformer_blocks.pretrained.roberta import Roberta
+from transformer_blocks.pretrained.tokenizer import FILE, PublishedTokenizer
+from transformer_blocks.pretrained.weights import FILES as WEIGHT_FILES
 
 PARTS = ("", "[0-9]_*/")  # the model's folder, and the folders of its modules
 NAMES = ("config.json", *WEIGHT_FILES, FILE, "tokenizer_config.json", "sentence_bert_config.json")

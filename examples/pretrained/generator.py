@@ -18,18 +18,18 @@ from common.errors import UserError
 from common.searches import Search, sampling_or_greedy
 from common.text_files import read_prompts
 from pretrained.batches import check_ids
-from pretrained.gemma3_model import Gemma3
-from pretrained.gpt2_model import Gpt2
-from pretrained.language_model import PublishedLanguageModel, suppress_unused
-from pretrained.llama_model import Llama
-from pretrained.loading import Config, find_folder
-from pretrained.qwen3_model import Qwen3
-from pretrained.qwen3_moe_model import Qwen3Moe
-from pretrained.tokenizer import FILE, PublishedTokenizer
-from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import LanguageModel
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import load_program, prepare, save_program
+from transformer_blocks.pretrained.gemma3 import Gemma3
+from transformer_blocks.pretrained.gpt2 import Gpt2
+from transformer_blocks.pretrained.language_model import PublishedLanguageModel, suppress_unused
+from transformer_blocks.pretrained.llama_model import Llama
+from transformer_blocks.pretrained.loading import Config, find_folder
+from transformer_blocks.pretrained.qwen3 import Qwen3
+from transformer_blocks.pretrained.qwen3_moe import Qwen3Moe
+from transformer_blocks.pretrained.tokenizer import FILE, PublishedTokenizer
+from transformer_blocks.pretrained.weights import FILES as WEIGHT_FILES
 
 CONFIGS = ("config.json", "generation_config.json")
 FILES = (*CONFIGS, *WEIGHT_FILES, FILE)

@@ -21,14 +21,14 @@ from common.errors import UserError
 from common.terminal import counted
 from pretrained.arguments import check_beam
 from pretrained.batches import check_ids
-from pretrained.language_model import suppress_unused
-from pretrained.loading import Config, find_folder
-from pretrained.marian_model import Marian
-from pretrained.sentence_pieces import SentencePieces
-from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks import beam_search
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
+from transformer_blocks.pretrained.language_model import suppress_unused
+from transformer_blocks.pretrained.loading import Config, find_folder
+from transformer_blocks.pretrained.marian import Marian
+from transformer_blocks.pretrained.sentence_pieces import SentencePieces
+from transformer_blocks.pretrained.weights import FILES as WEIGHT_FILES
 
 FILES = ("config.json", "generation_config.json", *WEIGHT_FILES, "source.spm", "vocab.json")
 

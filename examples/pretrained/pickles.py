@@ -18,8 +18,8 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files import write_atomically
-from pretrained.loading import find_folder, shown
-from pretrained.weights import PICKLE, WEIGHTS
+from transformer_blocks.pretrained.loading import find_folder, shown
+from transformer_blocks.pretrained.weights import PICKLE, WEIGHTS
 
 
 def convert(folder: Path) -> Path:

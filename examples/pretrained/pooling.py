@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import UserError
-from pretrained.loading import Config, read_json, shown
-from pretrained.weights import Origin, load_model
 from transformer_blocks import first_pool, mean_pool
+from transformer_blocks.pretrained.loading import Config, read_json, shown
+from transformer_blocks.pretrained.weights import Origin, load_model
 
 POOLINGS: dict[str, Callable[..., Tensor]] = {
     **dict.fromkeys(("cls", "pooling_mode_cls_token"), first_pool),

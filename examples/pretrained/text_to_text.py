@@ -16,12 +16,12 @@ from common.batching import group_by_length
 from common.searches import Beam, Greedy, Search
 from pretrained.arguments import check_beam
 from pretrained.batches import check_ids
-from pretrained.language_model import suppress_unused
-from pretrained.loading import Config, find_folder
-from pretrained.t5_model import T5
-from pretrained.tokenizer import FILE, PublishedTokenizer
-from pretrained.weights import FILES as WEIGHT_FILES
 from transformer_blocks.inference import prepare
+from transformer_blocks.pretrained.language_model import suppress_unused
+from transformer_blocks.pretrained.loading import Config, find_folder
+from transformer_blocks.pretrained.t5 import T5
+from transformer_blocks.pretrained.tokenizer import FILE, PublishedTokenizer
+from transformer_blocks.pretrained.weights import FILES as WEIGHT_FILES
 
 FILES = ("config.json", *WEIGHT_FILES, FILE)
 BATCH_TOKENS = 4096

@@ -99,12 +99,3 @@ def files(tmp_path: Path) -> list[str]:
     folder = tmp_path / "my, files"
     folder.mkdir()
     return write_files(folder)
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Save the folder of a model of a family, once; tests copy it before they change it."""
-    from tests.examples.pretrained.published import save_folder  # only now: it imports transformers
-
-    folder = tmp_path_factory.mktemp("published, once")
-    return cache(lambda family: save_folder(family, folder / family))

@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor, nn
 
-from pretrained.weights import Origin, PublishedModel
 from transformer_blocks import Encoder, LanguageModel, LearnedPositionalEncoding, TokenEmbedding
 from transformer_blocks.models import TokenModel
+from transformer_blocks.pretrained.weights import Origin, PublishedModel
 
 
 class PublishedLanguageModel(PublishedModel, LanguageModel):

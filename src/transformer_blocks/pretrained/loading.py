@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.errors import UserError
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -30,6 +28,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": F.silu,
 }
 """Activation functions by their names in ``config.json``."""
+
+
+class LoadError(ValueError):
+    """A file of a published model is missing, damaged, or describes what is not implemented."""
+
 
 Choice = TypeVar("Choice")
 LARGEST, MOST_LAYERS = 2**28, 2**10
@@ -49,7 +52,7 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
         The folder.
 
     Raises:
-        UserError: If there is no such folder and it cannot be downloaded, or if a file is a pointer
+        LoadError: If there is no such folder and it cannot be downloaded, or if a file is a pointer
             of git-lfs or a web page.
     """
     folder = Path(name) if Path(name).is_dir() else _download(name, files, revision)
@@ -62,11 +65,11 @@ def find_folder(name: str, files: Sequence[str], *, revision: str | None = None)
 
 def _download(name: str, files: Sequence[str], revision: str | None) -> Path:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith(".") or Path(name).exists():
-        raise UserError(f"{name} is neither a folder nor the name of a model, such as owner/model")
+        raise LoadError(f"{name} is neither a folder nor the name of a model, such as owner/model")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise UserError(
+        raise LoadError(
             f"there is no folder {name}; to download a model of that name, install "
             'huggingface_hub: pip install -e ".[pretrained]"'
         ) from None
@@ -74,7 +77,7 @@ def _download(name: str, files: Sequence[str], revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
     except Exception as error:  # network, hub and disk have dozens of classes of errors
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UserError(
+        raise LoadError(
             f"there is no folder {name}, and no model of that name could be downloaded: {reason}"
         ) from error
 
@@ -83,19 +86,19 @@ def check_content(path: Path) -> None:
     """Check that a path is a file, and neither a pointer of git-lfs nor a web page.
 
     Raises:
-        UserError: If it is not.
+        LoadError: If it is not.
     """
     if not path.is_file():
-        raise UserError(f"{path} is not a file")
+        raise LoadError(f"{path} is not a file")
     try:
         with path.open("rb") as file:
             beginning = file.read(64).lstrip().lower()
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise LoadError(f"cannot read {path}: {error.strerror}") from error
     if beginning.startswith(b"version https://git-lfs"):
-        raise UserError(f"{path} is a pointer of git-lfs, not the file: run git lfs pull")
+        raise LoadError(f"{path} is a pointer of git-lfs, not the file: run git lfs pull")
     if beginning.startswith((b"<!doctype html", b"<html")):
-        raise UserError(f"{path} is a web page, not the file: download it again")
+        raise LoadError(f"{path} is a web page, not the file: download it again")
 
 
 def shown(value: object) -> str:
@@ -111,22 +114,22 @@ def read_json(path: Path, kind: type = dict) -> Any:
     """Read a JSON file that holds an object, or an array if ``kind`` is ``list``.
 
     Raises:
-        UserError: If the file is missing or damaged, or holds something else.
+        LoadError: If the file is missing or damaged, or holds something else.
     """
     try:
         content = json.loads(path.read_bytes())
         json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise LoadError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
-        raise UserError(f"{path} is not JSON that can be read: too many nested levels") from error
+        raise LoadError(f"{path} is not JSON that can be read: too many nested levels") from error
     except UnicodeEncodeError as error:
-        raise UserError(f"{path} holds a lone surrogate, which is no character") from error
+        raise LoadError(f"{path} holds a lone surrogate, which is no character") from error
     except ValueError as error:  # neither JSON nor UTF-8
-        raise UserError(f"{path} is not JSON: {error}") from error
+        raise LoadError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, kind):
         noun = "array" if kind is list else "object"
-        raise UserError(f"{path} must hold a JSON {noun}, got a {type(content).__name__}")
+        raise LoadError(f"{path} must hold a JSON {noun}, got a {type(content).__name__}")
     return content
 
 
@@ -140,10 +143,10 @@ def expect(path: Path | str, name: str, found: object, wanted: object) -> None:
         wanted: The value that is implemented.
 
     Raises:
-        UserError: If the values differ.
+        LoadError: If the values differ.
     """
     if found != wanted:
-        raise UserError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
+        raise LoadError(f"{path}: {name} must be {wanted!r} for this program, got {shown(found)}")
 
 
 class Config:
@@ -154,7 +157,7 @@ class Config:
         kind: The ``model_type`` that the file must name; files of a model's modules name none.
 
     Raises:
-        UserError: If the file cannot be read, names another ``model_type``, or describes quantised
+        LoadError: If the file cannot be read, names another ``model_type``, or describes quantised
             weights or layers with settings of their own.
     """
 
@@ -168,7 +171,7 @@ class Config:
         """Raise unless each of these settings is absent or has the given value.
 
         Raises:
-            UserError: If one has another value.
+            LoadError: If one has another value.
         """
         for name, wanted in settings.items():
             expect(self.path, name, self.values.get(name, wanted), wanted)
@@ -185,12 +188,12 @@ class Config:
             most: Largest valid value.
 
         Raises:
-            UserError: If the value is missing without a default, or invalid.
+            LoadError: If the value is missing without a default, or invalid.
         """
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise UserError(
+            raise LoadError(
                 f"{self.path}: {name} must be a whole number from {least} to {most}, "
                 f"got {shown(value)}"
             )
@@ -205,14 +208,14 @@ class Config:
             zero: Whether 0 is valid, too.
 
         Raises:
-            UserError: If the value is missing without a default, or invalid.
+            LoadError: If the value is missing without a default, or invalid.
         """
         value: Any = self.values.get(name)
         value = default if value is None else value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not (1e-30 <= value <= 1e30 or (zero and value == 0)):
             rule = "0 or a number" if zero else "a number"
-            raise UserError(
+            raise LoadError(
                 f"{self.path}: {name} must be {rule} from 1e-30 to 1e30, got {shown(value)}"
             )
         return float(value)
@@ -225,22 +228,22 @@ class Config:
             default: The value if the file has none.
 
         Raises:
-            UserError: If the value is neither.
+            LoadError: If the value is neither.
         """
         value = self.values.get(name, default)
         if not isinstance(value, bool):
-            raise UserError(f"{self.path}: {name} must be true or false, got {shown(value)}")
+            raise LoadError(f"{self.path}: {name} must be true or false, got {shown(value)}")
         return value
 
     def nested(self, name: str) -> "Config":
         """Return the settings of an object within the file; their errors name it too.
 
         Raises:
-            UserError: If the value is missing or no object.
+            LoadError: If the value is missing or no object.
         """
         values = self.values.get(name)
         if not isinstance(values, dict):
-            raise UserError(f"{self.path}: {name} must be an object, got {shown(values)}")
+            raise LoadError(f"{self.path}: {name} must be an object, got {shown(values)}")
         part = copy.copy(self)
         part.path, part.values = f"{self.path}: {name}", values
         return part
@@ -252,7 +255,7 @@ class Config:
             names: Published name of each size, by ours.
 
         Raises:
-            UserError: If one is missing or invalid.
+            LoadError: If one is missing or invalid.
         """
         sizes = {
             ours: self.size(name, most=MOST_LAYERS if ours == "num_layers" else LARGEST)
@@ -266,11 +269,11 @@ class Config:
         """Check that a number of attention heads divides the hidden size.
 
         Raises:
-            UserError: If the number is missing or does not divide ``d_model``.
+            LoadError: If the number is missing or does not divide ``d_model``.
         """
         heads = self.size(name)
         if d_model % heads:
-            raise UserError(
+            raise LoadError(
                 f"{self.path}: {name} must divide the hidden size {d_model}, got {heads}"
             )
 
@@ -285,11 +288,11 @@ class Config:
             default: The value if the file has none.
 
         Raises:
-            UserError: If the value is missing without a default, or is none of them.
+            LoadError: If the value is missing without a default, or is none of them.
         """
         value = self.values.get(name, default)
         if not isinstance(value, str) or value not in choices:
-            raise UserError(
+            raise LoadError(
                 f"{self.path}: {name} must be one of {', '.join(choices)} for this program, "
                 f"got {shown(value)}"
             )
@@ -304,7 +307,7 @@ def read_end_ids(folder: Path, config: Config) -> tuple[int, ...]:
         config: Its ``config.json``.
 
     Raises:
-        UserError: If they are not token ids.
+        LoadError: If they are not token ids.
     """
     path = folder / "generation_config.json"
     generation = Config(path) if path.exists() else config
@@ -312,7 +315,7 @@ def read_end_ids(folder: Path, config: Config) -> tuple[int, ...]:
     found = config.values.get("eos_token_id")
     ids = [] if found is None else found if isinstance(found, list) else [found]
     if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in ids):
-        raise UserError(
+        raise LoadError(
             f"{config.path}: eos_token_id must be a token id or a list, got {shown(found)}"
         )
     return tuple(ids)

@@ -26,8 +26,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from common.errors import UserError
-from pretrained.loading import Config, check_content, read_json, shown
+from transformer_blocks.pretrained.loading import (
+    Config,
+    LoadError,
+    check_content,
+    read_json,
+    shown,
+)
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -93,15 +98,15 @@ class Published:
         """Read a tensor and convert it to a dtype.
 
         Raises:
-            UserError: If it is not floating-point, or then holds NaN or infinity.
+            LoadError: If it is not floating-point, or then holds NaN or infinity.
         """
         file, path = self.files[name]
         tensor: Tensor = file.get_tensor(name)
         if tensor.dtype not in FLOATS:
-            raise UserError(f"{path}: tensor {name!r} must be floating-point, got {tensor.dtype}")
+            raise LoadError(f"{path}: tensor {name!r} must be floating-point, got {tensor.dtype}")
         tensor = tensor.to(dtype)
         if not tensor.isfinite().all():
-            raise UserError(f"{path}: tensor {name!r} holds NaN or infinity")
+            raise LoadError(f"{path}: tensor {name!r} holds NaN or infinity")
         return tensor
 
 
@@ -131,7 +136,7 @@ def load_model(
         The model, in evaluation mode.
 
     Raises:
-        UserError: If a file cannot be read, or a tensor in it is missing, unknown, of another
+        LoadError: If a file cannot be read, or a tensor in it is missing, unknown, of another
             shape, or NaN or infinite.
     """
     with _open_weights(folder) as published:
@@ -142,12 +147,12 @@ def load_model(
             origin = find_origin(model, ours)
             names = [name for name in origin.names if name in published.files]
             if not names:
-                raise UserError(f"{published.path} lacks tensor {origin.names[0]!r}")
+                raise LoadError(f"{published.path} lacks tensor {origin.names[0]!r}")
             found[ours] = origin, names
         used = {name for _, names in found.values() for name in names}
         for name in sorted(published.files.keys() - used):
             if not re.fullmatch(left_out, name):
-                raise UserError(
+                raise LoadError(
                     f"{published.files[name][1]} holds tensor {shown(name)}, which the model does "
                     "not use"
                 )
@@ -162,7 +167,7 @@ def load_model(
                 first = published.read(names[0], dtype)
                 for name in names[1:]:
                     if not torch.equal(first, published.read(name, dtype)):
-                        raise UserError(
+                        raise LoadError(
                             f"{published.path}: {names[0]!r} and {name!r} must be equal, but differ"
                         )
                 target.copy_(origin.read(first))
@@ -191,7 +196,7 @@ class PublishedModel(nn.Module):
         """Read the arguments of the class from a folder and its ``config.json``.
 
         Raises:
-            UserError: If a setting is missing, invalid or not implemented.
+            LoadError: If a setting is missing, invalid or not implemented.
         """
         raise NotImplementedError
 
@@ -212,7 +217,7 @@ class PublishedModel(nn.Module):
             The model, in evaluation mode.
 
         Raises:
-            UserError: If a file is missing or damaged, or belongs to another model.
+            LoadError: If a file is missing or damaged, or belongs to another model.
         """
         config = Config(folder / "config.json", cls.model_type)
         config.expect(**cls.expected)
@@ -235,7 +240,7 @@ def read_names(folder: Path) -> frozenset[str]:
     """Return the names of all tensors of a model.
 
     Raises:
-        UserError: If a file of weights cannot be read.
+        LoadError: If a file of weights cannot be read.
     """
     with _open_weights(folder) as published:
         return frozenset(published.files)
@@ -259,7 +264,7 @@ def _allocate(model: nn.Module) -> None:
 def _check_shape(published: Published, name: str, origin: Origin, target: Tensor) -> None:
     wanted, found = origin.shape(target.shape), published.shape(name)
     if found != wanted:
-        raise UserError(
+        raise LoadError(
             f"{published.files[name][1]}: tensor {name!r} must have shape {wanted} by config.json, "
             f"got {found}"
         )
@@ -273,7 +278,7 @@ def _open_weights(folder: Path) -> Iterator[Published]:
         reason = "--revision may name a revision on the hub that has one"
         if (folder / PICKLE).exists():
             reason = f"the folder's {PICKLE} is a pickle, which could run code when it is opened"
-        raise UserError(
+        raise LoadError(
             f"{path} is missing; {reason}; examples/pretrained/convert.py converts {PICKLE} "
             "without running code"
         )
@@ -290,7 +295,7 @@ def _open(path: Path, stack: ExitStack) -> dict[str, tuple[Any, Path]]:
     try:
         file = stack.enter_context(safe_open(path, framework="pt"))
     except (SafetensorError, OSError) as error:
-        raise UserError(
+        raise LoadError(
             f"{path} cannot be read as safetensors ({error}); download it again"
         ) from error
     return dict.fromkeys(file.keys(), (file, path))
@@ -300,32 +305,32 @@ def _open_shards(index: Path, stack: ExitStack) -> dict[str, tuple[Any, Path]]:
     """Open the files that an index names, each of which must hold what it says, and nothing else.
 
     Raises:
-        UserError: If the index is damaged, a file is missing, or a tensor is in another file.
+        LoadError: If the index is damaged, a file is missing, or a tensor is in another file.
     """
     wanted = read_json(index).get("weight_map")
     if not isinstance(wanted, dict) or not all(isinstance(each, str) for each in wanted.values()):
-        raise UserError(
+        raise LoadError(
             f"{index}: weight_map must be an object with the file of each tensor, "
             f"got {shown(wanted)}"
         )
     names = sorted(set(wanted.values()))
     for name in names:
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise UserError(
+            raise LoadError(
                 f"{index}: weight_map must name safetensors files beside it, got {shown(name)}"
             )
     found: dict[str, tuple[Any, Path]] = {}
     for name in names:
         path = index.parent / name
         if not path.exists():
-            raise UserError(f"{path} is missing, which {index.name} names; download it again")
+            raise LoadError(f"{path} is missing, which {index.name} names; download it again")
         for tensor, place in _open(path, stack).items():
             if wanted.get(tensor) != name:
-                raise UserError(
+                raise LoadError(
                     f"{path} holds tensor {shown(tensor)}, which is not there by {index.name}"
                 )
             found[tensor] = place
     for tensor, name in wanted.items():
         if tensor not in found:
-            raise UserError(f"{index.parent / name} lacks tensor {shown(tensor)}")
+            raise LoadError(f"{index.parent / name} lacks tensor {shown(tensor)}")
     return found

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.pretrained.published import JAPANESE, save_model, update
+from tests.pretrained.published import JAPANESE, save_model, update
 from torch import Tensor
 
-from pretrained.marian_model import Marian
 from pretrained.marian_translator import PublishedTranslator, generate, read_search
-from pretrained.sentence_pieces import SentencePieces
 from transformer_blocks.inference import prepare
+from transformer_blocks.pretrained.marian import Marian
+from transformer_blocks.pretrained.sentence_pieces import SentencePieces
 
 Publish = Callable[[str], Path]
 SIZE = 37

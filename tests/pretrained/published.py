@@ -19,9 +19,9 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import Tensor, nn
 
 from pretrained import bert_sentences, generator
-from pretrained.marian_model import Marian
-from pretrained.t5_model import T5
 from transformer_blocks.inspection.record.values import Float64Mode
+from transformer_blocks.pretrained.marian import Marian
+from transformer_blocks.pretrained.t5 import T5
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VOCABULARY, LENGTH = 40, 24

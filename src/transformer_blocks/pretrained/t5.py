@@ -29,9 +29,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from common.errors import UserError
-from pretrained.loading import ACTIVATIONS, LARGEST, MOST_LAYERS, Config
-from pretrained.weights import Origin, PublishedModel, read_names, rename
 from transformer_blocks import (
     Decoder,
     DecoderLayer,
@@ -45,6 +42,14 @@ from transformer_blocks import (
     Seq2Seq,
     fused_attention,
 )
+from transformer_blocks.pretrained.loading import (
+    ACTIVATIONS,
+    LARGEST,
+    MOST_LAYERS,
+    Config,
+    LoadError,
+)
+from transformer_blocks.pretrained.weights import Origin, PublishedModel, read_names, rename
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
@@ -227,7 +232,7 @@ class T5(PublishedModel, Seq2Seq):
         buckets = config.size("relative_attention_num_buckets", 32)
         distance = config.size("relative_attention_max_distance", 128)
         if buckets < 4 or buckets % 2 or distance <= buckets // 2:
-            raise UserError(
+            raise LoadError(
                 f"{config.path}: relative_attention_num_buckets must be even, at least 4 and less "
                 "than twice relative_attention_max_distance, "
                 f"got {buckets} and {distance}"

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from common.errors import UserError
-from pretrained.loading import read_json
+from transformer_blocks.pretrained.loading import LoadError, read_json
 
 FILE = "tokenizer.json"
 OLDER = "merges.txt", "vocab.txt", "spiece.model", "tokenizer.model"  # of earlier models
@@ -57,13 +56,13 @@ class PublishedTokenizer:
         """Read ``tokenizer.json``; nothing in it is executed.
 
         Raises:
-            UserError: If the file is missing or damaged.
+            LoadError: If the file is missing or damaged.
         """
         path = folder / FILE
         older = [name for name in OLDER if (folder / name).exists()]
         if older and not path.exists():
             made = f"transformers.AutoTokenizer.from_pretrained({str(folder)!r})"
-            raise UserError(
+            raise LoadError(
                 f"{path} is missing, and only it is read, not {older[0]}; make it with "
                 f"{made}.save_pretrained({str(folder)!r})"
             )
@@ -71,7 +70,7 @@ class PublishedTokenizer:
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library's errors have no class of their own
-            raise UserError(f"{path} cannot be read as a tokenizer ({error})") from error
+            raise LoadError(f"{path} cannot be read as a tokenizer ({error})") from error
         return cls(tokenizer, max_length=max_length)
 
     def encode(self, text: str) -> list[int]:

@@ -18,10 +18,6 @@ from typing import Any
 
 from torch import nn
 
-from common.errors import UserError
-from pretrained.llama_family import Sizes
-from pretrained.loading import Config, shown
-from pretrained.qwen3_model import Qwen3
 from transformer_blocks import (
     GatedFeedForward,
     MixtureOfExperts,
@@ -30,6 +26,9 @@ from transformer_blocks import (
     softmax_over_all,
     softmax_over_chosen,
 )
+from transformer_blocks.pretrained.llama_family import Sizes
+from transformer_blocks.pretrained.loading import Config, LoadError, shown
+from transformer_blocks.pretrained.qwen3 import Qwen3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +95,14 @@ class Qwen3Moe(Qwen3):
         num_experts = config.size(name, 128, most=2**12)
         top_k = config.size("num_experts_per_tok", 8)
         if top_k > num_experts:
-            raise UserError(
+            raise LoadError(
                 f"{config.path}: num_experts_per_tok must be at most {name}, "
                 f"got {top_k} and {num_experts}"
             )
         every = config.size("decoder_sparse_step", 1)
         alone = config.values.get("mlp_only_layers") or []
         if not isinstance(alone, list) or not all(type(each) is int for each in alone):
-            raise UserError(
+            raise LoadError(
                 f"{config.path}: mlp_only_layers must be a list of numbers, got {shown(alone)}"
             )
         dense = {layer for layer in range(len(sizes.windows)) if (layer + 1) % every}

@@ -29,10 +29,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pretrained.llama_family import WHOLE, WINDOW, Sizes, read_rotary
-from pretrained.loading import Config
-from pretrained.qwen3_model import Qwen3
 from transformer_blocks import Residual, SandwichNorm, TokenEmbedding
+from transformer_blocks.pretrained.llama_family import WHOLE, WINDOW, Sizes, read_rotary
+from transformer_blocks.pretrained.loading import Config
+from transformer_blocks.pretrained.qwen3 import Qwen3
 
 
 class SoftCap(nn.Module):

@@ -15,14 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError
-from pretrained.bert_model import Bert
-from pretrained.loading import Config
-from pretrained.weights import Origin
+from transformer_blocks.pretrained.bert import Bert
+from transformer_blocks.pretrained.loading import Config, LoadError
+from transformer_blocks.pretrained.weights import Origin
 
 
 class Roberta(Bert):
-    """RoBERTa's encoder; the arguments are those of :class:`~pretrained.bert_model.Bert`."""
+    """RoBERTa's encoder, with the arguments of :class:`Bert`."""
 
     model_type = "roberta"
     prefixes = ("", "roberta.")
@@ -44,7 +43,7 @@ class Roberta(Bert):
         arguments = super().read(folder, config)
         padding_id, rows = config.size("pad_token_id", 1, least=0), arguments["max_length"]
         if rows <= padding_id + 1:
-            raise UserError(
+            raise LoadError(
                 f"{config.path}: max_position_embeddings must exceed pad_token_id by more than 1, "
                 f"got {rows} and {padding_id}"
             )

@@ -16,9 +16,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pretrained.language_model import PublishedLanguageModel
-from pretrained.loading import ACTIVATIONS, Config
-from pretrained.weights import Origin
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -27,6 +24,9 @@ from transformer_blocks import (
     MultiHeadAttention,
     PreNorm,
 )
+from transformer_blocks.pretrained.language_model import PublishedLanguageModel
+from transformer_blocks.pretrained.loading import ACTIVATIONS, Config
+from transformer_blocks.pretrained.weights import Origin
 
 
 class Gpt2(PublishedLanguageModel):

@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pretrained.language_model import PublishedLanguageModel
-from pretrained.llama_family import Sizes, pair_neighbours
-from pretrained.loading import Config
-from pretrained.weights import Origin
 from transformer_blocks import Residual, TokenEmbedding
 from transformer_blocks.pretrained import build_llama
+from transformer_blocks.pretrained.language_model import PublishedLanguageModel
+from transformer_blocks.pretrained.llama_family import Sizes, pair_neighbours
+from transformer_blocks.pretrained.loading import Config
+from transformer_blocks.pretrained.weights import Origin
 
 
 class Llama(PublishedLanguageModel):

@@ -20,9 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.language_model import LogitBias
-from pretrained.loading import ACTIVATIONS, Config, expect
-from pretrained.weights import Origin, PublishedModel
 from transformer_blocks import (
     Seq2Seq,
     SinusoidalPositionalEncoding,
@@ -30,6 +27,9 @@ from transformer_blocks import (
     build_decoder,
     build_encoder,
 )
+from transformer_blocks.pretrained.language_model import LogitBias
+from transformer_blocks.pretrained.loading import ACTIVATIONS, Config, expect
+from transformer_blocks.pretrained.weights import Origin, PublishedModel
 
 SHARED = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight"),

@@ -10,7 +10,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
-from tests.examples.pretrained.published import (
+from tests.pairs import every_pair
+from tests.pretrained.published import (
     ENCODERS,
     TEXTS,
     Change,
@@ -20,7 +21,6 @@ from tests.examples.pretrained.published import (
     update,
     write,
 )
-from tests.pairs import every_pair
 from torch import nn
 
 from pretrained import bert

@@ -11,9 +11,9 @@ Next: ``qwen3_moe_model.py``, whose layers have many feed-forward networks.
 from pathlib import Path
 from typing import Any
 
-from pretrained.llama_family import Sizes
-from pretrained.llama_model import Llama
-from pretrained.loading import Config
+from transformer_blocks.pretrained.llama_family import Sizes
+from transformer_blocks.pretrained.llama_model import Llama
+from transformer_blocks.pretrained.loading import Config
 
 
 class Qwen3(Llama):

@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrained.loading import ACTIVATIONS, Config
-from pretrained.weights import Origin, PublishedModel, rename
 from transformer_blocks import (
     Encoder,
     EncoderLayer,
@@ -26,6 +24,8 @@ from transformer_blocks import (
     PostNorm,
     padding_mask,
 )
+from transformer_blocks.pretrained.loading import ACTIVATIONS, Config
+from transformer_blocks.pretrained.weights import Origin, PublishedModel, rename
 
 
 class Bert(PublishedModel):

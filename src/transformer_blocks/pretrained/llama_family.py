@@ -23,9 +23,15 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from common.errors import UserError
-from pretrained.loading import ACTIVATIONS, LARGEST, Config, read_end_ids, shown
 from transformer_blocks import Llama3Scaling, PositionInterpolation, RotaryPositionalEncoding
+from transformer_blocks.pretrained.loading import (
+    ACTIVATIONS,
+    LARGEST,
+    Config,
+    LoadError,
+    read_end_ids,
+    shown,
+)
 
 WINDOW, WHOLE, DEFAULT = "sliding_attention", "full_attention", "default"
 
@@ -100,7 +106,7 @@ class Sizes:
             windows_allowed: Whether ``layer_types`` may give windows to layers.
 
         Raises:
-            UserError: If a setting is missing or invalid.
+            LoadError: If a setting is missing or invalid.
         """
         sizes: dict[str, Any] = config.sizes(
             vocabulary_size="vocab_size",
@@ -112,7 +118,7 @@ class Sizes:
         num_layers, num_heads = sizes.pop("num_layers"), config.size("num_attention_heads")
         groups = config.size("num_key_value_heads", num_heads)
         if num_heads % groups:
-            raise UserError(
+            raise LoadError(
                 f"{config.path}: num_key_value_heads must divide num_attention_heads, "
                 f"got {groups} and {num_heads}"
             )
@@ -121,7 +127,7 @@ class Sizes:
         d_k = sizes["d_model"] // num_heads
         d_k = config.size("head_dim", max(1, d_k), most=LARGEST // num_heads)
         if d_k % 2:
-            raise UserError(f"{config.path}: head_dim must be even, got {d_k}")
+            raise LoadError(f"{config.path}: head_dim must be even, got {d_k}")
         return cls(
             **sizes,
             num_heads=num_heads,
@@ -157,13 +163,13 @@ def read_rotary(
         A function that makes a new transform for a layer.
 
     Raises:
-        UserError: If a setting is invalid or not implemented.
+        LoadError: If a setting is invalid or not implemented.
     """
     newer, older = (
         config.values.get(name) not in (None, {}) for name in ("rope_parameters", "rope_scaling")
     )
     if newer and older:
-        raise UserError(f"{config.path}: rope_parameters and rope_scaling must not both be given")
+        raise LoadError(f"{config.path}: rope_parameters and rope_scaling must not both be given")
     base = config.number("rope_local_base_freq" if kind == WINDOW else "rope_theta", base)
     if newer:
         settings = config.nested("rope_parameters")
@@ -176,20 +182,20 @@ def read_rotary(
     settings.expect(partial_rotary_factor=1.0)
     found = settings.values.get("rope_type", settings.values.get("type", DEFAULT))
     if found not in (DEFAULT, "linear", "llama3"):
-        raise UserError(
+        raise LoadError(
             f"{settings.path}: rope_type must be default, linear or llama3 for this program, "
             f"got {shown(found)}"
         )
     if found != DEFAULT:
         factor = settings.number("factor")
         if factor < 1.0:
-            raise UserError(f"{settings.path}: factor must be at least 1, got {factor}")
+            raise LoadError(f"{settings.path}: factor must be at least 1, got {factor}")
         make = partial(make, scaling=PositionInterpolation(factor))
     if found == "llama3":
         own = "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"
         length, low, high = settings.size(own[0]), *map(settings.number, own[1:])
         if not low < high:
-            raise UserError(
+            raise LoadError(
                 f"{settings.path}: low_freq_factor must be below high_freq_factor, "
                 f"got {low} and {high}"
             )
@@ -207,7 +213,7 @@ def read_windows(config: Config, default: Iterable[bool], allowed: bool) -> list
         allowed: Whether ``layer_types`` may give windows to layers.
 
     Raises:
-        UserError: If a setting is missing or invalid.
+        LoadError: If a setting is missing or invalid.
     """
     known = [WINDOW, WHOLE] if allowed else [WHOLE]
     by_default = [WINDOW if has_window else WHOLE for has_window in default]
@@ -215,7 +221,7 @@ def read_windows(config: Config, default: Iterable[bool], allowed: bool) -> list
     kinds = by_default if kinds is None else kinds
     is_list = isinstance(kinds, list) and len(kinds) == len(by_default)
     if not is_list or not {*map(str, kinds)} <= {*known}:
-        raise UserError(
+        raise LoadError(
             f"{config.path}: layer_types must hold {' or '.join(map(repr, known))} for each of the "
             f"{len(by_default)} layers, got {shown(kinds)}"
         )

@@ -10,7 +10,8 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from tests.examples.pretrained.published import (
+from tests.inference.programs import trace
+from tests.pretrained.published import (
     DECODERS,
     ENCODERS,
     LENGTH,
@@ -27,10 +28,8 @@ from tests.examples.pretrained.published import (
     save_model,
     setting,
 )
-from tests.inference.programs import trace
 from torch import Tensor
 
-from common.errors import UserError
 from pretrained.bert_sentences import SentenceEncoder
 from pretrained.generator import TextGenerator
 from pretrained.marian_translator import PublishedTranslator
@@ -38,6 +37,7 @@ from pretrained.text_to_text import TextToText
 from transformer_blocks import RelativeBias, beam_search, greedy_search, record_attention
 from transformer_blocks.generation import left_pad
 from transformer_blocks.inference import prepare
+from transformer_blocks.pretrained.loading import LoadError
 
 CASES = [(seed, torch.float64) for seed in range(6)] + [(0, torch.float32)]
 
@@ -108,7 +108,7 @@ def load_with_few_settings(family: str, folder: Path) -> Any:
         path.write_text(json.dumps({name: published[name] for name in few}))
         try:
             return load(family, folder, torch.float64)
-        except UserError as error:
+        except LoadError as error:
             few |= {*re.findall(r": (\w+) must ", str(error))}
     raise AssertionError(f"a complete file is refused, or its settings by another name: {few}")
 
@@ -299,7 +299,7 @@ def test_the_copies_of_a_tied_tensor_must_be_equal(
         embedding = model.embedding if family in DECODERS else model.target_embedding
         assert linear_output(model).weight is embedding.weight
     change_tensors(tmp_path, lambda tensors: tensors[copy].add_(1e-3))
-    with pytest.raises(UserError, match=f"'{name}' and '{copy}' must be equal, but differ"):
+    with pytest.raises(LoadError, match=f"'{name}' and '{copy}' must be equal, but differ"):
         load(family, tmp_path)
 
 
@@ -375,7 +375,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(family: str, tmp_path: Pa
             if not change:
                 del changed[name]
             change_tensors(tmp_path, lambda old, new=changed: (old.clear(), old.update(new)))  # type: ignore[misc]
-            with pytest.raises(UserError, match=message):
+            with pytest.raises(LoadError, match=message):
                 load(family, tmp_path)
 
 
@@ -448,7 +448,7 @@ def test_a_setting_that_is_not_implemented_is_refused_by_name(family: str, tmp_p
     content = json.loads((tmp_path / "config.json").read_text())
     for name, value in REFUSED[family]:
         (tmp_path / "config.json").write_text(json.dumps(content | {name: value}))
-        with pytest.raises(UserError, match=rf"config\.json: {name} must .*"):
+        with pytest.raises(LoadError, match=rf"config\.json: {name} must .*"):
             load(family, tmp_path)
 
 
@@ -498,7 +498,7 @@ def test_an_error_names_the_rule_and_the_value(
 ) -> None:
     save_model(family, tmp_path, **({} if family in ("gpt2", "marian") else UNTIED))
     setting(**settings)(tmp_path)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LoadError, match=message):
         load(family, tmp_path)
 
 
@@ -521,7 +521,7 @@ def test_a_size_beyond_any_memory_is_compared_with_the_files_first(
         more = {"relative_attention_max_distance": 2**28, "n_inner": 10}
         size = {name: 2**27 if name == "head_dim" else 2**28}
         (tmp_path / "config.json").write_text(json.dumps(content | more | size))
-        with pytest.raises(UserError, match=r"by config\.json, got \("):
+        with pytest.raises(LoadError, match=r"by config\.json, got \("):
             load(family, tmp_path)
 
 
@@ -533,5 +533,5 @@ def test_a_model_of_another_family_is_named_before_its_other_files_are_missed(
 ) -> None:
     for settings, found in (({"model_type": "gptj"}, "'gptj'"), ({}, "None")):
         (tmp_path / "config.json").write_text(json.dumps(settings))
-        with pytest.raises(UserError, match=rf"config.json: model_type must be .*, got {found}$"):
+        with pytest.raises(LoadError, match=rf"config.json: model_type must be .*, got {found}$"):
             program.load(tmp_path)

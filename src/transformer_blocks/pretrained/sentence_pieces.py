@@ -11,8 +11,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from common.errors import UserError
-from pretrained.loading import read_json
+from transformer_blocks.pretrained.loading import LoadError, read_json
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 
@@ -25,18 +24,18 @@ class SentencePieces:
         vocabulary: The id of each token of both languages.
 
     Raises:
-        UserError: If a special token is missing, or two tokens have one id.
+        LoadError: If a special token is missing, or two tokens have one id.
     """
 
     def __init__(self, source: SentencePieceProcessor, vocabulary: dict[str, int]) -> None:
         for token in (END, UNKNOWN, PADDING):
             if token not in vocabulary:
-                raise UserError(f"the vocabulary of a Marian tokenizer must hold {token}")
+                raise LoadError(f"the vocabulary of a Marian tokenizer must hold {token}")
         self.source = source
         self.vocabulary = vocabulary
         self.tokens = {number: token for token, number in vocabulary.items()}
         if len(self.tokens) < len(vocabulary):
-            raise UserError("the vocabulary of a Marian tokenizer must not repeat an id")
+            raise LoadError("the vocabulary of a Marian tokenizer must not repeat an id")
 
     @classmethod
     def load(cls, folder: Path) -> "SentencePieces":
@@ -45,7 +44,7 @@ class SentencePieces:
         Decoding joins the tokens of ``vocab.json`` and does not need ``target.spm``.
 
         Raises:
-            UserError: If a file is missing or damaged.
+            LoadError: If a file is missing or damaged.
         """
         path, vocabulary = folder / "source.spm", read_json(folder / "vocab.json")
         try:
@@ -53,9 +52,9 @@ class SentencePieces:
             # sentencepiece takes an empty file for a model that is loaded later.
             source = SentencePieceProcessor(model_proto=data or b"?")
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
+            raise LoadError(f"cannot read {path}: {error.strerror}") from error
         except RuntimeError as error:
-            raise UserError(
+            raise LoadError(
                 f"{path} must be a sentencepiece model, but is another file or damaged"
             ) from error
         return cls(source, vocabulary)

@@ -11,12 +11,12 @@ Next: ``roberta_model.py``, a BERT that was trained longer.
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pretrained.bert_model import Bert
-from pretrained.loading import ACTIVATIONS, Config
+from transformer_blocks.pretrained.bert import Bert
+from transformer_blocks.pretrained.loading import ACTIVATIONS, Config
 
 
 class DistilBert(Bert):
-    """DistilBERT's encoder; the arguments are those of :class:`~pretrained.bert_model.Bert`."""
+    """DistilBERT's encoder, with the arguments of :class:`Bert`."""
 
     model_type = "distilbert"
     expected: ClassVar[dict[str, Any]] = {}

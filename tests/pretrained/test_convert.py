@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.examples.pretrained.published import one_error_line
+from tests.pretrained.published import one_error_line
 
 from pretrained import convert, pickles
 

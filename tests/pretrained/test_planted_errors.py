@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.examples.pretrained.published import VOCABULARY, every_family, load, save_model
+from tests.pretrained.published import VOCABULARY, every_family, load, save_model
 from torch import Tensor, nn
 
 from coursework.museum.exhibit import exhibits
