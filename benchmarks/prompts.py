@@ -83,7 +83,7 @@ def make(way: str, *, threads: int) -> SetUp:
     from text.models import build_text_model
     from transformer_blocks import beam_search, greedy_search, sample
     from transformer_blocks.inference import prepare
-    from transformer_blocks.pretrained.gpt2 import Gpt2
+    from transformer_blocks.pretrained.families import build_model
 
     torch.set_num_threads(threads)
 
@@ -94,14 +94,8 @@ def make(way: str, *, threads: int) -> SetUp:
             sizes: dict[str, Any] = {"num_layers": 2, "d_model": 128, "num_heads": 4, "d_ff": 384}
             sizes |= {"context": 128, "style": "today", "dropout": 0.0}
             return prepare(build_text_model(VOCABULARY[name], **sizes).eval())
-        model = Gpt2(
-            vocabulary_size=VOCABULARY[name],
-            d_model=768,
-            num_layers=12,
-            num_heads=12,
-            max_length=1024,
-            end_id=0,
-        )
+        settings = {"model_type": "gpt2", "vocab_size": VOCABULARY[name], "n_positions": 1024}
+        model = build_model(settings | {"n_embd": 768, "n_layer": 12, "n_head": 12})
         return prepare(model.eval())
 
     @torch.inference_mode()

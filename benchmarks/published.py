@@ -14,7 +14,7 @@ The models have the sizes of published ones, and random weights:
   with beam search of 4 beams.
 
 No sequence ends earlier. The implementations are ``transformers``, with ``generate`` for all but
-the first; ``ours``, prepared for inference as the programs of ``examples/pretrained`` do; and
+the first; ``ours``, prepared for inference as ``examples/pretrained.py`` does; and
 ``ours unprepared``.
 """
 
@@ -78,71 +78,69 @@ def batch_of(case: Case) -> Any:
     return make_tokens(case.batch, shortest=8, longest=16, vocabulary=OPUS, padding=OPUS - 1)
 
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "encode": {
+        "model_type": "bert",
+        "vocab_size": MINILM,
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+        "max_position_embeddings": 512,
+        "hidden_act": "gelu",
+    },
+    "generate": {
+        "model_type": "gpt2",
+        "vocab_size": GPT2,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "n_positions": 1024,
+    },
+    "qwen3": {
+        "model_type": "qwen3",
+        "vocab_size": QWEN3,
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 40960,
+        "hidden_act": "silu",
+        "rope_theta": 1e6,
+        "tie_word_embeddings": True,
+    },
+    "translate": {
+        "model_type": "marian",
+        "vocab_size": OPUS,
+        "d_model": 512,
+        "scale_embedding": True,
+        **{f"{stack}_layers": 6 for stack in ("encoder", "decoder")},
+        **{f"{stack}_attention_heads": 8 for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": 2048 for stack in ("encoder", "decoder")},
+        "max_position_embeddings": 512,
+        "pad_token_id": OPUS - 1,
+        "activation_function": "swish",
+    },
+}
+"""The settings of the models, as in a ``config.json``."""
+
+
 def make_ours(*, prepared: bool) -> SetUp:
-    """Set up the models of ``examples/pretrained``."""
+    """Set up the models of ``transformer_blocks.pretrained``."""
     import torch
 
-    from transformer_blocks import RotaryPositionalEncoding, beam_search, greedy_search
+    from transformer_blocks import beam_search, greedy_search
     from transformer_blocks.inference import prepare
-    from transformer_blocks.pretrained.bert import Bert
-    from transformer_blocks.pretrained.gpt2 import Gpt2
-    from transformer_blocks.pretrained.llama_family import Sizes
-    from transformer_blocks.pretrained.marian import Marian
-    from transformer_blocks.pretrained.qwen3 import Qwen3
+    from transformer_blocks.pretrained.families import build_model
 
     torch.set_num_threads(THREADS)
-    factories: dict[str, Callable[[], Any]] = {
-        "encode": partial(
-            Bert,
-            vocabulary_size=MINILM,
-            d_model=384,
-            num_layers=6,
-            num_heads=12,
-            d_ff=1536,
-            max_length=512,
-        ),
-        "generate": partial(
-            Gpt2,
-            vocabulary_size=GPT2,
-            d_model=768,
-            num_layers=12,
-            num_heads=12,
-            max_length=1024,
-            end_id=GPT2 - 1,
-        ),
-        "qwen3": partial(
-            Qwen3,
-            Sizes(
-                vocabulary_size=QWEN3,
-                d_model=1024,
-                num_heads=16,
-                num_key_value_heads=8,
-                d_k=128,
-                d_ff=3072,
-                max_length=40960,
-                activation=torch.nn.functional.silu,
-                eps=1e-6,
-                windows=[None] * 28,
-                rotary=partial(RotaryPositionalEncoding, 128, base=1e6),
-                tied=True,
-            ),
-        ),
-        "translate": partial(
-            Marian,
-            vocabulary_size=OPUS,
-            d_model=512,
-            num_layers=(6, 6),
-            num_heads=(8, 8),
-            d_ff=(2048, 2048),
-            max_length=512,
-            padding_id=OPUS - 1,
-        ),
-    }
 
     @lru_cache(maxsize=1)
     def build(work: str) -> Any:
         torch.manual_seed(0)
-        model = factories[work]().eval()
+        model = build_model(SETTINGS[work]).eval()
         return prepare(model) if prepared else model
 
     @torch.inference_mode()

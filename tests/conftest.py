@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,12 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 @pytest.fixture
 def opened(open_page: Callable[..., Opened]) -> Opened:
     return open_page(make_explorer())
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Save the folder of a model of a family, once; tests copy it before they change it."""
+    from tests.pretrained.published import save_folder  # only now: it imports transformers
+
+    folder = tmp_path_factory.mktemp("published, once")
+    return cache(lambda family: save_folder(family, folder / family))

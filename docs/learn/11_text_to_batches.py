@@ -468,4 +468,4 @@ def make_batches(lengths, batch_tokens):
 # - Batches go into the training loop: [chapter 12](12_train.py).
 # - Why a mask is needed for padding, and which way it goes:
 #   [chapter 5](05_masks.py).
-# - Published tokenizers, GPT-2's from bytes among them: `examples/pretrained/tokenizer.py`.
+# - Published tokenizers, GPT-2's from bytes among them: `transformer_blocks/pretrained/tokenizer.py`.

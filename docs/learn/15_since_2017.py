@@ -531,13 +531,12 @@ for name, (layers, numbers) in published.items():
 # embedding are as in the paper. (Its tokens are made of bytes. In training, the initial
 # weights and the places of dropout differ, too.)
 #
-# `examples/pretrained/gpt2_model.py` composes it from our blocks. If every part is
+# `transformer_blocks/pretrained/gpt2.py` composes it from our blocks. If every part is
 # right, the published weights give the outputs of the published model. Here we make a small
 # GPT-2 with random weights with the library `transformers`, which needs no
 # download, save it, and load it into our blocks.
 
 # %% tags=["recorded"]
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -546,10 +545,9 @@ with warnings.catch_warnings(action="ignore"):
     from transformers import GPT2Config, GPT2LMHeadModel
     from transformers.utils.logging import disable_progress_bar
 
-disable_progress_bar()
-sys.path.append("../../examples")
-from transformer_blocks.pretrained.gpt2 import Gpt2
+from transformer_blocks.pretrained.families import load_model
 
+disable_progress_bar()
 torch.manual_seed(0)
 config = GPT2Config(
     vocab_size=50,
@@ -563,7 +561,7 @@ config = GPT2Config(
 theirs = GPT2LMHeadModel(config).eval()
 with tempfile.TemporaryDirectory() as folder:
     theirs.save_pretrained(folder)
-    gpt2 = Gpt2.load(Path(folder))
+    gpt2, _, _ = load_model(Path(folder), torch.float32)
 tokens = torch.randint(50, (4, 40))
 with torch.no_grad():
     expected, found = theirs(tokens).logits, gpt2(tokens)
@@ -572,11 +570,11 @@ print(f"largest logit        {expected.abs().max():.2f}")
 print(f"largest difference   {(found - expected).abs().max():.0e}")
 
 # %% [markdown]
-# The difference is rounding. With the real weights, `python
-# examples/pretrained/generate.py openai-community/gpt2 "The Transformer is"` continues
-# your text. Beside `gpt2_model.py` are `llama_model.py`, `qwen3_model.py` and
-# `gemma3_model.py`, each a short file that composes a model of today from parts like
-# those of this chapter; the same program runs them.
+# The difference is rounding. With the real weights, `python examples/pretrained.py
+# openai-community/gpt2 "The Transformer is"` continues your text. Beside `gpt2.py` are
+# `llama_family.py`, `qwen3.py`, `gpt_oss.py` and `gemma3.py`, each a short file that
+# composes a model of today from parts like those of this chapter; the same program runs
+# them.
 #
 # ## Broken on purpose
 #

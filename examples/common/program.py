@@ -71,7 +71,7 @@ def _explain(error: Exception) -> str | None:
 
     from transformer_blocks.explorer.packages import MissingPackageError
     from transformer_blocks.generation import NonFiniteLogitsError
-    from transformer_blocks.pretrained.loading import LoadError
+    from transformer_blocks.pretrained.config import LoadError
 
     if isinstance(error, MissingPackageError | NonFiniteLogitsError | LoadError):
         return text

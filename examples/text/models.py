@@ -12,22 +12,19 @@ feed-forward   two linear layers, ReLU                 three linear layers, gate
 =============  ======================================  ======================================
 
 RMSNorm is from "Root Mean Square Layer Normalization" (Zhang and Sennrich 2019,
-https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. Both models are
-composed of blocks of the library alone.
+https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. The layers of
+today are those of :func:`~transformer_blocks.pretrained.build_llama`.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks import (
     Encoder,
-    GatedFeedForward,
     LanguageModel,
-    MultiHeadAttention,
-    PreNorm,
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -35,6 +32,7 @@ from transformer_blocks import (
 )
 from transformer_blocks.generation import IncrementalDecoder, left_pad
 from transformer_blocks.generation.prompts import Prompts
+from transformer_blocks.pretrained import build_llama
 
 
 class TextModel(LanguageModel):
@@ -88,23 +86,24 @@ def build_text_model(
     Both have about as many weights: a gated feed-forward network has a third layer, so its inner
     size is two thirds of ``d_ff``.
     """
-    positions, parts = None, dict[str, Any](num_heads=num_heads, d_ff=d_ff)
+    positions = None
+    sizes: dict[str, Any] = {"num_layers": num_layers, "d_model": d_model}
+    sizes |= {"num_heads": num_heads, "dropout": dropout}
     if style == "2017":
         positions = SinusoidalPositionalEncoding(d_model, max_length=context)
+        decoder = build_encoder(**sizes, d_ff=d_ff)
     else:
-        MultiHeadAttention(d_model, num_heads)  # raises unless the sizes go together
-        parts = {
-            "attention": lambda: MultiHeadAttention(
-                d_model, num_heads, transforms=[RotaryPositionalEncoding(d_model // num_heads)]
-            ),
-            "feed_forward": lambda: GatedFeedForward(d_model, max(1, d_ff * 2 // 3)),
-            "residual": lambda d_model, dropout: PreNorm(
-                d_model, dropout=dropout, norm=nn.RMSNorm(d_model)
-            ),
-        }
+        llama = build_llama(
+            vocabulary,
+            **sizes,
+            num_key_value_heads=num_heads,
+            d_ff=max(1, d_ff * 2 // 3),
+            rotary=lambda: RotaryPositionalEncoding(d_model // num_heads),
+        )
+        decoder = llama.decoder
     return TextModel(
         TokenEmbedding(vocabulary, d_model),
-        build_encoder(num_layers=num_layers, d_model=d_model, dropout=dropout, **parts),
+        decoder,
         context=context,
         positions=positions,
         dropout=dropout,

@@ -30,7 +30,7 @@ From its sub-packages and files, as ``transformer_blocks.generation``:
 
   generation         decoding of other models: IncrementalDecoder, left_pad
   inspection         check_soundness, explain_mask, trace_shapes, ablate
-  pretrained         build_llama: a language model with the parts of Llama
+  pretrained         from_pretrained: published models; build_llama: a Llama from sizes
   interop            from_torch, to_torch, load_weights
   inference          prepare, save_program, load_program
   explorer           explore: all attention maps on one page

@@ -99,7 +99,7 @@ def multi_head(**options: Any) -> MultiHeadAttention:
 
 def latent(**options: Any) -> LatentAttention:
     rotary = RotaryPositionalEncoding(4, scaling=YarnScaling(4.0, length=8))
-    options |= {"latent_size": 6, "d_k": 3, "rotary": rotary, "bias": True}
+    options |= {"latent_size": 6, "value_size": 3, "rotary": rotary, "bias": True}
     return LatentAttention(D_MODEL, HEADS, **options)
 
 

@@ -174,7 +174,9 @@ CASES = {
     "GatedAttention": Case(lambda: SelfAttention(GatedAttention(WIDTH, HEADS))),
     "LatentAttention": Case(
         lambda: SelfAttention(
-            LatentAttention(WIDTH, HEADS, latent_size=4, d_k=3, rotary=RotaryPositionalEncoding(2))
+            LatentAttention(
+                WIDTH, HEADS, latent_size=4, value_size=3, rotary=RotaryPositionalEncoding(2)
+            )
         )
     ),
     "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(D_K))),

@@ -162,7 +162,7 @@ VALID = dict[str, Any](  # of all calls, where OF_CALLS has no other; the defaul
     ),
     **dict[str, Any](layers=[], encoder=encoder(), decoder=decoder(), stack=encoder()),
     **dict[str, Any](linear=nn.Linear(D, 12), embed=torch.add, output=torch.relu),
-    **dict[str, Any](latent_size=4, rotary=RotaryPositionalEncoding(2)),
+    **dict[str, Any](latent_size=4, value_size=3, rotary=RotaryPositionalEncoding(2)),
     **dict[str, Any](
         num_experts=4, top_k=2, expert=nn.Identity, factories=nn.Identity, logits=HIDDEN
     ),

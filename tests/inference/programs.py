@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pretrained import generator
 from transformer_blocks.inference import Program, prepare, program
 from transformer_blocks.inference.step import Prefill, SearchStep
 
@@ -36,7 +35,7 @@ def trace(
 
 
 def keep_programs(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType = generator, positions: float | None = None
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, positions: float | None = None
 ) -> dict[Path, Program]:
     """Replace how a module saves and loads programs; return what was saved, by its file."""
     kept: dict[Path, Program] = {}

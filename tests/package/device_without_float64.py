@@ -182,7 +182,7 @@ def variants(device: str) -> Any:
         blocks.LatentAttention(
             *(16, 4),
             latent_size=6,
-            d_k=4,
+            value_size=4,
             rotary=blocks.RotaryPositionalEncoding(
                 6, rotated=4, scaling=blocks.YarnScaling(4.0, length=8)
             ),

@@ -70,6 +70,8 @@ def test_the_blocks_need_torch_alone(path: Path) -> None:
     allowed = {"torch", "transformer_blocks", *sys.stdlib_module_names}
     if path.parts[0] == "explorer":
         allowed |= {"matplotlib", "fontTools"}  # only where a figure is made
+    if path.parts[0] == "pretrained":
+        allowed |= {"huggingface_hub", "safetensors", "sentencepiece", "tokenizers"}
     if path == Path("inspection", "record", "values.py"):
         allowed |= {"safetensors"}  # only where values are saved, or loaded
     assert {name.split(".")[0] for name in imports(SOURCES[path])} <= allowed

@@ -18,10 +18,8 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from pretrained import bert_sentences, generator
 from transformer_blocks.inspection.record.values import Float64Mode
-from transformer_blocks.pretrained.marian import Marian
-from transformer_blocks.pretrained.t5 import T5
+from transformer_blocks.pretrained.families import load_model
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VOCABULARY, LENGTH = 40, 24
@@ -46,15 +44,15 @@ def save(model: nn.Module, folder: Path, *, dtype: torch.dtype = torch.float32) 
     return published
 
 
-DECODERS = "gpt2", "llama", "qwen3", "qwen3_moe", "gemma3_text"
+DECODERS = "gpt2", "llama", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3", "gemma3_text"
 ENCODERS = ("bert", "distilbert", "roberta")
-LOADERS = generator.FAMILIES | bert_sentences.FAMILIES | {"marian": Marian, "t5": T5}
-"""Our class of each family."""
 THEIRS = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "bert": "BertModel",
     "distilbert": "DistilBertModel",
@@ -83,6 +81,13 @@ SIZES: dict[str, dict[str, Any]] = {
     | {"num_key_value_heads": 1, "head_dim": 6, "num_experts": 4, "num_experts_per_tok": 2}
     | {"moe_intermediate_size": 5},
     "qwen3": ENDS | {"num_key_value_heads": 1, "head_dim": 6},
+    "gpt_oss": ENDS
+    | {"num_key_value_heads": 1, "head_dim": 6, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": ENDS
+    | {"num_key_value_heads": 2, "moe_intermediate_size": 5, "n_routed_experts": 8}
+    | {"num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "kv_lora_rank": 8}
+    | {"q_lora_rank": 6, "qk_rope_head_dim": 4, "v_head_dim": 6, "qk_nope_head_dim": 6}
+    | {"first_k_dense_replace": 1},
     "gemma3_text": ENDS | {"num_key_value_heads": 1, "head_dim": 6, "num_hidden_layers": 7},
     "marian": MARIAN | {"eos_token_id": 0, "scale_embedding": True, "activation_function": "swish"},
     "t5": {"d_kv": 4},
@@ -96,6 +101,14 @@ ROTARY = [
     {"rope_type": "linear", "rope_theta": 500000.0, "factor": 8.0},
     LLAMA3 | {"rope_theta": 10000.0},
     LLAMA3 | {"rope_theta": 500.0, "low_freq_factor": 0.5},
+]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+YARN |= {"rope_theta": 1000.0}
+YARNS = [
+    YARN,
+    YARN | {"truncate": False, "beta_fast": 8.0, "beta_slow": 0.5, "factor": 32.0},
+    YARN | {"mscale": 1.0, "mscale_all_dim": 0.7},
+    YARN | {"attention_factor": 1.3},
 ]
 WINDOW, WHOLE = "sliding_attention", "full_attention"
 EPS, EITHER = [1e-2, 1e-6], [True, False]
@@ -125,6 +138,26 @@ CHOICES: dict[str, Choices] = {
     "qwen3_moe": LLAMA
     | {"num_experts": [3, 6], "num_experts_per_tok": [1, 2, 3], "moe_intermediate_size": [5, 8]}
     | {"norm_topk_prob": EITHER, "decoder_sparse_step": [1, 2], "mlp_only_layers": [[], [0], [1]]},
+    "gpt_oss": LLAMA
+    | {"num_local_experts": [3, 6], "num_experts_per_tok": [1, 2, 3], "sliding_window": [3, 5, 40]}
+    | {"swiglu_alpha": [1.702, 1.0], "swiglu_limit": [0.4, 7.0], "rope_parameters": YARNS},
+    "deepseek_v3": {
+        **{name: LLAMA[name] for name in ("rms_norm_eps", "attention_bias")},
+        "num_attention_heads": [2],
+        "q_lora_rank": [None, 6],
+        "qk_rope_head_dim": [2, 8],
+        "v_head_dim": [4, 6],
+        "n_shared_experts": [1, 2],
+        "n_routed_experts": [8, 12],
+        "num_experts_per_tok": [1, 2],
+        "n_group": [1, 2, 4],
+        "topk_group": [1],
+        "first_k_dense_replace": [0, 1, 5],
+        "rope_parameters": [*YARNS, ROTARY[0], ROTARY[2]],
+        "rope_interleave": EITHER,
+        "routed_scaling_factor": [1.0, 2.5],
+        "tie_word_embeddings": EITHER,
+    },
     "gemma3_text": LLAMA | GEMMA3,
     "bert": BERT | {"max_position_embeddings": [LENGTH]},
     "distilbert": {
@@ -169,6 +202,8 @@ def save_model(
     sizes = dict(zip(NAMES.get(family, USUAL), (12, 2, 2, 10), strict=True))
     drawn = {} if seed is None else draw_settings(family, seed)
     settings = {"vocab_size": VOCABULARY} | sizes | SIZES.get(family, {}) | drawn | fixed
+    if family == "deepseek_v3":
+        settings["qk_nope_head_dim"] = settings["v_head_dim"]  # as in all published models
     config = transformers.AutoConfig.for_model(family, **settings)
     with computing_in(dtype):
         theirs = getattr(transformers, THEIRS[family])(config)
@@ -187,7 +222,7 @@ def save_model(
 
 
 def load(family: str, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    return LOADERS[family].load(folder, dtype=dtype)
+    return load_model(folder, dtype)[0]
 
 
 def linear_output(model: Any) -> nn.Linear:
@@ -287,7 +322,7 @@ def save_folder(family: str, folder: Path) -> Path:
         make: Any = transformers.PreTrainedTokenizerFast
         options = {"pad_token": "<pad>", "unk_token": "<unk>", "model_max_length": 20}
         make(tokenizer_object=make_tokenizer(family), **options).save_pretrained(folder)
-    settings: dict[str, Any] = ids | {"vocab_size": size + 9}
+    settings: dict[str, Any] = ids | {"vocab_size": size + 9 * (family != "marian")}
     save_model(family, folder, **settings)
     return folder
 
@@ -347,12 +382,3 @@ def truncate(name: str, size: int) -> Change:
 def enlarge_weights(folder: Path) -> None:
     """Make the weights so large that what a model computes overflows."""
     change_tensors(folder, lambda tensors: [each.mul_(1e30) for each in tensors.values()])
-
-
-def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    lines = captured.err.rstrip("\n").split("\n")
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    return lines[0]

@@ -25,7 +25,8 @@ F64 = torch.float64
 def latent(**options: Any) -> LatentAttention:
     """Make a layer with random gains."""
     rotary = RotaryPositionalEncoding(ROTARY)
-    made = LatentAttention(WIDTH, HEADS, latent_size=LATENT, d_k=D_K, rotary=rotary, **options)
+    sizes: dict[str, Any] = {"latent_size": LATENT, "value_size": D_K}
+    made = LatentAttention(WIDTH, HEADS, **sizes, rotary=rotary, **options)
     return randomise(made).double()
 
 
@@ -111,4 +112,4 @@ def test_a_layer_prepared_in_8_bits_decodes_with_the_weights_that_it_reads() -> 
 @pytest.mark.parametrize("size", [3, 7])
 def test_sizes_that_do_not_fit_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match=r"latent_size must be even and at least the size of rot"):
-        LatentAttention(8, 2, latent_size=size, d_k=3, rotary=RotaryPositionalEncoding(4))
+        LatentAttention(8, 2, latent_size=size, value_size=3, rotary=RotaryPositionalEncoding(4))

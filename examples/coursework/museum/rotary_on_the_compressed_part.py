@@ -28,7 +28,7 @@ class Broken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         rotary = RotaryPositionalEncoding(4)
-        self.layer = LatentAttention(16, 1, latent_size=8, d_k=4, rotary=rotary)
+        self.layer = LatentAttention(16, 1, latent_size=8, value_size=4, rotary=rotary)
 
     def rotate(self, parts: list[Tensor]) -> list[Tensor]:
         """Rotate one of the two parts of queries or keys, each of shape (B, 1, L, 4)."""

@@ -161,7 +161,7 @@ def describe(
     else:
         embedding = target = parts.embedding
     attentions: list[Any] = [layer.self_attention for layer in model.decoder.layers]
-    dtype, d_model = embedding.weight.dtype, attentions[0].query_projection.in_features
+    dtype, d_model = embedding.weight.dtype, attentions[0].d_model
     with torch.no_grad():
         vocabulary = model.output(torch.zeros(1, d_model, dtype=dtype)).shape[1]
     _, ends = limits_and_ends([], 1, end_id)

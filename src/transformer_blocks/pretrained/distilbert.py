@@ -5,27 +5,19 @@ layers of BERT, and no segment embeddings. It began with the weights of every se
 and was trained to predict the masked tokens with the probabilities that BERT gives them
 (*distillation*), besides the tokens themselves. Its modules have other names in the files.
 
-Next: ``roberta_model.py``, a BERT that was trained longer.
+Next: ``roberta.py``, a BERT that was trained longer.
 """
 
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Collection
 
 from transformer_blocks.pretrained.bert import Bert
-from transformer_blocks.pretrained.loading import ACTIVATIONS, Config
+from transformer_blocks.pretrained.config import Config
 
 
 class DistilBert(Bert):
-    """DistilBERT's encoder, with the arguments of :class:`Bert`."""
+    """DistilBERT."""
 
-    model_type = "distilbert"
-    expected: ClassVar[dict[str, Any]] = {}
-    sizes = Bert.sizes | {
-        "d_model": "dim",
-        "num_layers": "n_layers",
-        "num_heads": "n_heads",
-        "d_ff": "hidden_dim",
-    }
+    sizes = ("dim", "n_layers", "n_heads", "hidden_dim", "activation")
     names = Bert.names | {
         "encoder.layers": "transformer.layer",
         "self_attention.query_projection": "attention.q_lin",
@@ -37,19 +29,10 @@ class DistilBert(Bert):
         "feed_forward.down_projection": "ffn.lin2",
         "feed_forward_residual.norm": "output_layer_norm",
     }
-    old_names: ClassVar[dict[str, str]] = {}
     prefixes = ("", "distilbert.")
-    # The heads for masked tokens, classes and answers, which sentence vectors do not need.
+    # The heads for masked tokens, classes and answers, which hidden states do not need.
     left_out = r"vocab_(transform|layer_norm|projector)\..*|((pre_)?classifier|qa_outputs)\..*"
 
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        sizes = config.sizes(**cls.sizes)
-        config.expect(num_hidden_layers=sizes["num_layers"], num_attention_heads=sizes["num_heads"])
-        return {
-            **sizes,
-            "num_segments": 0,
-            "activation": config.choice("activation", ACTIVATIONS),
-            "padding_id": config.size("pad_token_id", 0, least=0),
-        }
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        super().__init__(config)
+        self.num_segments, self.eps = 0, 1e-12

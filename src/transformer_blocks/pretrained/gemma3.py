@@ -17,22 +17,30 @@ for texts alone, has the parts of Qwen3, and these differences:
 
 A file may also bound the logits (``final_logit_softcapping``), as in Gemma 2.
 
-Next: ``generator.py``, which continues texts.
+Next: ``families.py``, all of them by name.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks import Residual, SandwichNorm, TokenEmbedding
-from transformer_blocks.pretrained.llama_family import WHOLE, WINDOW, Sizes, read_rotary
-from transformer_blocks.pretrained.loading import Config
+from transformer_blocks.embedding import TokenEmbedding
+from transformer_blocks.models import LanguageModel, TiedLinear
+from transformer_blocks.pretrained.config import Config
+from transformer_blocks.pretrained.llama_family import (
+    WHOLE,
+    WINDOW,
+    Rotary,
+    read_rotary,
+    read_windows,
+)
 from transformer_blocks.pretrained.qwen3 import Qwen3
+from transformer_blocks.pretrained.weights import Origin
+from transformer_blocks.residual import Residual
+from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
 
 class SoftCap(nn.Module):
@@ -52,60 +60,52 @@ class SoftCap(nn.Module):
 
 
 class Gemma3(Qwen3):
-    """Gemma 3: a language model whose layers have windows, and normalise input and output.
+    """Gemma 3."""
 
-    Args:
-        sizes: The settings of the model.
-    """
-
-    model_type = "gemma3_text"
-    embedding_class = TokenEmbedding
-    expected = Qwen3.expected | {
-        "attn_logit_softcapping": None,
-        "use_bidirectional_attention": False,
-    }
+    activation, tied, base = "hidden_activation", True, 10.0**6
     names = Qwen3.names | {
         "self_attention_residual.output_norm": "post_attention_layernorm",
         "feed_forward_residual.norm": "pre_feedforward_layernorm",
         "feed_forward_residual.output_norm": "post_feedforward_layernorm",
     }
 
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__(sizes)
-        self.query_scale = sizes.query_scale
-        if sizes.logit_cap is not None:
-            self.output = nn.Sequential(self.output, SoftCap(sizes.logit_cap))
-
-    @classmethod
-    def residual(cls, sizes: Sizes) -> Callable[..., Residual]:
-        """Return a function that makes the connection of a sublayer."""
-        return lambda d_model, dropout: SandwichNorm(
-            d_model, dropout=dropout, norm=sizes.norm(), output_norm=sizes.norm()
-        )
-
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        every = config.size("sliding_window_pattern", 6)  # this layer has no window
-        sizes = Sizes.read(
-            folder,
-            config,
-            activation="hidden_activation",
-            tied=True,
-            base=1_000_000.0,
-            kind=WHOLE,
-            has_window=lambda layer: bool((layer + 1) % every),
-            windows_allowed=True,
-        )
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        super().__init__(config)
+        make = read_rotary(config, base=10000.0, kind=WINDOW)
+        self.options |= {"window_rotary": partial(make, self.d_k), "residual": self.residual}
+        scalar = config.number("query_pre_attn_scalar", 256.0)
+        self.query_scale = math.sqrt(self.d_k / scalar)
         cap = "final_logit_softcapping"
-        more: dict[str, Any] = {
-            "window_rotary": read_rotary(config, sizes.d_k, base=10000.0, kind=WINDOW),
-            "query_scale": math.sqrt(sizes.d_k / config.number("query_pre_attn_scalar", 256.0)),
-            "logit_cap": None if config.values.get(cap) is None else config.number(cap),
-        }
-        return {"sizes": replace(sizes, **more)}
+        self.cap = None if config.get(cap) is None else config.number(cap)
 
-    def convert(self, name: str, published: Tensor) -> Tensor:
-        """Make a parameter of a published tensor; gains are published minus 1."""
-        gains = 1.0 + published if "norm." in name else published
-        return super().convert(name, gains * self.query_scale if "query_norm." in name else gains)
+    def read_rotary(self, config: Config) -> Rotary:
+        """Read the rotary positions of the layers without a window."""
+        return partial(read_rotary(config, base=self.base, kind=WHOLE), self.d_k)
+
+    def read_windows(self, config: Config) -> list[int | None]:
+        """Read the window of each layer; None for a layer that attends to the whole text."""
+        every = config.size("sliding_window_pattern", 6)  # this layer has no window
+        layers = range(1, self.options["num_layers"] + 1)
+        return read_windows(config, [WINDOW if layer % every else WHOLE for layer in layers])
+
+    def residual(self, d_model: int, dropout: float) -> Residual:
+        """Make the connection of a sublayer."""
+        norm, output_norm = (nn.RMSNorm(d_model, eps=self.options["eps"]) for _ in range(2))
+        return SandwichNorm(d_model, dropout=dropout, norm=norm, output_norm=output_norm)
+
+    def build(self) -> LanguageModel:
+        """Compose the model."""
+        built = super().build()
+        embedding = TokenEmbedding(self.options["vocabulary_size"], self.options["d_model"])
+        output = TiedLinear(embedding, "embedding") if self.options["tied"] else built.output
+        if self.cap is not None:
+            output = nn.Sequential(output, SoftCap(self.cap))
+        return LanguageModel(embedding, built.decoder, output=output)
+
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from; gains are published minus 1."""
+        origin = super().origin(name)
+        if "norm." in name:
+            factor = self.query_scale if "query_norm." in name else 1.0
+            return origin.then(lambda gains: (1.0 + gains) * factor)
+        return origin

@@ -9,49 +9,31 @@ the token embedding.
 Next: ``llama_family.py``, newer decoder-only models.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Collection
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    LearnedPositionalEncoding,
-    MultiHeadAttention,
-    PreNorm,
-)
-from transformer_blocks.pretrained.language_model import PublishedLanguageModel
-from transformer_blocks.pretrained.loading import ACTIVATIONS, Config
+from transformer_blocks.builders import build_encoder
+from transformer_blocks.embedding import LearnedPositionalEncoding
+from transformer_blocks.models import LanguageModel
+from transformer_blocks.pretrained.config import ACTIVATIONS, Config
+from transformer_blocks.pretrained.family import Family
 from transformer_blocks.pretrained.weights import Origin
+from transformer_blocks.residual import PreNorm
+
+PARTS = ("query", "key", "value")
 
 
-class Gpt2(PublishedLanguageModel):
-    """GPT-2: a language model with learned positions.
+def third(part: int, joined: Tensor) -> Tensor:
+    """Return one of three parts along dim 0."""
+    return joined.unflatten(0, (3, -1))[part]
 
-    Args:
-        vocabulary_size: Number of token ids, V.
-        d_model: Hidden size.
-        num_layers: Number of layers.
-        num_heads: Number of attention heads of each layer.
-        d_ff: Inner size of the feed-forward networks; 4 * d_model if not given.
-        max_length: Maximum number of tokens of a text, for each of which a position is learned.
-        activation: Activation function of the feed-forward networks.
-        eps: Constant that the layer normalisations add to the variance.
-        end_id: Id of the token that separates texts.
-    """
 
-    model_type = "gpt2"
-    expected: ClassVar[dict[str, Any]] = {
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
-        "is_causal": True,
-    }
+class Gpt2(Family):
+    """GPT-2."""
+
     names: ClassVar[dict[str, str]] = {
         "embedding": "wte",
         "positions": "wpe",
@@ -69,62 +51,46 @@ class Gpt2(PublishedLanguageModel):
     }
     prefixes = ("", "transformer.")
     left_out = r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)"  # causal masks
+    end_id = 50256
 
-    def __init__(
-        self,
-        *,
-        vocabulary_size: int,
-        d_model: int,
-        num_layers: int,
-        num_heads: int,
-        d_ff: int | None = None,
-        max_length: int,
-        activation: Callable[[Tensor], Tensor] = ACTIVATIONS["gelu_new"],
-        eps: float = 1e-5,
-        end_id: int,
-    ) -> None:
-        layers = [
-            EncoderLayer(
-                MultiHeadAttention(d_model, num_heads),
-                FeedForward(d_model, d_ff or 4 * d_model, activation=activation),
-                residual=lambda: PreNorm(d_model, norm=nn.LayerNorm(d_model, eps=eps)),
-            )
-            for _ in range(num_layers)
-        ]
-        super().__init__(
-            nn.Embedding(vocabulary_size, d_model),
-            Encoder(layers, norm=nn.LayerNorm(d_model, eps=eps)),
-            positions=LearnedPositionalEncoding(d_model, max_length=max_length),
-            max_length=max_length,
-            end_ids=[end_id],
-        )
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        config.expect({"tie_word_embeddings": True})
+        self.vocabulary_size, self.d_model = config.size("vocab_size"), config.size("n_embd")
+        self.num_layers = config.layers("n_layer")
+        self.num_heads = config.heads("n_head", self.d_model)
+        self.d_ff = config.size("n_inner", 4 * self.d_model)
+        self.max_length: int = config.size("n_positions")
+        self.activation = config.choice("activation_function", ACTIVATIONS, "gelu_new")
+        self.eps = config.number("layer_norm_epsilon", 1e-5)
 
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        sizes = config.sizes(
-            vocabulary_size="vocab_size",
-            d_model="n_embd",
-            num_layers="n_layer",
-            num_heads="n_head",
-            max_length="n_positions",
+    def build(self) -> LanguageModel:
+        """Compose the model."""
+        decoder = build_encoder(
+            num_layers=self.num_layers,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            d_ff=self.d_ff,
+            dropout=0.0,
+            activation=self.activation,
+            residual=lambda d_model, dropout: PreNorm(
+                d_model, norm=nn.LayerNorm(d_model, eps=self.eps)
+            ),
         )
-        config.expect(num_hidden_layers=sizes["num_layers"], num_attention_heads=sizes["num_heads"])
-        return {
-            **sizes,
-            "d_ff": config.size("n_inner", 4 * sizes["d_model"]),
-            "activation": config.choice("activation_function", ACTIVATIONS),
-            "eps": config.number("layer_norm_epsilon", 1e-5),
-            "end_id": config.size("eos_token_id", least=0),
-        }
+        positions = LearnedPositionalEncoding(self.d_model, max_length=self.max_length)
+        embedding = nn.Embedding(self.vocabulary_size, self.d_model)
+        return LanguageModel(embedding, decoder, positions=positions)
 
     def origin(self, name: str) -> Origin:
         """Return the tensor that a parameter is read from.
 
         GPT-2's linear layers compute x W instead of torch's x W^T, so their weights are transposed.
         """
+        if name == "output.weight":
+            return Origin((*self.origin("embedding.weight").names, "lm_head.weight"))
         origin = super().origin(name)
-        for part, kind in enumerate(("query", "key", "value")):  # side by side in one tensor
-            if f"{kind}_projection" in name:
-                origin = replace(origin, part=part, parts=3)
-        return replace(origin, transposed=name.endswith("projection.weight"))
+        if name.endswith("projection.weight"):
+            origin = origin.then(Tensor.t)
+        for part, kind in enumerate(PARTS):  # one below the other in one tensor
+            if f".{kind}_projection" in name:
+                return origin.then(partial(third, part))
+        return origin

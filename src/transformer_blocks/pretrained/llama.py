@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import (
     Count,
+    DropoutProbability,
     Factory,
     Function,
     PositiveNumber,
     Size,
     checked,
 )
-from transformer_blocks.attention import AttentionFunction
 from transformer_blocks.builders import build_encoder
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.sliding_window import SlidingWindowAttention
@@ -39,8 +40,9 @@ def build_llama(
     num_heads: Size = 32,
     num_key_value_heads: Size = 8,
     d_k: Size | None = None,
-    d_ff: Size = 8192,
+    d_ff: Size | None = None,
     activation: Function[Callable[[Tensor], Tensor]] = F.silu,
+    attention: Factory[Callable[[], MultiHeadAttention]] | None = None,
     feed_forward: Factory[Callable[[], nn.Module]] | None = None,
     rotary: Factory[Callable[[], RotaryPositionalEncoding]] | None = None,
     windows: Sequence[int | None] = (None,),
@@ -51,12 +53,13 @@ def build_llama(
     residual: Factory[Callable[..., Residual]] | None = None,
     eps: PositiveNumber = 1e-5,
     tied: bool = True,
+    dropout: DropoutProbability = 0.0,
     padding_id: Count | None = None,
 ) -> LanguageModel:
     """Build a language model with the parts of Llama 3, or by options of its relatives.
 
     The parts are grouped-query attention with rotary positions, gated feed-forward networks, and
-    RMSNorm before each sublayer, without biases and without dropout. The default sizes are those of
+    RMSNorm before each sublayer, without biases. The default sizes are those of
     Llama 3.2 1B. Embeddings have a standard deviation of 0.02 at first, as in published models, so
     that the loss begins near ln V.
 
@@ -67,8 +70,11 @@ def build_llama(
         num_heads: Number of query heads.
         num_key_value_heads: Number of key and value heads, which divides ``num_heads``.
         d_k: Size of a head; ``d_model`` / ``num_heads`` if not given.
-        d_ff: Inner size of the feed-forward networks.
+        d_ff: Inner size of the feed-forward networks; 4 * ``d_model`` if not given, as in Llama 3.2
+            1B.
         activation: Activation function of their gates.
+        attention: Function without arguments that returns the attention of a layer, for example a
+            :class:`~transformer_blocks.LatentAttention`, in place of one of the other arguments.
         feed_forward: Function without arguments that returns the feed-forward network of a layer,
             for example a :class:`~transformer_blocks.MixtureOfExperts`, in place of one of
             ``d_ff``, ``activation`` and ``feed_forward_bias``.
@@ -84,6 +90,7 @@ def build_llama(
             not given.
         eps: Constant that the normalisations add to the mean square.
         tied: Whether the output layer shares the weights of the token embedding.
+        dropout: Dropout probability of the embeddings and of the sublayers, none by default.
         padding_id: As in :class:`~transformer_blocks.LanguageModel`.
 
     Returns:
@@ -105,48 +112,65 @@ def build_llama(
     """
     if not windows:
         raise ValueError("windows must have at least one element, got none; (None,) has no window")
-    if d_k is None and d_model % num_heads:
-        rule = "d_model must be divisible by num_heads"
-        raise ValueError(f"{rule}, got d_model={d_model} and num_heads={num_heads}")
-    size = d_k or d_model // num_heads
-    rotary = rotary or partial(RotaryPositionalEncoding, size, base=BASE)
-
-    def attention(window: int | None) -> MultiHeadAttention:
-        transforms: list[QueryKeyTransform] = [rotary()]
-        function: AttentionFunction = fused_attention
-        if window is not None:
-            transforms = [(window_rotary or rotary)()]
-            function = SlidingWindowAttention(window)
-        if query_key_norm:
-            transforms.insert(0, QueryKeyNorm(size, norm=partial(nn.RMSNorm, eps=eps)))
-        return MultiHeadAttention(
-            d_model,
-            num_heads,
-            num_key_value_heads=num_key_value_heads,
-            d_k=d_k,
-            bias=bias,
-            attention_function=function,
-            transforms=transforms,
-        )
+    if attention is None:
+        norm = partial(nn.RMSNorm, eps=eps) if query_key_norm else None
+        sizes: dict[str, Any] = {
+            "num_key_value_heads": num_key_value_heads,
+            "d_k": d_k,
+            "bias": bias,
+        }
+        make = partial(rotary_attention, d_model, num_heads, norm=norm, **sizes)
+        rotaries = {True: window_rotary or rotary, False: rotary}
+        kinds = [partial(make, each, rotaries[each is not None]) for each in windows]
+        attention = alternate(*kinds)
+    if feed_forward is None:
+        options: dict[str, Any] = {"activation": activation, "bias": feed_forward_bias}
+        feed_forward = partial(GatedFeedForward, d_model, d_ff or 4 * d_model, **options)
 
     def normed(d_model: int, dropout: float) -> Residual:
         return PreNorm(d_model, dropout=dropout, norm=nn.RMSNorm(d_model, eps=eps))
 
-    network = partial(
-        GatedFeedForward, d_model, d_ff, activation=activation, bias=feed_forward_bias
-    )
     decoder = build_encoder(
         num_layers=num_layers,
         d_model=d_model,
-        dropout=0.0,
+        dropout=dropout,
         residual=residual or normed,
-        attention=alternate(*(partial(attention, window) for window in windows)),
-        feed_forward=feed_forward or network,
+        attention=attention,
+        feed_forward=feed_forward,
     )
     embedding = nn.Embedding(vocabulary_size, d_model)
-    nn.init.normal_(embedding.weight, std=INITIAL_STD)
-    output = None
-    if not tied:
-        output = nn.Linear(d_model, vocabulary_size, bias=False)
-        nn.init.normal_(output.weight, std=INITIAL_STD)
-    return LanguageModel(embedding, decoder, output=output, padding_id=padding_id)
+    output = None if tied else nn.Linear(d_model, vocabulary_size, bias=False)
+    for layer in (embedding, output):
+        if layer is not None:
+            nn.init.normal_(layer.weight, std=INITIAL_STD)
+    return LanguageModel(embedding, decoder, dropout=dropout, output=output, padding_id=padding_id)
+
+
+def rotary_attention(
+    d_model: int,
+    num_heads: int,
+    window: int | None,
+    rotary: Callable[[], RotaryPositionalEncoding] | None,
+    *,
+    num_key_value_heads: int,
+    d_k: int | None,
+    bias: bool,
+    norm: Callable[[int], nn.Module] | None,
+) -> MultiHeadAttention:
+    """Make attention with rotary positions, and with a window and normalised queries if wanted."""
+    if d_k is None and d_model % num_heads:
+        rule = "d_model must be divisible by num_heads"
+        raise ValueError(f"{rule}, got d_model={d_model} and num_heads={num_heads}")
+    size = d_k or d_model // num_heads
+    transforms: list[QueryKeyTransform] = [] if norm is None else [QueryKeyNorm(size, norm=norm)]
+    transforms.append(rotary() if rotary else RotaryPositionalEncoding(size, base=BASE))
+    function = fused_attention if window is None else SlidingWindowAttention(window)
+    return MultiHeadAttention(
+        d_model,
+        num_heads,
+        num_key_value_heads=num_key_value_heads,
+        d_k=d_k,
+        bias=bias,
+        attention_function=function,
+        transforms=transforms,
+    )

@@ -1,8 +1,14 @@
-"""The Llama family: sizes and rotary settings of Llama, Qwen3 and Gemma 3.
+"""Llama: the parts of its layers from a configuration, which later families share.
 
-Their layers consist of the same parts: grouped-query attention with rotary positions, a gated
-feed-forward network and RMSNorm. Two settings in ``config.json`` have an older and a newer form:
-the base and the scaling of the rotary frequencies, and the windows of the layers.
+Llama ("LLaMA: Open and Efficient Foundation Language Models", Touvron et al. 2023,
+https://arxiv.org/abs/2302.13971, section 2.2; "The Llama 3 Herd of Models", 2024,
+https://arxiv.org/abs/2407.21783, section 3.2) differs from GPT-2 in these parts: RMSNorm in place
+of layer normalisation, a gated feed-forward network (SwiGLU), rotary positions in the attention in
+place of learned ones, and no biases. Grouped-query attention came with the larger models of Llama 2
+and is in all of Llama 3. Llama 3.1 also scales the rotary frequencies, for longer texts.
+
+Two settings in ``config.json`` have an older and a newer form: the base and the scaling of the
+rotary frequencies, and the windows of the layers.
 
 The files follow another convention of rotary positions than
 :class:`~transformer_blocks.RotaryPositionalEncoding`: element i of a query or key forms a pair with
@@ -12,220 +18,212 @@ and key projections are reordered in each head (:func:`pair_neighbours`):
     published  0 1 2 3 4 5 6 7   pairs (0, 4) (1, 5) (2, 6) (3, 7)
     ours       0 4 1 5 2 6 3 7   pairs of neighbours
 
-Next: ``llama_model.py``.
+Next: ``qwen3.py``, which normalises queries and keys.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_blocks import Llama3Scaling, PositionInterpolation, RotaryPositionalEncoding
-from transformer_blocks.pretrained.loading import (
-    ACTIVATIONS,
-    LARGEST,
-    Config,
-    LoadError,
-    read_end_ids,
-    shown,
+from transformer_blocks.models import LanguageModel
+from transformer_blocks.pretrained.config import ACTIVATIONS, LARGEST, Config
+from transformer_blocks.pretrained.family import Family
+from transformer_blocks.pretrained.llama import build_llama
+from transformer_blocks.pretrained.weights import Origin
+from transformer_blocks.variants.rotary import RotaryPositionalEncoding
+from transformer_blocks.variants.rotary_scaling import (
+    Llama3Scaling,
+    PositionInterpolation,
+    YarnScaling,
 )
 
 WINDOW, WHOLE, DEFAULT = "sliding_attention", "full_attention", "default"
+LENGTH = "original_max_position_embeddings"
+Rotary = Callable[[], RotaryPositionalEncoding]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The settings that all models of the family have.
+class Llama(Family):
+    """Llama.
 
     Attributes:
-        vocabulary_size: Number of token ids.
-        d_model: Hidden size.
-        num_heads: Number of query heads.
-        num_key_value_heads: Number of key and value heads.
+        options: Arguments of :func:`~transformer_blocks.pretrained.build_llama`.
         d_k: Size of a head.
-        d_ff: Inner size of the feed-forward networks.
-        max_length: Maximum number of tokens of a text.
-        activation: Activation function of the gates.
-        eps: Constant that the normalisations add to the mean square.
-        windows: Window of each layer; None for a layer that attends to the whole text.
-        rotary: Function that makes the rotary positions of a layer.
-        window_rotary: Function that makes those of a layer with a window; ``rotary`` if ``None``.
-        bias: Whether the projections of the attention have biases.
-        feed_forward_bias: Whether the linear layers of the feed-forward networks have biases.
-        tied: Whether the output layer shares the weights of the token embedding.
-        query_scale: Factor of the gains of the query normalisation.
-        logit_cap: Bound of the logits; none if ``None``.
-        end_ids: Ids of the tokens that end a text.
     """
 
-    vocabulary_size: int
-    d_model: int
-    num_heads: int
-    num_key_value_heads: int
-    d_k: int
-    d_ff: int
-    max_length: int
-    activation: Callable[[Tensor], Tensor]
-    eps: float
-    windows: Sequence[int | None]
-    rotary: Callable[[], RotaryPositionalEncoding]
-    window_rotary: Callable[[], RotaryPositionalEncoding] | None = None
-    bias: bool = False
-    feed_forward_bias: bool = False
-    tied: bool = False
-    query_scale: float = 1.0
-    logit_cap: float | None = None
-    end_ids: tuple[int, ...] = ()
+    names: ClassVar[dict[str, str]] = {
+        "embedding": "embed_tokens",
+        "decoder.norm": "norm",
+        "decoder.layers": "layers",
+        "self_attention.query_projection": "self_attn.q_proj",
+        "self_attention.key_projection": "self_attn.k_proj",
+        "self_attention.value_projection": "self_attn.v_proj",
+        "self_attention.output_projection": "self_attn.o_proj",
+        "feed_forward.gate_projection": "mlp.gate_proj",
+        "feed_forward.up_projection": "mlp.up_proj",
+        "feed_forward.down_projection": "mlp.down_proj",
+        "self_attention_residual.norm": "input_layernorm",
+        "feed_forward_residual.norm": "post_attention_layernorm",
+    }
+    prefixes = ("model.", "")
+    left_out = r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq"  # computed here
+    activation: ClassVar[str] = "hidden_act"
+    base: ClassVar[float] = 10000.0
+    eps: ClassVar[float] = 1e-6
+    bias: ClassVar[bool] = False
+    tied: ClassVar[bool] = False
+    options: dict[str, Any]
 
-    @classmethod
-    def read(
-        cls,
-        folder: Path,
-        config: Config,
-        *,
-        activation: str = "hidden_act",
-        tied: bool = False,
-        base: float = 10000.0,
-        kind: str | None = None,
-        has_window: Callable[[int], bool] = lambda layer: False,
-        windows_allowed: bool = False,
-    ) -> Self:
-        """Read the settings of a ``config.json``.
-
-        Args:
-            folder: The model's folder.
-            config: The file.
-            activation: Name of the setting of the activation function.
-            tied: Whether the output layer is tied if the file does not say it.
-            base: Base of the rotary frequencies if the file does not give one.
-            kind: As for :func:`read_rotary`.
-            has_window: Whether a layer has a window, if ``layer_types`` does not say it.
-            windows_allowed: Whether ``layer_types`` may give windows to layers.
-
-        Raises:
-            LoadError: If a setting is missing or invalid.
-        """
-        sizes: dict[str, Any] = config.sizes(
-            vocabulary_size="vocab_size",
-            d_model="hidden_size",
-            num_layers="num_hidden_layers",
-            d_ff="intermediate_size",
-            max_length="max_position_embeddings",
-        )
-        num_layers, num_heads = sizes.pop("num_layers"), config.size("num_attention_heads")
-        groups = config.size("num_key_value_heads", num_heads)
-        if num_heads % groups:
-            raise LoadError(
-                f"{config.path}: num_key_value_heads must divide num_attention_heads, "
-                f"got {groups} and {num_heads}"
-            )
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        self.read_sizes(config)
+        d_model, heads = self.options["d_model"], config.size("num_attention_heads")
         if config.values.get("head_dim") is None:
-            config.check_heads("num_attention_heads", sizes["d_model"])
-        d_k = sizes["d_model"] // num_heads
-        d_k = config.size("head_dim", max(1, d_k), most=LARGEST // num_heads)
-        if d_k % 2:
-            raise LoadError(f"{config.path}: head_dim must be even, got {d_k}")
-        return cls(
-            **sizes,
-            num_heads=num_heads,
-            num_key_value_heads=groups,
-            d_k=d_k,
-            activation=config.choice(activation, ACTIVATIONS),
-            eps=config.number("rms_norm_eps", 1e-6),
-            windows=read_windows(config, map(has_window, range(num_layers)), windows_allowed),
-            rotary=read_rotary(config, d_k, base=base, kind=kind),
-            bias=config.flag("attention_bias", False),
-            feed_forward_bias=config.flag("mlp_bias", False),
-            tied=config.flag("tie_word_embeddings", tied),
-            end_ids=read_end_ids(folder, config),
-        )
+            config.heads("num_attention_heads", d_model)
+        groups = config.size("num_key_value_heads", heads)
+        if heads % groups:
+            raise config.error("num_key_value_heads", f"divide num_attention_heads={heads}", groups)
+        self.d_k = config.size("head_dim", max(1, d_model // heads), most=LARGEST // heads)
+        if self.d_k % 2:
+            raise config.error("head_dim", "be even", self.d_k)
+        self.options |= {
+            "num_heads": heads,
+            "num_key_value_heads": groups,
+            "d_k": self.d_k,
+            "rotary": self.read_rotary(config),
+            "windows": self.read_windows(config),
+            "bias": config.flag("attention_bias", self.bias),
+        }
 
-    def norm(self) -> nn.RMSNorm:
-        """Make a normalisation of the residual stream."""
-        return nn.RMSNorm(self.d_model, eps=self.eps)
+    def read_sizes(self, config: Config) -> None:
+        """Read the settings that do not concern the attention."""
+        self.max_length = config.size("max_position_embeddings")
+        self.options = {
+            "vocabulary_size": config.size("vocab_size"),
+            "num_layers": config.layers("num_hidden_layers"),
+            "d_model": config.size("hidden_size"),
+            "d_ff": config.size("intermediate_size"),
+            "activation": config.choice(self.activation, ACTIVATIONS),
+            "eps": config.number("rms_norm_eps", self.eps),
+            "feed_forward_bias": config.flag("mlp_bias", False),
+            "tied": config.flag("tie_word_embeddings", self.tied),
+        }
+
+    def read_rotary(self, config: Config) -> Rotary:
+        """Read the rotary positions of the layers."""
+        return partial(read_rotary(config, base=self.base), self.d_k)
+
+    def read_windows(self, config: Config) -> list[int | None]:
+        """Read the window of each layer; None for a layer that attends to the whole text."""
+        return read_windows(config, [WHOLE] * self.options["num_layers"], may_have=False)
+
+    def build(self) -> LanguageModel:
+        """Compose the model."""
+        return build_llama(**self.options)
+
+    def origin(self, name: str) -> Origin:
+        """Return the tensor that a parameter is read from; reorder what is rotated in pairs."""
+        if name.startswith("output."):
+            own = Origin(("lm_head.weight",))
+            if not self.options["tied"]:
+                return own
+            return Origin((*super().origin("embedding.weight").names, *own.names))
+        origin = super().origin(name)
+        if re.search(r"self_attention\..*(query|key)_(projection|norm)\.", name):
+            return origin.then(partial(pair_neighbours, d_k=self.d_k))
+        return origin
 
 
 def read_rotary(
-    config: Config, d_k: int, *, base: float, kind: str | None = None
-) -> Callable[[], RotaryPositionalEncoding]:
+    config: Config, *, base: float, kind: str | None = None
+) -> Callable[[int], RotaryPositionalEncoding]:
     """Read the rotary settings of a model, or of those of its layers that are of one kind.
 
     Args:
         config: The file.
-        d_k: Size of a head.
         base: Base of the frequencies if the file does not give one.
         kind: Kind of the layers, if ``rope_parameters`` holds one object for each kind.
 
     Returns:
-        A function that makes a new transform for a layer.
+        A function that makes a new transform for a layer, from the size of a head.
 
     Raises:
         LoadError: If a setting is invalid or not implemented.
     """
-    newer, older = (
-        config.values.get(name) not in (None, {}) for name in ("rope_parameters", "rope_scaling")
-    )
+    newer, older = (config.get(name) or None for name in ("rope_parameters", "rope_scaling"))
     if newer and older:
-        raise LoadError(f"{config.path}: rope_parameters and rope_scaling must not both be given")
+        raise config.error("rope_scaling", "be left out beside rope_parameters", older)
     base = config.number("rope_local_base_freq" if kind == WINDOW else "rope_theta", base)
-    if newer:
-        settings = config.nested("rope_parameters")
-        settings = settings if kind is None else settings.nested(kind)
-    elif older and kind != WINDOW:
-        settings = config.nested("rope_scaling")
-    else:
-        return partial(RotaryPositionalEncoding, d_k, base=base)
-    make = partial(RotaryPositionalEncoding, d_k, base=settings.number("rope_theta", base))
-    settings.expect(partial_rotary_factor=1.0)
-    found = settings.values.get("rope_type", settings.values.get("type", DEFAULT))
-    if found not in (DEFAULT, "linear", "llama3"):
-        raise LoadError(
-            f"{settings.path}: rope_type must be default, linear or llama3 for this program, "
-            f"got {shown(found)}"
-        )
-    if found != DEFAULT:
-        factor = settings.number("factor")
-        if factor < 1.0:
-            raise LoadError(f"{settings.path}: factor must be at least 1, got {factor}")
-        make = partial(make, scaling=PositionInterpolation(factor))
-    if found == "llama3":
-        own = "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"
-        length, low, high = settings.size(own[0]), *map(settings.number, own[1:])
-        if not low < high:
-            raise LoadError(
-                f"{settings.path}: low_freq_factor must be below high_freq_factor, "
-                f"got {low} and {high}"
-            )
-        config.expect(original_max_position_embeddings=length)  # beside them, it would be preferred
-        make = partial(make, scaling=Llama3Scaling(factor, length=length, low=low, high=high))
-    return make
+    if not (newer or (older and kind != WINDOW)):
+        return partial(RotaryPositionalEncoding, base=base)
+    settings = config.nested("rope_parameters" if newer else "rope_scaling")
+    settings = settings.nested(kind) if newer and kind else settings
+    make = partial(RotaryPositionalEncoding, base=settings.number("rope_theta", base))
+    older_name = settings.get("type", DEFAULT)
+    found = settings.get("rope_type", older_name)
+    if found == DEFAULT:
+        return make
+    if found not in ("linear", "llama3", "yarn"):
+        raise settings.error("rope_type", "be default, linear, llama3 or yarn here", found)
+    factor = settings.number("factor")
+    if factor < 1.0:
+        raise settings.error("factor", "be at least 1", factor)
+    if found == "linear":
+        return partial(make, scaling=PositionInterpolation(factor))
+    length = settings.size(LENGTH)
+    config.expect({LENGTH: length})  # beside them, it would be preferred
+    if found == "yarn":
+        return partial(make, scaling=read_yarn(settings, factor, length))
+    low, high = (settings.number(f"{name}_freq_factor") for name in ("low", "high"))
+    if not low < high:
+        raise settings.error("low_freq_factor", f"be below high_freq_factor={high}", low)
+    return partial(make, scaling=Llama3Scaling(factor, length=length, low=low, high=high))
 
 
-def read_windows(config: Config, default: Iterable[bool], allowed: bool) -> list[int | None]:
+def read_yarn(settings: Config, factor: float, length: int) -> YarnScaling:
+    """Read the settings of YaRN, with which DeepSeek sharpens scores in two places."""
+    low, high = settings.number("beta_slow", 1.0), settings.number("beta_fast", 32.0)
+    if not low < high:
+        raise settings.error("beta_slow", f"be below beta_fast={high}", low)
+    if length <= 2.0 * math.pi * low:  # fewer turns than beta_slow, even of the fastest pair
+        raise settings.error(LENGTH, f"exceed 2 pi * beta_slow={low}", length)
+    sharp: dict[str, float] = {}
+    if settings.get("attention_factor") is not None:
+        sharp["attention_factor"] = settings.number("attention_factor")
+    elif settings.get("mscale") and settings.get("mscale_all_dim"):
+        shares = (yarn_factor(settings, factor, name) for name in ("mscale", "mscale_all_dim"))
+        sharp["attention_factor"] = next(shares) / next(shares)
+    truncate = settings.flag("truncate", True)
+    return YarnScaling(factor, length, low=low, high=high, truncate=truncate, **sharp)
+
+
+def yarn_factor(settings: Config, factor: float, name: str) -> float:
+    """Return the factor 0.1 m ln s + 1 of YaRN, with the m of a setting."""
+    return 0.1 * settings.number(name) * math.log(factor) + 1.0
+
+
+def read_windows(config: Config, default: list[str], *, may_have: bool = True) -> list[int | None]:
     """Read the window of each layer; None for a layer that attends to the whole text.
 
     Args:
         config: The file.
-        default: Whether each layer has a window, if ``layer_types`` does not say it.
-        allowed: Whether ``layer_types`` may give windows to layers.
+        default: The kind of each layer, if ``layer_types`` does not say it.
+        may_have: Whether ``layer_types`` may give windows to layers.
 
     Raises:
         LoadError: If a setting is missing or invalid.
     """
-    known = [WINDOW, WHOLE] if allowed else [WHOLE]
-    by_default = [WINDOW if has_window else WHOLE for has_window in default]
-    kinds = config.values.get("layer_types")
-    kinds = by_default if kinds is None else kinds
-    is_list = isinstance(kinds, list) and len(kinds) == len(by_default)
+    known = [WINDOW, WHOLE] if may_have else [WHOLE]
+    kinds, window = config.get("layer_types", default), config.get("sliding_window")
+    is_list = isinstance(kinds, list) and len(kinds) == len(default)
     if not is_list or not {*map(str, kinds)} <= {*known}:
-        raise LoadError(
-            f"{config.path}: layer_types must hold {' or '.join(map(repr, known))} for each of the "
-            f"{len(by_default)} layers, got {shown(kinds)}"
-        )
-    return [config.size("sliding_window") if kind == WINDOW else None for kind in kinds]
+        rule = f"hold {' or '.join(map(repr, known))} for each of the {len(default)} layers"
+        raise config.error("layer_types", rule, kinds)
+    has_window = WINDOW in kinds
+    window = config.size("sliding_window") if has_window else window
+    return [window if kind == WINDOW else None for kind in kinds]
 
 
 def pair_neighbours(tensor: Tensor, d_k: int) -> Tensor:
@@ -238,6 +236,7 @@ def pair_neighbours(tensor: Tensor, d_k: int) -> Tensor:
 
     Example:
         >>> import torch
+        >>> from transformer_blocks.pretrained.llama_family import pair_neighbours
         >>> pair_neighbours(torch.arange(8), d_k=8)
         tensor([0, 4, 1, 5, 2, 6, 3, 7])
     """

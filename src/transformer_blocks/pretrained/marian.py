@@ -8,28 +8,23 @@ Marian's encoder-decoder differs from figure 1 of the paper in a few points, eac
 - a bias is added to the logits;
 - the padding token is the start token of every translation, and is never generated.
 
-Next: ``sentence_pieces.py``, Marian's tokenizer, and ``marian_translator.py``.
+Marian's tokenizer is in ``sentence_pieces.py``. Next: ``t5.py``, an encoder and a decoder for many
+tasks.
 """
 
 import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks import (
-    Seq2Seq,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-    build_decoder,
-    build_encoder,
-)
-from transformer_blocks.pretrained.language_model import LogitBias
-from transformer_blocks.pretrained.loading import ACTIVATIONS, Config, expect
-from transformer_blocks.pretrained.weights import Origin, PublishedModel
+from transformer_blocks.builders import build_decoder, build_encoder
+from transformer_blocks.embedding import SinusoidalPositionalEncoding, TokenEmbedding
+from transformer_blocks.models import Seq2Seq, TiedLinear
+from transformer_blocks.pretrained.config import ACTIVATIONS, Config
+from transformer_blocks.pretrained.family import Family, LogitBias
+from transformer_blocks.pretrained.weights import Origin
 
 SHARED = (
     *("model.shared.weight", "model.encoder.embed_tokens.weight"),
@@ -68,31 +63,9 @@ class SinesThenCosines(SinusoidalPositionalEncoding):
         self.table = torch.cat((self.table[:, 0::2], self.table[:, 1::2]), dim=1)
 
 
-class Marian(PublishedModel, Seq2Seq):
-    """Marian's encoder and decoder, which share their embedding with the output layer.
+class Marian(Family):
+    """Marian."""
 
-    Args:
-        vocabulary_size: Number of token ids of both languages together, V.
-        d_model: Hidden size.
-        num_layers: Number of layers of the encoder, and of the decoder.
-        num_heads: Number of attention heads of each encoder layer, and of each decoder layer.
-        d_ff: Inner size of the encoder's feed-forward networks, and of the decoder's.
-        max_length: Maximum number of tokens of a sentence.
-        activation: Activation function of the feed-forward networks.
-        padding_id: Id of the padding token, which is also the start token of every translation.
-        end_id: Id of the token that ends a sentence.
-    """
-
-    model_type = "marian"
-    expected: ClassVar[dict[str, Any]] = {
-        "static_position_embeddings": True,
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-        "is_causal": True,
-    }
     names: ClassVar[dict[str, str]] = {
         "self_attention.query_projection": "self_attn.q_proj",
         "self_attention.key_projection": "self_attn.k_proj",
@@ -108,84 +81,62 @@ class Marian(PublishedModel, Seq2Seq):
         "feed_forward.down_projection": "fc2",
         "feed_forward_residual.norm": "final_layer_norm",
     }
-    target_embedding: TokenEmbedding
     prefixes = ("model.",)
     left_out = r"model\.(encoder|decoder)\.embed_positions\.weight"  # computed here
+    end_id = 0
 
-    def __init__(
-        self,
-        *,
-        vocabulary_size: int,
-        d_model: int,
-        num_layers: tuple[int, int],
-        num_heads: tuple[int, int],
-        d_ff: tuple[int, int],
-        max_length: int,
-        padding_id: int,
-        end_id: int = 0,
-        activation: Callable[[Tensor], Tensor] = F.silu,
-    ) -> None:
-        embedding = TokenEmbedding(vocabulary_size, d_model)
-        output = nn.Linear(d_model, vocabulary_size, bias=False)
-        output.weight = embedding.weight
-        of_encoder, of_decoder = (
-            dict[str, Any](num_layers=layers, num_heads=heads, d_ff=inner_size)
-            for layers, heads, inner_size in zip(num_layers, num_heads, d_ff, strict=True)
-        )
-        options: dict[str, Any] = {"d_model": d_model, "dropout": 0.0, "activation": activation}
-        super().__init__(
-            embedding,
-            embedding,
-            build_encoder(**of_encoder, **options),
-            build_decoder(**of_decoder, **options),
-            positions=SinesThenCosines(d_model, max_length=max_length),
-            output=nn.Sequential(output, LogitBias(torch.zeros(1, vocabulary_size))),
-            padding_id=padding_id,
-            begin_id=padding_id,
-        )
-        self.end_id, self.max_length = end_id, max_length
-
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        scaled = config.values.get("scale_embedding", False)  # the default of transformers
-        expect(config.path, "scale_embedding", scaled, True)
-        # Limited, because the positional encoding is computed before the tensors are compared.
-        vocabulary_size, d_model = config.size("vocab_size"), config.size("d_model", most=2**13)
-        padding_id = config.size("pad_token_id", least=0)
-        encoder, decoder = (
-            config.sizes(
-                num_layers=f"{stack}_layers",
-                num_heads=f"{stack}_attention_heads",
-                d_ff=f"{stack}_ffn_dim",
-                d_model="d_model",
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        config.expect({"is_encoder_decoder": True, "tie_word_embeddings": True})
+        if not config.flag("scale_embedding", False):  # the default of transformers
+            raise config.error("scale_embedding", "be True here", False)
+        self.vocabulary_size, self.d_model = config.size("vocab_size"), config.size("d_model")
+        self.max_length: int = config.size("max_position_embeddings", most=2**12)
+        self.padding_id = config.size("pad_token_id", least=0, most=self.vocabulary_size - 1)
+        activation = config.choice("activation_function", ACTIVATIONS)
+        self.encoder, self.decoder = (
+            dict[str, Any](
+                num_layers=config.layers(f"{stack}_layers"),
+                num_heads=config.heads(f"{stack}_attention_heads", self.d_model),
+                d_ff=config.size(f"{stack}_ffn_dim"),
+                d_model=self.d_model,
+                dropout=0.0,
+                activation=activation,
             )
             for stack in ("encoder", "decoder")
         )
         config.expect(
-            decoder_vocab_size=vocabulary_size,
-            decoder_start_token_id=padding_id,
-            num_hidden_layers=encoder["num_layers"],
-            num_attention_heads=encoder["num_heads"],
+            {
+                "decoder_vocab_size": self.vocabulary_size,
+                "decoder_start_token_id": self.padding_id,
+                "num_hidden_layers": self.encoder["num_layers"],
+                "num_attention_heads": self.encoder["num_heads"],
+            }
         )
-        return {
-            **{name: (encoder[name], decoder[name]) for name in encoder},
-            "vocabulary_size": vocabulary_size,
-            "d_model": d_model,
-            "max_length": config.size("max_position_embeddings", most=2**12),
-            "padding_id": padding_id,
-            "end_id": config.size("eos_token_id", least=0),
-            "activation": config.choice("activation_function", ACTIVATIONS),
-        }
+
+    def build(self) -> Seq2Seq:
+        """Compose the model."""
+        embedding = TokenEmbedding(self.vocabulary_size, self.d_model)
+        output = TiedLinear(embedding, "target_embedding")
+        return Seq2Seq(
+            embedding,
+            embedding,
+            build_encoder(**self.encoder),
+            build_decoder(**self.decoder),
+            positions=SinesThenCosines(self.d_model, max_length=self.max_length),
+            output=nn.Sequential(output, LogitBias(self.vocabulary_size)),
+            padding_id=self.padding_id,
+            begin_id=self.padding_id,
+        )
 
     def origin(self, name: str) -> Origin:
         """Return the tensor that a parameter is read from."""
         if name == "output.1.bias":
-            return Origin(("final_logits_bias",), convert=self.suppress_padding)
+            return Origin(("final_logits_bias",), self.suppress_padding)
         if name == "output.0.weight" or name.endswith("embedding.weight"):
             return Origin(SHARED)
         return super().origin(name)
 
     def suppress_padding(self, bias: Tensor) -> Tensor:
         """Give the padding the probability 0, as in training, where its weights do not change."""
-        return bias.index_fill(1, torch.tensor([self.padding_id]), -math.inf)
+        is_padding = torch.arange(bias.shape[-1], device=bias.device) == self.padding_id
+        return bias.masked_fill(is_padding, -math.inf)

@@ -5,40 +5,30 @@ a Llama whose attention normalises queries and keys before it rotates them
 (:class:`~transformer_blocks.QueryKeyNorm`). With ``use_sliding_window`` in ``config.json``, the
 layers from ``max_window_layers`` on have a sliding window.
 
-Next: ``qwen3_moe_model.py``, whose layers have many feed-forward networks.
+Next: ``qwen3_moe.py``, whose layers have many feed-forward networks.
 """
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection
 
-from transformer_blocks.pretrained.llama_family import Sizes
-from transformer_blocks.pretrained.llama_model import Llama
-from transformer_blocks.pretrained.loading import Config
+from transformer_blocks.pretrained.config import Config
+from transformer_blocks.pretrained.llama_family import WHOLE, WINDOW, Llama, read_windows
 
 
 class Qwen3(Llama):
-    """Qwen3: a Llama that normalises queries and keys.
+    """Qwen3."""
 
-    Args:
-        sizes: The settings of the model.
-    """
-
-    model_type = "qwen3"
-    query_key_norm = True
     names = Llama.names | {
         "self_attention.transforms.0.query_norm": "self_attn.q_norm",
         "self_attention.transforms.0.key_norm": "self_attn.k_norm",
     }
 
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        first = config.size("max_window_layers", 28, least=0)
-        allowed = config.flag("use_sliding_window", False)
-        sizes = Sizes.read(
-            folder,
-            config,
-            has_window=lambda layer: allowed and layer >= first,
-            windows_allowed=allowed,
-        )
-        return {"sizes": sizes}
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        super().__init__(config)
+        self.options["query_key_norm"] = True
+
+    def read_windows(self, config: Config) -> list[int | None]:
+        """Read the window of each layer; None for a layer that attends to the whole text."""
+        first, layers = config.size("max_window_layers", 28, least=0), self.options["num_layers"]
+        may_have = config.flag("use_sliding_window", False)
+        kinds = [WINDOW if may_have and layer >= first else WHOLE for layer in range(layers)]
+        return read_windows(config, kinds, may_have=may_have)

@@ -7,111 +7,71 @@ experts. Some layers may keep a single network: those of ``mlp_only_layers``, an
 ``decoder_sparse_step`` all whose number it does not divide. With ``norm_topk_prob``, the weights of
 the chosen experts sum to one.
 
-Next: ``gemma3_model.py``, most of whose layers have a sliding window.
+Next: ``gpt_oss.py``, a mixture of experts with attention sinks.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from transformer_blocks import (
-    GatedFeedForward,
-    MixtureOfExperts,
-    Routing,
-    alternate,
-    softmax_over_all,
-    softmax_over_chosen,
-)
-from transformer_blocks.pretrained.llama_family import Sizes
-from transformer_blocks.pretrained.loading import Config, LoadError, shown
+from transformer_blocks.pretrained.config import Config
 from transformer_blocks.pretrained.qwen3 import Qwen3
+from transformer_blocks.variants.alternate import alternate
+from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts
+from transformer_blocks.variants.routing import softmax_over_all, softmax_over_chosen
+
+EXPERT_NAMES = {
+    "feed_forward": "mlp",
+    "router": "gate",
+    "gate_projection": "gate_proj",
+    "up_projection": "up_proj",
+    "down_projection": "down_proj",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpertSizes(Sizes):
-    """The settings of a model with a mixture of experts in its layers.
+def read_experts(config: Config, name: str, experts: int, top_k: int) -> dict[str, Any]:
+    """Read the number of experts, and that of a token's experts.
 
-    Attributes:
-        num_experts: Number of experts of a layer.
-        top_k: Number of experts that each token uses.
-        d_expert: Inner size of an expert.
-        routing: What chooses the experts of a token, and their weights.
-        dense_layers: Numbers of the layers that have a single network, of size ``d_ff``.
+    Args:
+        config: The file.
+        name: Name of the number of experts.
+        experts: The number if the file has none.
+        top_k: The number of a token's experts if the file has none.
+
+    Raises:
+        LoadError: If a number is invalid, or a token has more experts than there are.
     """
-
-    num_experts: int = 1
-    top_k: int = 1
-    d_expert: int = 1
-    routing: Routing = softmax_over_chosen
-    dense_layers: frozenset[int] = frozenset()
+    experts = config.size(name, experts, most=2**12)
+    top_k = config.size("num_experts_per_tok", top_k)
+    if top_k > experts:
+        raise config.error("num_experts_per_tok", f"be at most {name}={experts}", top_k)
+    return {"num_experts": experts, "top_k": top_k}
 
 
 class Qwen3Moe(Qwen3):
-    """Qwen3-MoE: a Qwen3 with a mixture of experts in each layer.
+    """Qwen3-MoE."""
 
-    Args:
-        sizes: The settings of the model.
-    """
+    names = Qwen3.names | EXPERT_NAMES
 
-    model_type = "qwen3_moe"
-    expected = Qwen3.expected | {"use_sliding_window": False}
-    names = Qwen3.names | {
-        "feed_forward": "mlp",
-        "router": "gate",
-        "gate_projection": "gate_proj",
-        "up_projection": "up_proj",
-        "down_projection": "down_proj",
-    }
-
-    @classmethod
-    def feed_forward(cls, sizes: Sizes) -> Callable[[], nn.Module]:
-        """Return a function that makes the networks of the layers, one after the other."""
-        assert isinstance(sizes, ExpertSizes)
-
-        def network(d_ff: int) -> nn.Module:
-            return GatedFeedForward(sizes.d_model, d_ff, activation=sizes.activation)
-
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        super().__init__(config)
+        config.expect({"use_sliding_window": False})
+        d_model, layers = self.options["d_model"], range(self.options["num_layers"])
+        every = config.size("decoder_sparse_step", 1)
+        alone = config.get("mlp_only_layers", [])
+        if not isinstance(alone, list) or not all(type(each) is int for each in alone):
+            raise config.error("mlp_only_layers", "be a list of numbers", alone)
+        network = partial(GatedFeedForward, d_model, activation=self.options["activation"])
+        name = "num_local_experts" if "num_local_experts" in config.values else "num_experts"
+        is_normalised = config.flag("norm_topk_prob", False)
         experts = partial(
             MixtureOfExperts,
-            sizes.d_model,
-            num_experts=sizes.num_experts,
-            top_k=sizes.top_k,
-            expert=partial(network, sizes.d_expert),
-            routing=sizes.routing,
+            d_model,
+            **read_experts(config, name, 128, 8),
+            expert=partial(network, config.size("moe_intermediate_size", 768)),
+            routing=softmax_over_chosen if is_normalised else softmax_over_all,
         )
-        dense = partial(network, sizes.d_ff)
-        layers = range(len(sizes.windows))
-        return alternate(*(dense if each in sizes.dense_layers else experts for each in layers))
-
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a ``config.json``."""
-        sizes = ExpertSizes.read(folder, config)
-        name = "num_local_experts" if "num_local_experts" in config.values else "num_experts"
-        num_experts = config.size(name, 128, most=2**12)
-        top_k = config.size("num_experts_per_tok", 8)
-        if top_k > num_experts:
-            raise LoadError(
-                f"{config.path}: num_experts_per_tok must be at most {name}, "
-                f"got {top_k} and {num_experts}"
-            )
-        every = config.size("decoder_sparse_step", 1)
-        alone = config.values.get("mlp_only_layers") or []
-        if not isinstance(alone, list) or not all(type(each) is int for each in alone):
-            raise LoadError(
-                f"{config.path}: mlp_only_layers must be a list of numbers, got {shown(alone)}"
-            )
-        dense = {layer for layer in range(len(sizes.windows)) if (layer + 1) % every}
-        is_normalised = config.flag("norm_topk_prob", False)
-        more: dict[str, Any] = {
-            "num_experts": num_experts,
-            "top_k": top_k,
-            "d_expert": config.size("moe_intermediate_size", 768),
-            "routing": softmax_over_chosen if is_normalised else softmax_over_all,
-            "dense_layers": frozenset({*dense, *alone}),
-        }
-        return {"sizes": replace(sizes, **more)}
+        dense = partial(network, self.options["d_ff"])
+        kinds = (dense if n in alone or (n + 1) % every else experts for n in layers)
+        self.options["feed_forward"] = alternate(*kinds)

@@ -1,63 +1,53 @@
 """Sentence pieces: the tokenizer of Marian's translators.
 
 One sentencepiece model splits the source language into subwords, another the target language, and
-one vocabulary holds the ids of both. (``common/tokenizer.py`` explains byte-pair encoding.)
+one vocabulary holds the ids of both.
 
 The models were trained on text whose quotation marks and dashes had been replaced by their ASCII
 forms by a script of the Moses toolkit. Here, texts are not changed.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from sentencepiece import SentencePieceProcessor
-
-from transformer_blocks.pretrained.loading import LoadError, read_json
+from transformer_blocks.pretrained.config import LoadError, read_json
+from transformer_blocks.pretrained.tokenizer import Tokenizer
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 
 
-class SentencePieces:
+class SentencePieces(Tokenizer):
     """Marian's tokenizer: source text to ids, target ids to text.
 
+    Decoding joins the tokens of ``vocab.json`` and does not need ``target.spm``.
+
     Args:
-        source: The sentencepiece model of the source language.
-        vocabulary: The id of each token of both languages.
+        folder: The folder of the model, with ``source.spm`` and ``vocab.json``.
 
     Raises:
-        LoadError: If a special token is missing, or two tokens have one id.
+        LoadError: If a file is missing or damaged, a special token is missing, or two tokens have
+            one id.
     """
 
-    def __init__(self, source: SentencePieceProcessor, vocabulary: dict[str, int]) -> None:
-        for token in (END, UNKNOWN, PADDING):
-            if token not in vocabulary:
-                raise LoadError(f"the vocabulary of a Marian tokenizer must hold {token}")
-        self.source = source
-        self.vocabulary = vocabulary
-        self.tokens = {number: token for token, number in vocabulary.items()}
-        if len(self.tokens) < len(vocabulary):
-            raise LoadError("the vocabulary of a Marian tokenizer must not repeat an id")
+    def __init__(self, folder: Path) -> None:
+        from sentencepiece import SentencePieceProcessor  # only now: no other family needs it
 
-    @classmethod
-    def load(cls, folder: Path) -> "SentencePieces":
-        """Read ``source.spm`` and ``vocab.json``.
-
-        Decoding joins the tokens of ``vocab.json`` and does not need ``target.spm``.
-
-        Raises:
-            LoadError: If a file is missing or damaged.
-        """
-        path, vocabulary = folder / "source.spm", read_json(folder / "vocab.json")
+        path, self.vocabulary = folder / "source.spm", read_json(folder / "vocab.json")
+        if missing := {END, UNKNOWN, PADDING} - self.vocabulary.keys():
+            raise LoadError(f"{folder / 'vocab.json'} must hold {min(missing)}")
+        self.tokens = {number: token for token, number in self.vocabulary.items()}
+        if len(self.tokens) < len(self.vocabulary):
+            raise LoadError(f"{folder / 'vocab.json'} must not repeat an id")
+        self.ids = self.tokens.keys()
         try:
-            data = path.read_bytes()
             # sentencepiece takes an empty file for a model that is loaded later.
-            source = SentencePieceProcessor(model_proto=data or b"?")
+            self.source = SentencePieceProcessor(model_proto=path.read_bytes() or b"?")
         except OSError as error:
             raise LoadError(f"cannot read {path}: {error.strerror}") from error
         except RuntimeError as error:
             raise LoadError(
                 f"{path} must be a sentencepiece model, but is another file or damaged"
             ) from error
-        return cls(source, vocabulary)
 
     def encode(self, text: str) -> list[int]:
         """Turn a text into token ids, followed by the end token.
@@ -70,14 +60,12 @@ class SentencePieces:
             code, _, text = text.partition("<<")
             tokens.append(f"{code}<<")
         tokens += self.source.encode(text, out_type=str)
+        ordinary = (UNKNOWN if each in (END, PADDING) else each for each in tokens)
         unknown = self.vocabulary[UNKNOWN]
-        special = (END, PADDING)
-        ids = [
-            unknown if each in special else self.vocabulary.get(each, unknown) for each in tokens
-        ]
+        ids = [self.vocabulary.get(each, unknown) for each in ordinary]
         return [*ids, self.vocabulary[END]]
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Sequence[int], after: Sequence[int] = ()) -> str:
         """Turn token ids into text, without special tokens.
 
         Raises:

@@ -16,40 +16,30 @@ changes:
   output layer of their own, and a gated feed-forward network ("GLU Variants Improve Transformer",
   Shazeer 2020, https://arxiv.org/abs/2002.05202).
 
-Next: ``text_to_text.py``, the outputs for several texts.
+Next: ``gpt2.py``, a decoder alone.
 """
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from transformer_blocks import (
-    Decoder,
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    GatedFeedForward,
-    MultiHeadAttention,
-    PreNorm,
-    RelativeBias,
-    Seq2Seq,
-    fused_attention,
-)
-from transformer_blocks.pretrained.loading import (
-    ACTIVATIONS,
-    LARGEST,
-    MOST_LAYERS,
-    Config,
-    LoadError,
-)
-from transformer_blocks.pretrained.weights import Origin, PublishedModel, read_names, rename
+from transformer_blocks.attention import AttentionFunction
+from transformer_blocks.decoder import Decoder, DecoderLayer
+from transformer_blocks.encoder import Encoder, EncoderLayer
+from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.feed_forward import FeedForward
+from transformer_blocks.models import Seq2Seq, TiedLinear
+from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.pretrained.config import ACTIVATIONS, LARGEST, Config
+from transformer_blocks.pretrained.family import Family
+from transformer_blocks.pretrained.weights import Origin, rename
+from transformer_blocks.residual import PreNorm
+from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
+from transformer_blocks.variants.relative_bias import RelativeBias
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
@@ -59,81 +49,6 @@ NETWORKS = {
     "gated-gelu": ("gelu_new", True),
 }
 """Values of ``feed_forward_proj``: the activation function, and whether there is a gate."""
-
-
-@dataclass(frozen=True)
-class T5Sizes:
-    """The settings of a T5.
-
-    Attributes:
-        vocabulary_size: Number of token ids, V.
-        d_model: Hidden size.
-        d_k: Size of a head.
-        d_ff: Inner size of the feed-forward networks.
-        num_layers: Number of layers of the encoder, and of the decoder.
-        num_heads: Number of attention heads of each layer.
-        num_buckets: Number of buckets of distances.
-        max_distance: Distance from which all are in the last bucket.
-        eps: Constant that the normalisations add to the mean square.
-        activation: Activation function of the feed-forward networks.
-        gated: Whether these have a gate.
-        scaled: Whether the hidden states are divided by the square root of ``d_model`` before the
-            output layer.
-        tied: Whether the output layer shares the weights of the embedding.
-        padding_id: Id of the padding token.
-        start_id: Id of the token with which every output begins.
-        end_id: Id of the token that ends a text.
-    """
-
-    vocabulary_size: int
-    d_model: int
-    d_k: int
-    d_ff: int
-    num_layers: tuple[int, int]
-    num_heads: int
-    num_buckets: int
-    max_distance: int
-    eps: float
-    activation: Callable[[Tensor], Tensor]
-    gated: bool
-    scaled: bool
-    tied: bool
-    padding_id: int
-    start_id: int
-    end_id: int
-
-    def norm(self) -> nn.RMSNorm:
-        """Make a normalisation."""
-        return nn.RMSNorm(self.d_model, eps=self.eps)
-
-    def residual(self) -> PreNorm:
-        """Make a residual connection."""
-        return PreNorm(self.d_model, dropout=0.0, norm=self.norm())
-
-    def bias(self, *, bidirectional: bool) -> RelativeBias:
-        """Make the attention function that all layers of a stack share."""
-        return RelativeBias(
-            self.num_heads,
-            num_buckets=self.num_buckets,
-            max_distance=self.max_distance,
-            bidirectional=bidirectional,
-            scale=1.0,
-        )
-
-    def attention(self, bias: RelativeBias | None = None) -> MultiHeadAttention:
-        """Make a self-attention with a bias, or a cross-attention without one."""
-        return MultiHeadAttention(
-            self.d_model,
-            self.num_heads,
-            d_k=self.d_k,
-            bias=False,
-            attention_function=bias or fused_attention,
-        )
-
-    def feed_forward(self) -> nn.Module:
-        """Make a feed-forward network."""
-        kind = GatedFeedForward if self.gated else FeedForward
-        return kind(self.d_model, self.d_ff, activation=self.activation, bias=False)
 
 
 class Scale(nn.Module):
@@ -152,16 +67,9 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-class T5(PublishedModel, Seq2Seq):
-    """T5's encoder and decoder.
+class T5(Family):
+    """T5."""
 
-    Args:
-        sizes: The settings of the model.
-    """
-
-    target_embedding: nn.Embedding
-    model_type = "t5"
-    expected: ClassVar[dict[str, Any]] = {"is_encoder_decoder": True, "is_causal": True}
     names: ClassVar[dict[str, str]] = {
         "encoder.layers": "encoder.block",
         "decoder.layers": "decoder.block",
@@ -184,100 +92,94 @@ class T5(PublishedModel, Seq2Seq):
     }
     # Biases of the cross-attention, which the first files hold and no layer uses.
     left_out = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    end_id = 1
 
-    def __init__(self, sizes: T5Sizes) -> None:
-        embedding = nn.Embedding(sizes.vocabulary_size, sizes.d_model)
-        output = nn.Linear(sizes.d_model, sizes.vocabulary_size, bias=False)
-        if sizes.tied:
-            output.weight = embedding.weight
-        bias, decoder_bias = (sizes.bias(bidirectional=each) for each in (True, False))
-        encoder = Encoder(
-            [
-                EncoderLayer(sizes.attention(bias), sizes.feed_forward(), residual=sizes.residual)
-                for _ in range(sizes.num_layers[0])
-            ],
-            norm=sizes.norm(),
-        )
-        decoder = Decoder(
-            [
-                DecoderLayer(
-                    sizes.attention(decoder_bias),
-                    sizes.attention(),
-                    sizes.feed_forward(),
-                    residual=sizes.residual,
-                )
-                for _ in range(sizes.num_layers[1])
-            ],
-            norm=sizes.norm(),
-        )
-        super().__init__(
-            embedding,
-            embedding,
-            encoder,
-            decoder,
-            output=nn.Sequential(Scale(sizes.d_model**-0.5 if sizes.scaled else 1.0), output),
-            padding_id=sizes.padding_id,
-            begin_id=sizes.start_id,
-        )
-        self.sizes, self.end_id = sizes, sizes.end_id
-
-    @classmethod
-    def read(cls, folder: Path, config: Config) -> dict[str, Any]:
-        """Read the arguments of the class from a folder and its ``config.json``."""
-        sizes = config.sizes(
-            vocabulary_size="vocab_size", d_model="d_model", d_ff="d_ff", num_layers="num_layers"
-        )
-        num_layers, num_heads = sizes.pop("num_layers"), config.size("num_heads")
-        config.expect(num_hidden_layers=num_layers, num_attention_heads=num_heads)
+    def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
+        config.expect({"is_encoder_decoder": True})
+        self.vocabulary_size, self.d_model = config.size("vocab_size"), config.size("d_model")
+        self.num_heads = config.size("num_heads")
+        self.d_k = config.size("d_kv", most=LARGEST // self.num_heads)
+        layers = config.layers("num_layers")
+        self.num_layers = layers, config.layers("num_decoder_layers", layers)
         buckets = config.size("relative_attention_num_buckets", 32)
         distance = config.size("relative_attention_max_distance", 128)
         if buckets < 4 or buckets % 2 or distance <= buckets // 2:
-            raise LoadError(
-                f"{config.path}: relative_attention_num_buckets must be even, at least 4 and less "
-                "than twice relative_attention_max_distance, "
-                f"got {buckets} and {distance}"
-            )
-        activation, gated = config.choice("feed_forward_proj", NETWORKS, "relu")
-        config.expect(dense_act_fn=activation, is_gated_act=gated)
-        ties = config.flag("tie_word_embeddings", default=True)
-        token_id = partial(config.size, least=0, most=sizes["vocabulary_size"] - 1)
-        padding_id = token_id("pad_token_id", 0)
-        found = T5Sizes(
-            **sizes,
-            d_k=config.size("d_kv", most=LARGEST // num_heads),
-            num_layers=(
-                num_layers,
-                config.size("num_decoder_layers", num_layers, most=MOST_LAYERS),
-            ),
-            num_heads=num_heads,
-            num_buckets=buckets,
-            max_distance=distance,
-            eps=config.number("layer_norm_epsilon", 1e-6),
+            rule = f"be even, at least 4, less than 2 * relative_attention_max_distance={distance}"
+            raise config.error("relative_attention_num_buckets", rule, buckets)
+        self.buckets = {"num_buckets": buckets, "max_distance": distance}
+        activation, self.gated = config.choice("feed_forward_proj", NETWORKS, "relu")
+        config.expect({"dense_act_fn": activation, "is_gated_act": self.gated})
+        self.feed_forward = partial(
+            GatedFeedForward if self.gated else FeedForward,
+            self.d_model,
+            config.size("d_ff"),
             activation=ACTIVATIONS[activation],
-            gated=gated,
-            scaled=config.flag("scale_decoder_outputs", ties),
-            tied=OUTPUT not in read_names(folder),
-            padding_id=padding_id,
-            start_id=token_id("decoder_start_token_id", padding_id),
-            end_id=token_id("eos_token_id", 1),
+            bias=False,
         )
-        return {"sizes": found}
+        self.eps = config.number("layer_norm_epsilon", 1e-6)
+        is_scaled = config.flag("tie_word_embeddings", default=True)
+        is_scaled = config.flag("scale_decoder_outputs", is_scaled)
+        self.scale, self.tied = self.d_model**-0.5 if is_scaled else 1.0, OUTPUT not in tensors
+        token_id = partial(config.size, least=0, most=self.vocabulary_size - 1)
+        self.padding_id = token_id("pad_token_id", 0)
+        self.start_id = token_id("decoder_start_token_id", self.padding_id)
+
+    def norm(self) -> nn.RMSNorm:
+        """Make a normalisation."""
+        return nn.RMSNorm(self.d_model, eps=self.eps)
+
+    def residual(self) -> PreNorm:
+        """Make the connection of a sublayer."""
+        return PreNorm(self.d_model, dropout=0.0, norm=self.norm())
+
+    def bias(self, *, bidirectional: bool) -> RelativeBias:
+        """Make the attention function that all layers of a stack share."""
+        return RelativeBias(self.num_heads, **self.buckets, bidirectional=bidirectional, scale=1.0)
+
+    def attention(self, function: AttentionFunction) -> MultiHeadAttention:
+        """Make the attention of a layer."""
+        return MultiHeadAttention(
+            self.d_model, self.num_heads, d_k=self.d_k, bias=False, attention_function=function
+        )
+
+    def build(self) -> Seq2Seq:
+        """Compose the model."""
+        embedding = nn.Embedding(self.vocabulary_size, self.d_model)
+        output: nn.Module = TiedLinear(embedding, "target_embedding")
+        if not self.tied:
+            output = nn.Linear(self.d_model, self.vocabulary_size, bias=False)
+        bias, decoder_bias = (self.bias(bidirectional=each) for each in (True, False))
+        encoder_layers = [
+            EncoderLayer(self.attention(bias), self.feed_forward(), residual=self.residual)
+            for _ in range(self.num_layers[0])
+        ]
+        decoder_layers = [
+            DecoderLayer(
+                self.attention(decoder_bias),
+                self.attention(fused_attention),
+                self.feed_forward(),
+                residual=self.residual,
+            )
+            for _ in range(self.num_layers[1])
+        ]
+        encoder = Encoder(encoder_layers, norm=self.norm())
+        decoder = Decoder(decoder_layers, norm=self.norm())
+        output = nn.Sequential(Scale(self.scale), output)
+        ids: dict[str, Any] = {"padding_id": self.padding_id, "begin_id": self.start_id}
+        return Seq2Seq(embedding, embedding, encoder, decoder, output=output, **ids)
 
     def origin(self, name: str) -> Origin:
         """Return the tensor that a parameter is read from."""
         is_output = name.startswith("output.")
         if is_output or name.endswith("embedding.weight"):
-            return Origin((OUTPUT,) if is_output and not self.sizes.tied else SHARED)
+            return Origin((OUTPUT,) if is_output and not self.tied else SHARED)
         published = rename(name, self.names)
         if name.startswith("encoder"):  # has no cross-attention
             published = published.replace(".layer.2.", ".layer.1.")
-        if self.sizes.gated:
+        if self.gated:
             published = published.replace(".wi.", ".wi_1.")
         if "attention_function" in name:
             published = re.sub(r"block\.\d+", "block.0", published)
-        is_query = "cross_attention.query" in name
-        return Origin((published,), convert=self.unscale if is_query else None)
-
-    def unscale(self, weight: Tensor) -> Tensor:
-        """Multiply by the factor by which the fused kernel divides the scores."""
-        return weight * math.sqrt(self.sizes.d_k)
+        origin = Origin((published,))
+        is_query = "cross_attention.query" in name  # the fused kernel divides its scores
+        return origin.then(lambda weight: weight * math.sqrt(self.d_k)) if is_query else origin

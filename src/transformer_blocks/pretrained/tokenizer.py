@@ -5,7 +5,7 @@ The families split a text into subwords by one of three algorithms:
 - **WordPiece** (BERT, DistilBERT; Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3)
   splits a text into words, and each word greedily: the first token is the longest in the vocabulary
   that the word begins with, the next the longest that the rest begins with, with ``##`` before it.
-- **Byte pairs** (GPT-2, RoBERTa, Llama, Qwen3, Gemma 3) merge the adjacent tokens that occur
+- **Byte pairs** (GPT-2, RoBERTa, Llama and later models) merge the adjacent tokens that occur
   together most often (``docs/learn/11_text_to_batches.py`` implements it from scratch). Most start
   from the 256 bytes, so that every text can be encoded, and show each byte as a printable
   character, a space as ``Ġ``. Gemma 3 and the first Llama models start from characters, and use
@@ -17,47 +17,44 @@ The families split a text into subwords by one of three algorithms:
 They also differ in how a text is normalised and split into words first, and in the special tokens
 that are put around it. The file describes all of this, and the library ``tokenizers`` performs it.
 
-Next: ``bert_model.py``, an encoder.
+Next: ``family.py``, what is said about each family.
 """
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
-from tokenizers import Tokenizer
-
-from transformer_blocks.pretrained.loading import LoadError, read_json
+from transformer_blocks.pretrained.config import LoadError, read_json
 
 FILE = "tokenizer.json"
 OLDER = "merges.txt", "vocab.txt", "spiece.model", "tokenizer.model"  # of earlier models
 
 
-class PublishedTokenizer:
-    """A tokenizer as its ``tokenizer.json`` describes it.
+class Tokenizer:
+    """The tokenizer of a published model.
 
     The name of a special token within a text is text, never the special token, unless it is also an
     ordinary token of the vocabulary, as in T5.
 
     Args:
-        tokenizer: A tokenizer of the library ``tokenizers``.
-        max_length: Maximum number of ids, special tokens included; a longer text is truncated. No
-            limit if ``None``.
+        folder: The folder of the model. Nothing in its files is executed.
+
+    Attributes:
+        ids: The ids of all tokens.
+        end_ids: The ids of the tokens that end a text; empty if there are none.
+        max_length: Maximum number of tokens of a text that the model was made for, if there is one.
+
+    Raises:
+        LoadError: If a file is missing or damaged.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, max_length: int | None = None) -> None:
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        if max_length is not None:
-            tokenizer.enable_truncation(max_length)
-        tokenizer.encode_special_tokens = True
-        self.tokenizer = tokenizer
-        self.tokens = frozenset(tokenizer.get_vocab(with_added_tokens=True).values())
+    ids: Collection[int]
+    end_ids: tuple[int, ...] = ()
+    max_length: int | None = None
 
-    @classmethod
-    def load(cls, folder: Path, *, max_length: int | None = None) -> "PublishedTokenizer":
-        """Read ``tokenizer.json``; nothing in it is executed.
+    def __init__(self, folder: Path) -> None:
+        import tokenizers  # only now: it is in the extra "pretrained"
 
-        Raises:
-            LoadError: If the file is missing or damaged.
-        """
         path = folder / FILE
         older = [name for name in OLDER if (folder / name).exists()]
         if older and not path.exists():
@@ -68,26 +65,30 @@ class PublishedTokenizer:
             )
         read_json(path)  # whose errors are clearer than the library's
         try:
-            tokenizer = Tokenizer.from_file(str(path))
+            self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library's errors have no class of their own
             raise LoadError(f"{path} cannot be read as a tokenizer ({error})") from error
-        return cls(tokenizer, max_length=max_length)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True
+        self.ids = frozenset(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
     def encode(self, text: str) -> list[int]:
         """Turn a text into token ids, with the special tokens that are put around it.
 
         Lone surrogates, which are no characters, are dropped.
         """
-        return self.tokenizer.encode(text.encode(errors="ignore").decode()).ids
+        ids: list[int] = self._tokenizer.encode(text.encode(errors="ignore").decode()).ids
+        return ids
 
-    def decode(self, ids: list[int], after: list[int] | None = None) -> str:
+    def decode(self, ids: Sequence[int], after: Sequence[int] = ()) -> str:
         """Turn token ids into text, without special tokens.
 
         Args:
             ids: The token ids.
-            after: The token ids of a text that they continue; none if not given. The first token of
-                ``ids`` may begin with a space, which it would not if it were the first of a text.
+            after: The token ids of a text that they continue. The first token of ``ids`` may begin
+                with a space, which it would not if it were the first of a text.
         """
-        after = after or []
-        before, whole, alone = map(self.tokenizer.decode, (after, after + ids, ids))
+        texts = [list(after), [*after, *ids], list(ids)]
+        before, whole, alone = map(self._tokenizer.decode, texts)
         return whole[len(before) :] if whole.startswith(before) else alone

@@ -54,7 +54,7 @@ class LatentAttention(MultiHeadAttention):
         d_model: Size of the query and output vectors.
         num_heads: Number of heads H.
         latent_size: Size of the latent vector; with the size of ``rotary``, even.
-        d_k: Size of the part of a query or key that is not rotated, and of a value.
+        value_size: Size of a value, and of the part of a query or key that is not rotated.
         rotary: The rotation of the other part, whose size is its own ``d_k``, at most
             ``latent_size``. Pass a new one to every layer.
         query_latent_size: Size of a latent vector of the queries, which saves memory in training;
@@ -75,7 +75,7 @@ class LatentAttention(MultiHeadAttention):
         >>> import torch
         >>> from transformer_blocks import KeyValueCache, LatentAttention, RotaryPositionalEncoding
         >>> attention = LatentAttention(
-        ...     64, num_heads=8, latent_size=12, d_k=8, rotary=RotaryPositionalEncoding(4)
+        ...     64, num_heads=8, latent_size=12, value_size=8, rotary=RotaryPositionalEncoding(4)
         ... )
         >>> x, cache = torch.randn(1, 5, 64), KeyValueCache()
         >>> with torch.no_grad():
@@ -97,7 +97,7 @@ class LatentAttention(MultiHeadAttention):
         num_heads: Size,
         *,
         latent_size: Size,
-        d_k: Size,
+        value_size: Size,
         rotary: RotaryPositionalEncoding,
         query_latent_size: Size | None = None,
         bias: bool = False,
@@ -113,7 +113,8 @@ class LatentAttention(MultiHeadAttention):
         nn.Module.__init__(self)
         self.d_model = self.key_width = self.value_width = d_model
         self.num_heads, self.num_key_value_heads = num_heads, 1
-        self.latent_size, self.rotary_size, self.d_k = latent_size, rotary.d_k, rotary.d_k + d_k
+        self.latent_size, self.rotary_size = latent_size, rotary.d_k
+        self.d_k = rotary.d_k + value_size
         self.dropout, self.attention_function = dropout, attention_function
         self.cached_size, width = stored // 2, num_heads * self.d_k
         query: nn.Module = nn.Linear(d_model, width, bias=False)
@@ -127,9 +128,9 @@ class LatentAttention(MultiHeadAttention):
         self.query_projection: Any = query
         self.down_projection = nn.Linear(d_model, stored, bias=bias)
         self.latent_norm = nn.RMSNorm(latent_size, eps=1e-6)
-        self.key_up_projection = nn.Linear(latent_size, num_heads * d_k, bias=False)
-        self.value_up_projection = nn.Linear(latent_size, num_heads * d_k, bias=False)
-        self.output_projection = nn.Linear(num_heads * d_k, d_model, bias=bias)
+        self.key_up_projection = nn.Linear(latent_size, num_heads * value_size, bias=False)
+        self.value_up_projection = nn.Linear(latent_size, num_heads * value_size, bias=False)
+        self.output_projection = nn.Linear(num_heads * value_size, d_model, bias=bias)
         self.transforms: Any = nn.ModuleList([rotary])
         initialise(self)
 
@@ -142,8 +143,8 @@ class LatentAttention(MultiHeadAttention):
             value: Not read.
 
         Returns:
-            Queries, of shape (B, H, L, rotary size + d_k), the rotated part first; and the halves
-            of the stored vectors, each of shape (B, 1, S, (rotary size + latent size) / 2).
+            Queries, of shape (B, H, L, rotary size + value size), the rotated part first; and the
+            halves of the stored vectors, each of shape (B, 1, S, (rotary + latent size) / 2).
         """
         rotated, latent = self._split(self.down_projection(key).unsqueeze(1))
         stored = torch.cat((rotated, self.latent_norm(latent)), dim=-1)
@@ -160,7 +161,7 @@ class LatentAttention(MultiHeadAttention):
             keys, values = self.expand(keys, values)
             return super().attend(queries, keys, values, mask=mask, causal=causal)
         heads = self.num_heads
-        to_keys = self.key_up_projection.weight.unflatten(0, (heads, -1))  # (H, d_k, latent size)
+        to_keys = self.key_up_projection.weight.unflatten(0, (heads, -1))  # (H, value, latent size)
         to_values = self.value_up_projection.weight.unflatten(0, (heads, -1))
         rotated, plain = self._split(queries)
         absorbed = torch.cat((rotated, plain @ to_keys), dim=-1)
@@ -170,7 +171,7 @@ class LatentAttention(MultiHeadAttention):
         stored = torch.cat((keys, values), dim=-1)  # (B, 1, S, rotary size + latent size)
         _, latent = self._split(stored)
         output = super().attend(absorbed, stored, latent, mask=mask, causal=causal)
-        return output @ to_values.transpose(-2, -1)  # (B, H, L, d_k)
+        return output @ to_values.transpose(-2, -1)  # (B, H, L, value size)
 
     @checked
     def attention_weights(  # noqa: D102
@@ -190,7 +191,7 @@ class LatentAttention(MultiHeadAttention):
             values: Second halves of the stored vectors.
 
         Returns:
-            Keys, of shape (B, H, S, rotary size + d_k), and values, of shape (B, H, S, d_k).
+            Keys, of shape (B, H, S, rotary size + value size), and values, (B, H, S, value size).
         """
         rotated, latent = self._split(torch.cat((keys, values), dim=-1))
         heads = (self.num_heads, -1)

@@ -25,11 +25,12 @@ mean of its probability over all tokens,
 
 which is 1 if all E experts are chosen equally often. Only :math:`P_e` has a gradient. DeepSeek-V3
 instead changes the biases after each update, without a gradient: down for an expert with more
-tokens than the mean, up for one with fewer.
+tokens than the mean, up for one with fewer ("Auxiliary-Loss-Free Load Balancing", Wang et al. 2024,
+https://arxiv.org/abs/2408.15664, section 3).
 
 In each of the three, a token's experts depend on that token alone. Where experts choose their
-tokens ("expert choice"), or drop those beyond a capacity, a token depends on the others in its
-batch, and in a language model on later ones.
+tokens ("expert choice", Zhou et al. 2022, https://arxiv.org/abs/2202.09368), or drop those beyond a
+capacity, a token depends on the others in its batch, and in a language model on later ones.
 
 Next: :mod:`transformer_blocks.variants.mixture_of_experts`, which calls the chosen experts.
 """

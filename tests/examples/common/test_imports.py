@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-PACKAGES = ("common", "translation", "classification", "text", "pretrained", "coursework")
+PACKAGES = ("common", "translation", "classification", "text", "coursework")
 LEVELS = {
     name: level
     for level, names in enumerate(
@@ -30,6 +30,7 @@ PROGRAMS = {
     "course": {"common", "coursework", "translation"},  # the toy corpus
     "train_minimal": set[str](),
     "pretrain_encoder": set[str](),
+    "pretrained": {"common"},
     "vision_transformer": set[str](),
 }
 """What each program may import, besides the library."""
@@ -94,7 +95,7 @@ def test_the_list_of_programs_is_complete() -> None:
 
 @pytest.mark.parametrize(
     ("program", "package", "lines"),
-    [("pretrained/generate.py", "pretrained", 950), ("classify.py", "classification", 4700)],
+    [("pretrained.py", "common", 160), ("classify.py", "classification", 4700)],
 )
 def test_a_program_needs_few_lines_outside_its_package(
     program: str, package: str, lines: int
@@ -106,7 +107,7 @@ def test_a_program_needs_few_lines_outside_its_package(
 
 
 def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model() -> None:
-    files = imported_files(EXAMPLES / "pretrained" / "generate.py", set())
+    files = imported_files(EXAMPLES / "pretrained.py", set())
     names = {name.partition(".")[0] for path in files for name in imports(path)}
     assert "matplotlib" not in names
     assert not {path.stem for path in files} & {"distributed", "plots", "training", "toy"}

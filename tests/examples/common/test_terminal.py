@@ -21,6 +21,7 @@ import classification.arguments
 import classify
 import course
 import generate_text
+import pretrained
 import text.arguments
 import translate
 from classification.commands import new_config as new_classifier
@@ -33,7 +34,6 @@ from translation.presets import ATTENTIONS, PRESETS
 from translation.presets import new_config as new_translator
 from translation.training import TranslationTraining
 
-PRETRAINED = {"bert": "Bert", "generate": "Generate", "marian": "Marian", "t5": "T5"}
 COMMANDS: dict[str, Any] = {
     **{f"translate {each.__name__.lower()}": each for each in arguments.COMMANDS},
     **{
@@ -46,10 +46,7 @@ COMMANDS: dict[str, Any] = {
         for each in names.split()
     },
     "ablate": ablate.Ablate,
-    **{
-        f"pretrained.{name}": getattr(importlib.import_module(f"pretrained.{name}"), kind)
-        for name, kind in PRETRAINED.items()
-    },
+    "pretrained": pretrained.Pretrained,
 }
 """The dataclass of each command."""
 PROGRAMS = {name.split()[0] for name in COMMANDS}
@@ -101,7 +98,7 @@ def test_a_command_line_is_answered_before_torch_is_imported(columns: int) -> No
     lines = [f"{name} --help" for name in (*COMMANDS, *PROGRAMS)]
     lines += [f"{name} --no-such-option-and-a-long-name-that-does-not-fit" for name in COMMANDS]
     lines += ["translate", "translate trian", "generate_text generate --greedy --seed 1"]
-    lines += ["pretrained.generate FOLDER --top-k 3", "pretrained.marian FOLDER"]
+    lines += ["pretrained FOLDER a --top-k 3", "pretrained FOLDER"]
     lines += ["classify classify --file x a", "translate translate --file x a"]
     output = in_a_terminal("\n".join(lines), columns)
     parts = re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)loaded: (.*)\n", output, re.MULTILINE)
@@ -245,7 +242,7 @@ def test_the_help_names_the_defaults_of_the_presets() -> None:
         ("translate trian", 'Unknown command "trian". Did you mean "train"?'),
         ("translate train --preset smal", 'Invalid value "smal" for --preset. Choose from: '),
         ("translate train toy", "toy"),
-        ("pretrained.marian m x --beams 3", "Did you mean --beam?"),
+        ("pretrained m x --beams 3", "Did you mean --beam?"),
         ("translate translate --file f x", "give sentences or --file, not both"),
         ("classify classify --file f x", "give texts or --file, not both"),
         ("translate", "a command is required, one of train, translate, "),
