@@ -34,16 +34,7 @@ import nbformat
 from nbformat import NotebookNode
 
 LEARN = Path(__file__).parents[1] / "learn"
-ROLES = (
-    "formula",
-    "implementation",
-    "proof",
-    "broken",
-    "stub",
-    "check",
-    "solution",
-    "recorded",
-)
+SOLUTION = "<details><summary>Solution</summary>"
 
 INSTALL = """\
 # Installs the library if it is missing. A notebook that lies elsewhere, as in Colab, needs
@@ -70,7 +61,7 @@ class Cell:
     Attributes:
         kind: "markdown" or "code".
         source: The text or code.
-        role: One of ``ROLES``, or an empty string.
+        role: Its tag, or an empty string.
     """
 
     kind: str
@@ -84,19 +75,16 @@ def chapter_files() -> list[Path]:
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """Read the cells of a chapter.
+    """Read the cells of a chapter."""
+    return [
+        Cell(cell.cell_type, cell.source, "".join(cell.metadata.get("tags", [])))
+        for cell in jupytext.read(path, fmt="py:percent").cells
+    ]
 
-    Raises:
-        ValueError: If a tag is not a role, or a cell has several.
-    """
-    notebook = jupytext.read(path, fmt="py:percent")
-    cells = []
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        if len(tags) > 1 or not set(tags) <= set(ROLES):
-            raise ValueError(f"a cell has at most one of the tags {ROLES}, got {tags} in {path}")
-        cells.append(Cell(cell.cell_type, cell.source, "".join(tags)))
-    return cells
+
+def prose(path: Path) -> str:
+    """Return the texts of a chapter."""
+    return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
 
 @dataclass(frozen=True)
@@ -130,7 +118,7 @@ def make_notebook(path: Path, outputs: Sequence[Output] = ()) -> NotebookNode:
         elif cell.role == "solution":
             printed = f"\n\n```text\n{output.text}\n```" if output.text else ""
             folded = f"```python\n{cell.source}\n```{printed}"
-            folded = f"<details><summary>Solution</summary>\n\n{folded}\n\n</details>"
+            folded = f"{SOLUTION}\n\n{folded}\n\n</details>"
             made.append(nbformat.v4.new_markdown_cell(folded))
         else:
             comment = {"recorded": LONG, "check": UNSOLVED}.get(cell.role, "")
@@ -152,7 +140,7 @@ def stored_outputs(path: Path) -> list[Output]:
     outputs = []
     for cell in cells:
         text = "".join(each.text for each in cell.get("outputs", ()))
-        if cell.source.startswith("<details><summary>Solution"):
+        if cell.source.startswith(SOLUTION):
             text = "".join(re.findall(r"```text\n(.*)\n```", cell.source, re.S))
         outputs.append(Output(text, cell.metadata.get("recorded", "")))
     return outputs
@@ -174,12 +162,13 @@ def plain_markdown(text: str, chapter: str = "") -> str:
 
 def with_figures(text: str) -> str:
     """Put the figures of a text into it, so that a copied notebook shows them, too."""
+    return re.sub(r"(?<=\]\()figures/\w+\.svg(?=\))", lambda found: embedded(found[0]), text)
 
-    def embedded(found: re.Match[str]) -> str:
-        data = base64.b64encode((LEARN / found[1]).read_bytes()).decode()
-        return f"](data:image/svg+xml;base64,{data})"
 
-    return re.sub(r"\]\((figures/\w+\.svg)\)", embedded, text)
+def embedded(figure: str) -> str:
+    """Return the address of a figure that holds the figure."""
+    data = base64.b64encode((LEARN / figure).read_bytes()).decode()
+    return f"data:image/svg+xml;base64,{data}"
 
 
 def definitions(name: str, *, until: str = "") -> dict[str, Any]:

@@ -21,15 +21,18 @@ BLOCKS = "blocks/", "variants/"  # folders whose code is shown at once, if it is
 LONG = 60  # lines; longer code is shown after a click
 
 
-class details(nodes.General, nodes.Element):  # noqa: N801  (a docutils node, named after its HTML)
-    """A part of the page that is shown or hidden by a click on its summary."""
-
-
-def code_of(thing: Any, is_block: bool) -> details:
+def code_of(thing: Any, is_block: bool) -> list[nodes.Node]:
     """Return the code of a class or function, opened if it is short and part of a block."""
     code = without_docstrings(inspect.getsource(thing))
-    is_open = is_block and len(code.splitlines()) <= LONG
-    return details("", nodes.literal_block(code, code, language="python"), is_open=is_open)
+    opened = " open" if is_block and len(code.splitlines()) <= LONG else ""
+    summary = f'<details class="code"{opened}><summary>Code</summary>'
+    block = nodes.literal_block(code, code, language="python")
+    return [raw(summary), block, raw("</details>")]
+
+
+def raw(text: str) -> nodes.raw:
+    """Return HTML as a part of a page."""
+    return nodes.raw("", text, format="html")
 
 
 def without_docstrings(source: str) -> str:
@@ -45,17 +48,6 @@ def without_docstrings(source: str) -> str:
 
     code = re.sub(r'^( *)r?"""(?:.|\n)*?"""\n(\n*)', rest, source, flags=re.M)
     return re.sub(r"  # noqa\b.*", "", code).rstrip()
-
-
-def visit_details(translator: Any, node: details) -> None:
-    """Output the beginning of the element."""
-    opened = " open" if node["is_open"] else ""
-    translator.body.append(f'<details class="code"{opened}><summary>Code</summary>\n')
-
-
-def depart_details(translator: Any, node: details) -> None:
-    """Output the end of the element."""
-    translator.body.append("</details>\n")
 
 
 def adapt(app: Sphinx, name: str, source: list[str]) -> None:
@@ -100,7 +92,8 @@ class Complete(SphinxTransform):
             if path in page.names:
                 following = list(section.findall(nodes.section, include_self=False))
                 code = code_of(page.names[path], is_block=page.path.startswith(BLOCKS))
-                section.insert(section.index(following[0]) if following else len(section), code)
+                place = section.index(following[0]) if following else len(section)
+                section[place:place] = code
 
 
 def docname(page: reference_pages.Page) -> str:
@@ -108,9 +101,8 @@ def docname(page: reference_pages.Page) -> str:
     return f"reference/{page.path.removesuffix('.md')}"
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the handlers and the element."""
-    app.add_node(details, html=(visit_details, depart_details))
+def setup(app: Sphinx) -> dict[str, int]:
+    """Register the handlers."""
     app.connect("source-read", adapt)
     app.add_transform(Complete)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}

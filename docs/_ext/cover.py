@@ -17,9 +17,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from cells import chapter_files, definitions, read_cells
+from cells import chapter_files, definitions, prose
 from learn import catalog_of, language_of, languages_of, words_in
-from localisation import lookup_in, read_catalog, translate
+from localisation import lookup_in, translate
 from transformer_blocks import explorer
 from transformer_blocks.explorer.live import LiveModel, serialize_live
 from transformer_blocks.explorer.page import read_script
@@ -45,13 +45,13 @@ class Chapters(SphinxDirective):
 
 def card(path: Path, language: str, root: str, address: str) -> str:
     """Return the HTML of a chapter's card."""
-    text = "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
+    text = prose(path)
     exercises = sum(map(int, re.findall(r"about (\d+) minutes", text)))
     reading = 5 * round(len(text.split()) / WORDS_A_MINUTE / 5)
     minutes = words_in(language)("{} minutes, exercises {}").format(reading, exercises)
     [picture, *_] = re.findall(r"\]\(figures/(\w+\.svg)\)", text)
     if language != "en":
-        text = translate(text, lookup_in(read_catalog(catalog_of(path, language))))
+        text = translate(text, lookup_in(catalog_of(path, language)))
     [(title, question)] = re.findall(r"\A# (.*)\n\n\*\*([^*]*)\*\*", text)
     return (
         f'<li><a href="{address}">'

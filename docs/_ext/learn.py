@@ -13,7 +13,6 @@ import html
 import re
 import shutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from cells import LEARN, Cell, Output, chapter_files, read_cells, stored_outputs
 from localisation import (
     LOCALE,
     lookup_in,
-    read_catalog,
     translate,
     translate_markup,
     translate_script,
@@ -39,14 +37,9 @@ PIXELS = 10  # height of the smallest text of a figure on a telephone
 NAMES = {"en": "English", "ja": "日本語", "ko": "한국어"}
 
 
-def is_chapter(docname: str) -> bool:
-    """Return whether a page is a chapter of the book, in English."""
-    return bool(re.fullmatch(r"learn/\d\d_\w+", docname))
-
-
 def read_chapter(app: Sphinx, docname: str, source: list[str]) -> None:
     """Replace the Python file of a chapter by the Markdown of its page."""
-    if is_chapter(docname):
+    if re.fullmatch(r"learn/\d\d_\w+", docname):
         source[0] = as_markdown(LEARN.parent / f"{docname}.py")
 
 
@@ -57,7 +50,7 @@ def as_markdown(path: Path, language: str = "en") -> str:
     word = words_in(language)
     for number, (cell, output) in enumerate(zip(cells, stored_outputs(path), strict=True)):
         if cell.kind == "markdown" and language != "en":
-            text = translate(cell.source, lookup_in(read_catalog(catalog_of(path, language))))
+            text = translate(cell.source, lookup_in(catalog_of(path, language)))
             cell = Cell(
                 "markdown", text.rstrip().replace("<summary>Hint<", f"<summary>{word('Hint')}<")
             )
@@ -134,10 +127,9 @@ def language_of(page: str) -> str:
     return folder if folder in NAMES else "en"
 
 
-@cache
 def site_lookup(language: str) -> Callable[[str], str | None]:
     """Return the function that translates what is around a chapter and in its figures."""
-    return lookup_in(read_catalog(LOCALE / language / "site.po"))
+    return lookup_in(LOCALE / language / "site.po")
 
 
 def words_in(language: str) -> Callable[[str], str]:
@@ -232,8 +224,6 @@ class Widget(SphinxDirective):
         """Return the widget's element and its still picture."""
         name = self.arguments[0]
         script = LEARN.parent / "_static" / "widgets" / f"{name}.js"
-        if not script.is_file():
-            raise self.error(f"no widget {script.name}")
         self.env.note_dependency(str(script))
         static = "../" * self.env.docname.count("/") + "_static"
         opened = f'<div class="widget" id="widget-{name}" data-static="{static}"></div>\n<noscript>'

@@ -27,6 +27,7 @@ import html
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from typing import Any
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 
-from cells import LEARN, read_cells
+from cells import LEARN, prose
 
 ROOT = LEARN.parents[1]
 LOCALE = ROOT / "docs" / "locale"
@@ -116,8 +117,10 @@ def with_words(texts: list[str]) -> list[str]:
     return [each for each in dict.fromkeys(texts) if re.search("[a-z]{2,}", NOT_TEXT.sub("", each))]
 
 
-def lookup_in(catalog: Catalog) -> Lookup:
+@cache
+def lookup_in(path: Path) -> Lookup:
     """Return the function that finds translations in a catalog; fuzzy ones do not count."""
+    catalog = read_catalog(path)
 
     def lookup(msgid: str) -> str | None:
         message = catalog.get(msgid)
@@ -126,22 +129,18 @@ def lookup_in(catalog: Catalog) -> Lookup:
     return lookup
 
 
-def read_catalog(path: Path = CATALOG) -> Catalog:
+def read_catalog(path: Path) -> Catalog:
     """Read translations; the folder of a catalog is its language."""
     with path.open("rb") as file:
         return read_po(file, locale=path.parent.name)
 
 
-def update(catalog: Catalog, found: list[str]) -> None:
-    """Add the new ones of the messages to a catalog, and mark the changed ones as fuzzy."""
-    template = Catalog()
-    for message in found:
+def update(path: Path) -> None:
+    """Add new messages to a catalog, and mark the translations of changed ones as fuzzy."""
+    catalog, template = read_catalog(path), Catalog()
+    for message in messages_of(path):
         template.add(message)
     catalog.update(template)
-
-
-def write_catalog(path: Path, catalog: Catalog) -> None:
-    """Write a catalog without dates, which would change the file in every run."""
     header = HEADER.format(name=path.stem, language=path.parent.name)
     with path.open("wb") as file:
         file.write(header.encode())
@@ -157,8 +156,7 @@ def english_text(catalog: Path) -> str:
     """Return the text that a catalog translates: the README or a chapter."""
     if catalog.stem == "README":
         return ENGLISH.read_text("utf-8")
-    cells = read_cells(LEARN / f"{catalog.stem}.py")
-    return "\n\n".join(cell.source for cell in cells if cell.kind == "markdown")
+    return prose(LEARN / f"{catalog.stem}.py")
 
 
 def messages_of(catalog: Path) -> list[str]:
@@ -215,7 +213,7 @@ def translate_markup(markup: str, lookup: Lookup) -> str:
 
 def missing_messages(catalog: Path) -> tuple[list[str], int]:
     """Return the messages without a translation, and the number of all."""
-    lookup = lookup_in(read_catalog(catalog))
+    lookup = lookup_in(catalog)
     found = messages_of(catalog)
     return [message for message in found if lookup(message) is None], len(found)
 
@@ -223,16 +221,14 @@ def missing_messages(catalog: Path) -> tuple[list[str], int]:
 def main() -> None:
     """Update the catalogs and README.ja.md, and print what is not translated."""
     for path in catalogs():
-        catalog = read_catalog(path)
-        update(catalog, messages_of(path))
-        write_catalog(path, catalog)
+        update(path)
         missing, count = missing_messages(path)
         name = path.relative_to(LOCALE)
         print(f"{name}: {len(missing)} of {count} messages are not translated")
         for message in missing:
             print(f"  {message}")
     readme = ENGLISH.read_text("utf-8")
-    JAPANESE.write_text(translate(readme, lookup_in(read_catalog())), "utf-8")
+    JAPANESE.write_text(translate(readme, lookup_in(CATALOG)), "utf-8")
 
 
 if __name__ == "__main__":

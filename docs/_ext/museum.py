@@ -1,37 +1,24 @@
 """The museum: a page for each exhibit of ``examples/coursework/museum``.
 
-Before the pages are read, a file ``museum/NAME.md`` is written for each exhibit. It contains its
-title and the directive ``.. exhibit:: NAME``, which shows the story, the address of the thread, the
-code with the fault highlighted, what is mended, and what the check reports on the broken and on the
-mended model. The check runs once in each build, when the page is read.
+Before the pages are read, a file ``museum/NAME.md`` is written for each exhibit, with its title.
+When it is read, the story, the address of the thread, the code with the fault highlighted, what is
+mended, and what the check reports on the broken and on the mended model are added as Markdown.
 
-``.. exhibits::`` shows a card for each exhibit, by theme: its title, the lines that are mended, the
-library in whose thread the fault was published, and the check that finds it. It puts the pages into
-the table of contents. ``_static/widgets/museum.js`` filters the cards.
+The line ``EXHIBITS`` of ``museum/index.md`` becomes a card for each exhibit, by theme: its title,
+the lines that are mended, the library in whose thread the fault was published, and the check that
+finds it. ``_static/widgets/museum.js`` filters the cards.
 """
 
 import ast
 import html
+import inspect
 import re
-from functools import cache
 from pathlib import Path
 
-from docutils import nodes
-from docutils.statemachine import StringList
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
-from coursework import museum
-from coursework.museum.exhibit import (
-    FAULT,
-    NOT_EXHIBITS,
-    THEMES,
-    Exhibit,
-    code,
-    difference,
-    exhibits,
-    format_result,
-)
+from coursework.museum import exhibit as of
+from coursework.museum.exhibit import FAULT, THEMES, Exhibit, difference, exhibits
 from transformer_blocks import inspection
 
 PAGES = Path(__file__).parents[1] / "museum"
@@ -50,28 +37,77 @@ FURTHER = {
 """The chapter and the page of the reference that belong to a theme."""
 
 
-@cache
-def examined(name: str, state: str) -> str:
-    """Report on the broken or on the mended model of an exhibit, once in a build."""
-    exhibit = exhibits()[name]
-    return format_result(exhibit.examine(exhibit.make(state)), COLUMNS)
-
-
 def write_pages(app: Sphinx) -> None:
     """Write a file for each exhibit, and remove those of exhibits that no longer exist."""
-    if not PAGES.is_relative_to(app.srcdir):
-        return
-    texts = {
-        f"{name}.md": f"# {exhibit.title}\n\n```{{eval-rst}}\n.. exhibit:: {name}\n```\n"
-        for name, exhibit in exhibits().items()
-    }
     for path in PAGES.glob("*.md"):
-        if path.name not in texts and path.name != "index.md":
+        if path.stem not in (*exhibits(), "index"):
             path.unlink()
-    for name, text in texts.items():
-        path = PAGES / name
+    for name, exhibit in exhibits().items():
+        path, text = PAGES / f"{name}.md", f"# {exhibit.title}\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def complete(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Add to a page of the museum what its exhibit shows."""
+    name = docname.removeprefix("museum/")
+    if docname == "museum/index":
+        source[0] = source[0].replace("\nEXHIBITS\n", cards())
+        modules = [exhibit.module for exhibit in exhibits().values()]
+    elif docname.startswith("museum/"):
+        source[0] += page(exhibits()[name])
+        modules = [exhibits()[name].module]
+    else:
+        return
+    shared = [Path(of.__file__).with_name(f"{each}.py") for each in of.NOT_EXHIBITS]
+    checks = Path(inspection.__file__).parent.rglob("*.py")
+    for path in (__file__, *map(inspect.getfile, modules), *shared, *checks):
+        app.env.note_dependency(str(path))
+
+
+def page(exhibit: Exhibit) -> str:
+    """Return the Markdown of an exhibit's page, below its title; run the check on both models."""
+    source = of.code(exhibit.module)
+    chapter, reference = FURTHER[exhibit.theme].split()
+    lines = ",".join(map(str, fault_lines(source)))
+    story = "\n\n".join(exhibit.story)
+    reports = {
+        state: of.format_result(exhibit.examine(exhibit.make(state)), COLUMNS)
+        for state in ("broken", "mended")
+    }
+    return f"""
+```{{eval-rst}}
+{story}
+
+| Published in {library(exhibit)}: `{exhibit.source} <{exhibit.source}>`__
+| Found by: ``{exhibit.found_by}``
+| Further reading: :doc:`/learn/{chapter}`, :doc:`/reference/{reference}`,
+  :doc:`all exhibits <index>`
+```
+
+## The code
+
+{block("python", source, f":emphasize-lines: {lines}")}
+
+## What is mended
+
+{block("diff", difference(exhibit.module))}
+
+## What the check reports
+
+On the broken model:
+
+{block("text", reports["broken"])}
+
+On the mended model:
+
+{block("text", reports["mended"])}
+"""
+
+
+def block(language: str, text: str, option: str = "") -> str:
+    """Return a block of code, whose lines wrap."""
+    return f"~~~~{{code-block}} {language}\n:class: exhibit\n{option}\n\n{text}\n~~~~"
 
 
 def fault_lines(source: str) -> list[int]:
@@ -82,91 +118,29 @@ def fault_lines(source: str) -> list[int]:
     for number, line in enumerate(lines, 1):
         if not FAULT.search(line):
             continue
+        code = number
         if line.lstrip().startswith("#"):
-            following = min(node.lineno for node in statements if node.lineno > number)
-            ends = [node for node in statements if node.lineno == following]
-        else:
-            following = number
-            ends = [node for node in statements if node.lineno <= number <= (node.end_lineno or 0)]
-        last = min(node.end_lineno or node.lineno for node in ends)
-        found |= {*range(number, max(last, number) + 1)}
+            code = min(node.lineno for node in statements if node.lineno > number)
+        ends = [node.end_lineno or 0 for node in statements if node.lineno <= code]
+        found |= {*range(number, min(end for end in ends if end >= code) + 1)}
     return sorted(found)
-
-
-class ExhibitPage(SphinxDirective):
-    """The directive ``exhibit``; its argument is the name of an exhibit."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Show the exhibit."""
-        (name,) = self.arguments
-        exhibit = exhibits()[name]
-        module = exhibit.module
-        shared = (Path(museum.__file__).with_name(f"{each}.py") for each in NOT_EXHIBITS)
-        checks = Path(inspection.__file__).parent.rglob("*.py")
-        for path in (module.__file__, __file__, *map(str, shared), *map(str, checks)):
-            self.env.note_dependency(path or "")
-        source = code(module)
-        chapter, page = FURTHER[exhibit.theme].split()
-        return [
-            *self.parse("\n\n".join(exhibit.story)),
-            *self.parse(
-                f"| Published in {library(exhibit)}: `{exhibit.source} <{exhibit.source}>`__\n"
-                f"| Found by: ``{exhibit.found_by}``\n"
-                f"| Further reading: :doc:`/learn/{chapter}`, :doc:`/reference/{page}`, "
-                ":doc:`all exhibits <index>`"
-            ),
-            self.section("The code", "code", self.block(source, "python", fault_lines(source))),
-            self.section("What is mended", "mended", self.block(difference(module), "diff")),
-            self.section(
-                "What the check reports",
-                "report",
-                *self.parse("On the broken model:"),
-                self.block(examined(name, "broken"), "text"),
-                *self.parse("On the mended model:"),
-                self.block(examined(name, "mended"), "text"),
-            ),
-        ]
-
-    def block(self, text: str, language: str, highlighted: list[int] | None = None) -> nodes.Node:
-        """Make a block of code."""
-        options = {"hl_lines": highlighted} if highlighted else {}
-        return nodes.literal_block(
-            text, text, language=language, highlight_args=options, classes=["exhibit"]
-        )
-
-    def section(self, title: str, address: str, *body: nodes.Node) -> nodes.Node:
-        """Make a section."""
-        return nodes.section("", nodes.title("", title), *body, ids=[address])
-
-    def parse(self, text: str) -> list[nodes.Node]:
-        """Parse reStructuredText."""
-        return self.parse_text_to_nodes(StringList(text.splitlines(), self.arguments[0]))
-
-
-class ExhibitList(SphinxDirective):
-    """The directive ``exhibits``."""
-
-    def run(self) -> list[nodes.Node]:
-        """List the exhibits by theme."""
-        self.env.note_dependency(__file__)
-        for exhibit in exhibits().values():
-            self.env.note_dependency(exhibit.module.__file__ or "")
-        contents = [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in exhibits())]
-        groups = []
-        for theme in THEMES:
-            cards = [card(exhibit) for exhibit in exhibits().values() if exhibit.theme == theme]
-            title = f'<p class="rubric" role="heading" aria-level="3">{theme.capitalize()}</p>'
-            groups.append(f'<div>{title}<ol class="chapters exhibits">{"".join(cards)}</ol></div>')
-        shown = nodes.raw("", "\n".join(groups), format="html")
-        return [*self.parse_text_to_nodes(StringList(contents, "exhibits")), shown]
 
 
 def library(exhibit: Exhibit) -> str:
     """Name where a fault was published: the owner and name of a repository, or a forum's host."""
     host, *path = exhibit.source.removeprefix("https://").split("/")
     return "/".join(path[:2]) if host == "github.com" else host
+
+
+def cards() -> str:
+    """Return the HTML of the cards by theme, and the table of contents with their pages."""
+    groups = []
+    for theme in THEMES:
+        shown = [card(exhibit) for exhibit in exhibits().values() if exhibit.theme == theme]
+        title = f'<p class="rubric" role="heading" aria-level="3">{theme.capitalize()}</p>'
+        groups.append(f'<div>{title}<ol class="chapters exhibits">{"".join(shown)}</ol></div>')
+    contents = "\n".join(["```{toctree}", ":hidden:", "", *exhibits(), "```"])
+    return "\n".join(["", "```{raw} html", *groups, "```", "", contents, ""])
 
 
 def card(exhibit: Exhibit) -> str:
@@ -176,11 +150,11 @@ def card(exhibit: Exhibit) -> str:
         for sign, css in (("-", "gd"), ("+", "gi"))
         for line in changed(difference(exhibit.module), sign)
     )
-    of, check = library(exhibit), exhibit.found_by
+    place, check = library(exhibit), exhibit.found_by
     return (
-        f'<li data-library="{of}" data-check="{check}"><a href="{exhibit.name}.html">'
+        f'<li data-library="{place}" data-check="{check}"><a href="{exhibit.name}.html">'
         f'<strong>{html.escape(exhibit.title)}</strong><code class="highlight">{changes}</code>'
-        f"<small>{of}, found by <b>{check}</b></small></a></li>"
+        f"<small>{place}, found by <b>{check}</b></small></a></li>"
     )
 
 
@@ -192,9 +166,8 @@ def changed(lines: str, sign: str) -> list[str]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directives, the function that makes the pages, and the style sheet."""
-    app.add_directive("exhibit", ExhibitPage)
-    app.add_directive("exhibits", ExhibitList)
+    """Register the functions that make the pages, and the style sheet."""
     app.connect("builder-inited", write_pages)
+    app.connect("source-read", complete)
     app.add_css_file("museum.css")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,6 +19,7 @@ from cells import (
     Output,
     chapter_files,
     make_notebook,
+    prose,
     read_cells,
     stored_outputs,
 )
@@ -54,10 +55,6 @@ def columns(text: str) -> int:
     """Return the width of the widest line; a Japanese or Korean character counts two columns."""
     widths = [[1 + (east_asian_width(each) in "WF") for each in line] for line in text.split("\n")]
     return max(map(sum, widths))
-
-
-def prose(path: Path) -> str:
-    return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
 
 def outputs_of(path: Path) -> list[str]:

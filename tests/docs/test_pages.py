@@ -1,13 +1,10 @@
-"""The pages: they build without a warning, show every block, and open without a request."""
+"""The pages: they build without a warning, and every link leads to a place that exists."""
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -18,99 +15,116 @@ import transformer_blocks
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-
 
 class Page(HTMLParser):
-    """What a page makes the browser load, and what a reader finds in it."""
+    """The places of a page, the addresses that it names, and its images without a description."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.loaded: list[str] = []
         self.ids: set[str] = set()
-        self.links: list[str] = []  # followed only by a click
+        self.links: list[str] = []  # followed by a click
+        self.loaded: list[str] = []
+        self.undescribed: list[str] = []
         self.next = ""
-        self.in_style = False
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        self.in_style = tag == "style"
         self.ids.add(values.get("id", ""))
-        if tag == "a":
-            self.links.append(values.get("href", ""))
-            if "next-page" in values.get("class", "").split():
-                self.next = values["href"]
-        elif tag != "link" or not {"next", "prev", "search"} & set(values["rel"].split()):
-            self.loaded += [values[name] for name in ("href", "xlink:href") if name in values]
-        self.loaded += [values[name] for name in ("src", "data", "poster") if name in values]
-        self.loaded += [part.split()[0] for part in values.get("srcset", "").split(",") if part]
-        self.loaded += addresses_in_css(values.get("style", ""))
-        if values.get("http-equiv", "").lower() == "refresh":
-            self.loaded.append(values["content"].partition("=")[2])
-
-    def handle_data(self, data: str) -> None:
-        if self.in_style:
-            self.loaded += addresses_in_css(data)
-            self.in_style = False
+        addresses = [values[name] for name in ("href", "src", "data") if name in values]
+        (self.links if tag == "a" else self.loaded).extend(addresses)
+        if "next-page" in values.get("class", "").split():
+            self.next = values["href"]
+        is_described = values.get("alt", "").strip() or values.get("role") == "none"
+        if tag == "img" and not is_described:
+            self.undescribed.append(values.get("src", ""))
 
 
-def addresses_in_css(text: str) -> Iterator[str]:
-    """Find what a style sheet loads: ``url(...)`` and ``@import "..."``."""
-    for match in re.finditer(r"""url\(\s*["']?(.*?)["']?\s*\)|@import\s+["'](.*?)["']""", text):
-        yield match[1] or match[2]
+@pytest.fixture(scope="module")
+def read(pages: Path) -> dict[Path, Page]:
+    """Parse all pages of the site."""
+    return {path.resolve(): Page(path) for path in pages.rglob("*.html")}
 
 
-def all_loaded(pages: Path) -> Iterator[tuple[Path, str]]:
-    """List (file, address) for whatever a browser loads by itself."""
-    for path in pages.rglob("*.html"):
-        yield from ((path, address) for address in Page(path).loaded)
-    for path in pages.rglob("*.css"):
-        text = path.read_text(encoding="utf-8")
-        yield from ((path, address) for address in addresses_in_css(text))
+def faults(pages: dict[Path, Page], site: Path) -> list[tuple[str, str]]:
+    """List (page, address) for links to a place that does not exist, and for what lies elsewhere.
+
+    An address outside of the site may be followed by a click, and not loaded.
+    """
+    found = []
+    for path, page in pages.items():
+        for address in {*page.links, *page.loaded}:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                is_right = parts.scheme == "data" or address in page.links
+            else:
+                target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                known = pages[target].ids if target in pages else {unquote(parts.fragment)}
+                is_right = target.is_relative_to(site) and target.is_file()
+                is_right &= not parts.fragment or unquote(parts.fragment) in known
+            if not is_right:
+                found.append((path.relative_to(site).as_posix(), address))
+    return found
 
 
-def test_the_search_for_addresses_finds_each_kind(tmp_path: Path) -> None:
+def test_every_link_leads_to_a_place_that_exists_and_nothing_is_loaded_from_elsewhere(
+    read: dict[Path, Page], pages: Path
+) -> None:
+    assert faults(read, pages.resolve()) == []
+    assert [(path, page.undescribed) for path, page in read.items() if page.undescribed] == []
+
+
+def test_a_broken_link_and_a_request_are_found(tmp_path: Path) -> None:
+    broken = ["missing.html", "#missing", "../outside.html", "page.html#図"]
+    whole = ["#", "#here", "page.html#here", "https://example.org/a", "data:,"]
+    links = "".join(f"<a href='{address}'></a>" for address in [*whole, *broken])
     page = tmp_path / "page.html"
-    page.write_text(
-        """<link rel="stylesheet" href="1"><script src="2"></script>
-        <img src="3" srcset="4 1x, 5 2x">
-        <style>@import "6"; @font-face { src: url('7') }</style><p style="background: url(8)">
-        <svg><use xlink:href="9"/></svg><a class="next-page" href="outside">out</a>""",
-        encoding="utf-8",
-    )
-    parsed = Page(page)
-    assert sorted(parsed.loaded) == list("123456789")
-    assert parsed.links == ["outside"]
-    assert parsed.next == "outside"
+    page.write_text(f"<p id='here'>{links}<img src='http://example.org/x.png'>", encoding="utf-8")
+    found = faults({page: Page(page)}, tmp_path)
+    assert {address for _, address in found} == {*broken, "http://example.org/x.png"}
+    assert Page(page).undescribed == ["http://example.org/x.png"]
 
 
-def test_no_page_makes_a_request(pages: Path) -> None:
-    outside = [
-        (str(path.relative_to(pages)), address)
-        for path, address in all_loaded(pages)
-        if address.startswith("//") or urlsplit(address).scheme not in ("", "data")
-    ]
-    assert outside == []
+def test_every_public_name_has_its_place(read: dict[Path, Page]) -> None:
+    ids = set[str]().union(*(page.ids for page in read.values()))
+    assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
+    documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
+    assert PUBLIC.keys() <= documented
 
 
-def test_every_file_that_a_page_loads_lies_beside_it(pages: Path) -> None:
-    found = [
-        (path, path.parent / unquote(urlsplit(address).path))
-        for path, address in all_loaded(pages)
-        if urlsplit(address).path and not urlsplit(address).scheme
-    ]
-    assert len(found) > 100
-    assert [(path, target) for path, target in found if not target.is_file()] == []
-    assert any(target.suffix == ".woff2" for _, target in found)
+def test_next_links_visit_every_page_once_and_follow_the_reading_order(
+    read: dict[Path, Page], pages: Path
+) -> None:
+    names: list[str] = []
+    path = pages / "index.html"
+    while following := read[path.resolve()].next:
+        path = (path.parent / following).resolve()
+        names.append(path.relative_to(pages.resolve()).with_suffix("").as_posix())
+        assert names.count(names[-1]) == 1
+    built = {each.relative_to(pages.resolve()).with_suffix("").as_posix() for each in read}
+    others = {name for name in built if name.startswith("_")} | {"index", "search"}
+    assert set(names) == built - others
+    order = [f"reference/{page.path.removesuffix('.md')}" for page in reference_pages.pages()]
+    blocks = [name for name in order if name.startswith("reference/blocks/")]
+    assert [name for name in names if name in blocks] == blocks
 
 
-def test_formulas_are_finished_html(pages: Path) -> None:
-    for path in pages.rglob("*.html"):
-        text = path.read_text(encoding="utf-8")
-        assert "mathjax" not in text.lower()
-        assert "katex.min.js" not in text
-        assert "katex-error" not in text
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) -> None:
+    chapter = pytest.importorskip("chapter")
+    defined = getattr(transformer_blocks, name)
+    if not (inspect.isclass(defined) or inspect.isfunction(defined)):
+        return
+    source = inspect.cleandoc("\n" + inspect.getsource(defined))
+    expected = ast.parse(source)
+    for node in ast.walk(expected):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            code = [each for each in node.body if ast.unparse(each)[0] not in "\"'"]
+            node.body = code or [ast.Expr(ast.Constant(...))]
+    shown = chapter.without_docstrings(source)
+    assert ast.dump(ast.parse(shown)) == ast.dump(expected)
+    comments = [line for line in shown.splitlines() if "#" in line]
+    assert all(line in source for line in comments)
 
 
 @pytest.mark.parametrize(
@@ -123,69 +137,9 @@ def test_formulas_are_finished_html(pages: Path) -> None:
     ],
 )
 def test_formulas_code_and_wide_letters_are_marked(pages: Path, page: str, html: str) -> None:
-    text = (pages / f"reference/{page}.html").read_text("utf-8")
-    assert html in text
-    assert page != "tools/generation" or '<details class="code" open>' not in text
+    assert html in (pages / f"reference/{page}.html").read_text("utf-8")
 
 
-def test_every_public_name_has_its_place(pages: Path) -> None:
-    ids = {id for path in (pages / "reference").rglob("*.html") for id in Page(path).ids}
-    assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
-    documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
-    assert PUBLIC.keys() <= documented
-
-
-def test_next_links_visit_every_page_once_and_follow_the_reading_order(pages: Path) -> None:
-    names: list[str] = []
-    path = pages / "index.html"
-    while (following := Page(path).next) and (path := path.parent / following).exists():
-        name = path.resolve().relative_to(pages.resolve()).with_suffix("").as_posix()
-        assert name not in names
-        names.append(name)
-    built = {path.relative_to(pages).with_suffix("").as_posix() for path in pages.rglob("*.html")}
-    others = {name for name in built if name.startswith("_")} | {"index", "search"}
-    assert set(names) == built - others
-    chapters = {f"transformer_blocks.{name}" for name in reference_pages.CHAPTERS}
-    pages_of_chapters = [
-        page.path.removesuffix(".md")
-        for page in reference_pages.pages()
-        if page.modules[0].__name__ in chapters
-    ]
-    assert len(pages_of_chapters) == len(chapters)
-    order = [names.index(f"reference/{name}") for name in pages_of_chapters]
-    assert order == sorted(order)
-
-
-def extension(name: str) -> Any:
-    """Import a module of docs/_ext."""
-    pytest.importorskip("sphinx")
-    return import_module(name)
-
-
-def is_string(statement: ast.stmt) -> bool:
-    return ast.unparse(statement)[0] in "\"'"
-
-
-@pytest.mark.parametrize("name", sorted(EXPORTS))
-def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) -> None:
-    defined = getattr(transformer_blocks, name)
-    if not (inspect.isclass(defined) or inspect.isfunction(defined)):
-        return
-    source = inspect.cleandoc("\n" + inspect.getsource(defined))
-    expected = ast.parse(source)
-    for node in ast.walk(expected):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            code = [each for each in node.body if not is_string(each)]
-            node.body = code or [ast.Expr(ast.Constant(...))]
-    shown = extension("chapter").without_docstrings(source)
-    assert ast.dump(ast.parse(shown)) == ast.dump(expected)
-    assert set(shown.splitlines()) - {
-        line.partition("  # noqa")[0] for line in source.splitlines()
-    } <= {" " * indentation + "..." for indentation in range(0, 16, 4)}
-
-
-def test_what_scrolls_can_be_scrolled_with_the_keyboard(pages: Path) -> None:
-    for path in (pages / "reference").rglob("*.html"):
-        text = path.read_text("utf-8")
-        for tag in re.findall(r'<div class="(?:table-wrapper|formula)[^>]*>', text):
-            assert 'tabindex="0"' in tag
+def test_the_pages_have_no_script_for_formulas(pages: Path) -> None:
+    text = "".join(path.read_text("utf-8") for path in pages.rglob("*.html")).lower()
+    assert not re.search("mathjax|katex.min.js", text)

@@ -17,7 +17,7 @@ def language_and_name(path: Path) -> str:
 def test_the_japanese_readme_is_up_to_date() -> None:
     written = (ROOT / "README.ja.md").read_text("utf-8")
     english = (ROOT / "README.md").read_text("utf-8")
-    lookup = program.lookup_in(program.read_catalog())
+    lookup = program.lookup_in(program.CATALOG)
     assert written == program.translate(english, lookup), "run `make translations`"
 
 
@@ -36,7 +36,7 @@ CHAPTERS = [path for path in program.catalogs() if path.stem[0].isdigit()]
 
 @pytest.mark.parametrize("path", program.catalogs(), ids=language_and_name)
 def test_a_translation_keeps_formulas_code_links_numbers_and_emphasis(path: Path) -> None:
-    lookup = program.lookup_in(program.read_catalog(path))
+    lookup = program.lookup_in(path)
     for message in program.messages_of(path):
         translation = lookup(message)
         if translation is None or "README" in translation:  # a link to the other language
@@ -54,9 +54,7 @@ def test_a_translation_keeps_formulas_code_links_numbers_and_emphasis(path: Path
 @pytest.mark.parametrize("path", CHAPTERS, ids=language_and_name)
 def test_emphasis_in_a_translated_chapter_is_recognised(path: Path) -> None:
     markdown = pytest.importorskip("markdown_it").MarkdownIt()
-    text = program.translate(
-        program.english_text(path), program.lookup_in(program.read_catalog(path))
-    )
+    text = program.translate(program.english_text(path), program.lookup_in(path))
     without_formulas = re.sub(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "", text, flags=re.S)
     shown = re.sub(r"<[^>]+>", "", markdown.render(without_formulas))
     assert [line for line in shown.splitlines() if "*" in line] == []
