@@ -45,6 +45,17 @@ def check_cache(tested: TestedModel) -> list[str]:
 
     If passes are limited, most tokens are decoded at once, or few if there is no ``prefill``.
     """
+    problems = find_problems(tested)
+    if problems and tested.is_leaky:
+        raise NotTriedError(
+            "the full pass depends on later positions, which a step does not know; mend causality "
+            "first"
+        )
+    return problems
+
+
+def find_problems(tested: TestedModel) -> list[str]:
+    """Decode the tokens of the inputs, in one generation or several."""
     if tested.group is None:
         raise NotTriedError("there is one output for each row, so that nothing is decoded")
     decodes = tested.kind != "encoder" and not tested.reason
@@ -65,16 +76,6 @@ def check_cache(tested: TestedModel) -> list[str]:
     has_prefill = hasattr(new_steps(filled), "prefill")
     decode = partial(find_wrong_steps, filled, partial(new_steps, filled), tokens, filled.output)
     left = tested.passes.left
-
-    def explain(problems: list[str]) -> list[str]:
-        """Return the problems, unless no cache could give the outputs of the full pass."""
-        if problems and tested.is_leaky:
-            raise NotTriedError(
-                "the full pass depends on later positions, which a step does not know; mend "
-                "causality first"
-            )
-        return problems
-
     if left is not None:
         first = length - left + 1 if has_prefill and left < length else 1
         spans = [(0, first), *pairwise(range(first, length + 1))][: max(left, 1)]
@@ -82,13 +83,13 @@ def check_cache(tested: TestedModel) -> list[str]:
             f"{len(spans)} passes were tried; a mistake in other steps, or in a second generation, "
             "may be missed"
         )
-        return explain(decode(spans, 2 if has_prefill else max(2, len(spans) // 2)))
+        return decode(spans, 2 if has_prefill else max(2, len(spans) // 2))
     problems = decode([*pairwise(range(length + 1))], max(2, length // 2))
     for generation, lengths in enumerate([(2, 1), (1, 3)] if has_prefill else [(1,)], 2):
         ends = takewhile(lambda end: end < length, accumulate(cycle(lengths)))
         spans = [*pairwise([0, *ends, length])]
         problems = problems or decode(spans, None, f" in generation {generation}")
-    return explain(problems)
+    return problems
 
 
 def find_wrong_steps(
