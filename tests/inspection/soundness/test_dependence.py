@@ -37,6 +37,13 @@ def test_a_wrong_causal_mask_is_found(mask: Tensor | None, message: str) -> None
     assert "\n  next: pass a causal mask to each attention" in str(report)
 
 
+def test_a_causal_mask_that_the_model_ignores_says_that_no_output_may_depend_on_later() -> None:
+    attention, x = MultiHeadAttention(D, 4).eval(), torch.randn(2, 5, D)
+    model = lambda x, mask: attention(x, x, x)  # noqa: E731
+    assert check_soundness(model, (x, causal_mask(5))).violated == ("causality",)
+    assert not check_soundness(model, (x, causal_mask(5) & False)).violated
+
+
 def test_a_sliding_window_is_checked() -> None:
     attention, x = MultiHeadAttention(D, 4).eval(), torch.randn(1, 6, D)
     window = sliding_window_mask(6, window=2)
