@@ -41,7 +41,7 @@ class Pretrained(SamplingOptions):
 
     Attributes:
         model: A folder, or the name of a model on the Hugging Face hub.
-        texts: Texts.
+        texts: Texts (default: those of --file).
         file: File of texts, one per line (default: none).
         revision: Branch, tag or commit on the hub (default: main).
         length: Maximum number of tokens to generate.
