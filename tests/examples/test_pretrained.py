@@ -22,7 +22,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
     return capsys.readouterr().out.split("\n")[:-1]
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 10000])
 @pytest.mark.parametrize(
     ("family", "options"),
     [
@@ -35,7 +34,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
 def test_each_text_has_the_line_that_it_has_alone(
     family: str,
     options: list[str],
-    batch_tokens: int,
     published: Publish,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -43,11 +41,12 @@ def test_each_text_has_the_line_that_it_has_alone(
 ) -> None:
     folder, lines = published(family), tmp_path / "lines.txt"
     texts = [text for text in TEXTS if len(text) < 12 and "\n" not in text]
-    monkeypatch.setattr(pretrained, "BATCH_TOKENS", batch_tokens)
     arguments = ["--length", 6, *options]
     alone = [run(capsys, folder, text, *arguments)[0] for text in texts]
     lines.write_text("\n".join(texts[2:]) + "\n", encoding="utf-8")
-    assert run(capsys, folder, *texts[:2], "--file", lines, *arguments) == alone
+    for batch_tokens in (1, 10000):
+        monkeypatch.setattr(pretrained, "BATCH_TOKENS", batch_tokens)
+        assert run(capsys, folder, *texts[:2], "--file", lines, *arguments) == alone
     assert alone[texts.index("")] == ""
     if family in ("gpt2", "llama"):
         assert alone[0].startswith(texts[0])
