@@ -420,3 +420,13 @@ def test_files_of_different_length_and_lines_too_long_are_found_on_either_side(
     for side, file in enumerate(files):
         file.write_text("a\n" + "b" * (MAX_CHARACTERS + (side == longer)) + "\n", encoding="utf-8")
     assert len(read_pairs(files, Languages("files"))) == 1
+
+
+def test_a_fingerprint_tells_every_side_of_every_split() -> None:
+    pair = Pair("a", "b", "b")
+    corpora = [
+        Corpus(Languages(), *([other if place == changed else pair] for place in range(3)))
+        for other in (pair._replace(source="x"), pair._replace(target="x"))
+        for changed in range(4)  # the last changes nothing
+    ]
+    assert len({each.fingerprint for each in corpora}) == 7
