@@ -424,9 +424,9 @@ def test_files_of_different_length_and_lines_too_long_are_found_on_either_side(
 
 def test_a_fingerprint_tells_every_side_of_every_split() -> None:
     pair = Pair("a", "b", "b")
-    corpora = [
-        Corpus(Languages(), *([other if place == changed else pair] for place in range(3)))
-        for other in (pair._replace(source="x"), pair._replace(target="x"))
-        for changed in range(4)  # the last changes nothing
-    ]
+    corpora = []
+    for other in (pair._replace(source="x"), pair._replace(target="x")):
+        for changed in range(4):  # the last changes nothing
+            splits = [[other if place == changed else pair] for place in range(3)]
+            corpora.append(Corpus(Languages(), splits[0], splits[1], splits[2]))
     assert len({each.fingerprint for each in corpora}) == 7
