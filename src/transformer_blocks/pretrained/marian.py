@@ -86,7 +86,8 @@ class Marian(Family):
     end_id = 0
 
     def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
-        config.expect({"is_encoder_decoder": True, "tie_word_embeddings": True})
+        # Given, it is that of both stacks.
+        config.expect({"is_causal": None, "is_encoder_decoder": True, "tie_word_embeddings": True})
         if not config.flag("scale_embedding", False):  # the default of transformers
             raise config.error("scale_embedding", "be True here", False)
         self.vocabulary_size, self.d_model = config.size("vocab_size"), config.size("d_model")

@@ -95,7 +95,7 @@ class T5(Family):
     end_id = 1
 
     def __init__(self, config: Config, tensors: Collection[str] = ()) -> None:
-        config.expect({"is_encoder_decoder": True})
+        config.expect({"is_causal": None, "is_encoder_decoder": True})
         self.vocabulary_size, self.d_model = config.size("vocab_size"), config.size("d_model")
         self.num_heads = config.size("num_heads")
         self.d_k = config.size("d_kv", most=LARGEST // self.num_heads)
