@@ -203,6 +203,7 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("gemma3_text", WINDOWS, {"sliding_window_pattern": 2, "_sliding_window_pattern": 3}),
     ("gemma3_text", WINDOWS, {"sliding_window_pattern": 2, "layer_types": "LOST"}),
+    ("gpt_oss", {"sliding_window": 3}, {"layer_types": "LOST"}),
     *(("qwen3", QWEN_WINDOWS, {"max_window_layers": i, "layer_types": "LOST"}) for i in range(3)),
     (  # the head size follows from the others
         *("llama", {"hidden_size": 24, "num_attention_heads": 6, "head_dim": 4}),
