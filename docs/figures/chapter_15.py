@@ -1,92 +1,65 @@
-"""Figures of chapter 15: since 2017."""
+"""Figures of chapter 15: an outlier's effect on Adam, and a scaling law."""
 
-import json
+from typing import Any
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cells import LEARN
-from style import (
-    BLUE,
-    INK,
-    MUTED,
-    RED,
-    SKY,
-    curves,
-    figure,
-    new_figure,
-    note,
-)
-from transformer_blocks import RotaryPositionalEncoding
+from cells import definitions
+from style import BLUE, GREEN, INK, MUTED, ORANGE, curves, figure, figure_of, new_figure, note
 
 
 @figure
-def rotary_scores() -> Figure:
-    """Draw the score of one query and one key against their offset."""
-    torch.manual_seed(0)
-    torch.randn(6, 16)  # as in the chapter, which draws its query and key after these
-    query, key = torch.randn(2, 1, 16)
-    rotary = RotaryPositionalEncoding(d_k=16)
-
-    def score(query_position: int, key_position: int) -> float:
-        q = rotary.transform_queries(query[None, None], start=query_position)
-        k = rotary.transform_keys(key[None, None], start=key_position)
-        return (q * k).sum().item()
-
-    offsets = list(range(-30, 31))
-    made = new_figure(6.4, 2.9)
+def spike() -> Figure:
+    """Draw the sizes of Adam's steps after one large gradient, for two memories of the squares."""
+    made = new_figure(6.4, 2.8)
     axes: Axes = made.subplots()
-    lines = ((40, SKY, 5.0, "-", "o"), (100, RED, 1.4, "--", "D"))
-    for position, color, width, style, marker in lines:
-        scores = [score(position, position - offset) for offset in offsets]
-        axes.plot(
-            offsets,
-            scores,
-            color=color,
-            lw=width,
-            ls=style,
-            marker=marker,
-            markevery=10,
-            label=f"query at position {position}",
-        )
-    axes.axvline(0, color=MUTED, lw=0.8, marker="")
-    axes.set_ylim(-11, 12)
-    note(axes, 0.8, 7.2, "same position", ha="left")
-    for offset in (2, -2):
-        axes.plot(offset, score(40, 40 - offset), color=BLUE, marker="o", ms=6)
-    curves(axes, x="offset: position of the query minus that of the key", y="score")
-    axes.legend(loc="upper center", ncols=2)
+    chapter = definitions("15_optimiser", until="def steps_after")
+    steps = chapter["steps_after"]
+    for name, found, color in (
+        ("after a gradient of 100", steps(100.0), ORANGE),
+        ("clipped to 1", steps(1.0), BLUE),
+    ):
+        axes.plot(range(len(found)), found, color=color, marker="", lw=2, label=name)
+    curves(axes, x="updates after the outlier", y="step / usual step")
+    axes.set_ylim(0)
+    axes.legend(loc="lower right")
     return made
 
 
-@figure
-def extrapolation() -> Figure:
-    """Draw the recorded perplexity at each length, for each kind of positions."""
-    file = LEARN.parent / "experiments" / "results" / "extrapolation.json"
-    record = json.loads(file.read_text(encoding="utf-8"))
-    lengths, results = record["settings"]["lengths"], record["results"]
-    made = new_figure(6.4, 3.6)
-    whole, near = made.subplots(1, 2)
-    for axes in (whole, near):
-        for name, result in results.items():
-            if name == "ideal":
-                axes.plot(lengths, result, color=INK, marker="", ls="--", lw=1.2, label=name)
-                continue
-            style = ":" if name == "learned" else "-"  # its later rows are not trained
-            (line,) = axes.plot(lengths, result["mean"], lw=1.6, ls=style, label=name)
-            found = [run["perplexity"] for run in result["runs"]]
-            low, high = ([each(row) for row in zip(*found, strict=True)] for each in (min, max))
-            axes.fill_between(lengths, low, high, color=line.get_color(), alpha=0.2, lw=0)
-        axes.set_xscale("log", base=2)
-        axes.minorticks_off()
-        axes.set_xticks(lengths, [f"{each}\n{each // lengths[0]}x" for each in lengths])
-    curves(whole, x="tokens of the sequence", y="perplexity", title="all kinds")
-    curves(near, x="tokens of the sequence", y="", title="the lower end")
-    whole.set_yscale("log")
-    ticks = [3, 4, 6, 10, 20]
-    whole.set_yticks(ticks, [str(each) for each in ticks])
-    near.set_ylim(3, 4.5)
-    names = [*whole.get_legend_handles_labels()]
-    made.legend(*names, loc="outside lower center", ncols=4, fontsize=9)
+def sizes() -> dict[str, Any]:
+    """Train the four sizes of the chapter with three seeds each."""
+    train = definitions("15_optimiser", until="def train_size")["train_size"]
+    runs = {d: [train(d, seed) for seed in range(3)] for d in (16, 32, 64, 128)}
+    return {
+        "weights": [found[0][0] for found in runs.values()],
+        "losses": [[loss for _, loss in found] for found in runs.values()],
+    }
+
+
+@figure_of(sizes)
+def scaling(weights: list[int], losses: list[list[float]]) -> Figure:
+    """Draw the losses of three sizes, the law through them, and the size that it predicts."""
+    means = [sum(each) / len(each) for each in losses]
+    factor = (means[1] - means[2]) / (means[0] - means[1])
+    floor = means[2] - (means[1] - means[2]) * factor / (1 - factor)
+    places = [0.05 * step for step in range(81)]  # in factors of the ratio between two sizes
+    law = [floor + (means[0] - floor) * factor**place for place in places]
+    ratio = weights[1] / weights[0]
+    made = new_figure(6.4, 3.2)
+    axes: Axes = made.subplots()
+    x = [weights[0] * ratio**place for place in places]
+    axes.plot(x, law, color=BLUE, marker="", lw=1.6, label="law through the first three")
+    axes.axhline(floor, color=MUTED, ls=":", marker="", label="its floor")
+    for number, (size, each) in enumerate(zip(weights, losses, strict=True)):
+        color, marker = (GREEN, "s") if number == 3 else (INK, "o")
+        label = {0: "trained, three seeds", 3: "trained after the prediction"}.get(number)
+        axes.plot([size] * len(each), each, ls="", color=color, marker=marker, label=label)
+    predicted = means[2] - factor * (means[1] - means[2])
+    note(axes, weights[3], predicted - 0.22, f"predicted {predicted:.2f}", color=BLUE)
+    note(axes, weights[3], means[3] + 0.2, f"trained {means[3]:.2f}", color=GREEN)
+    axes.set_xscale("log")
+    axes.set_ylim(0.8)
+    curves(axes, x="weights of the layers", y="validation loss")
+    axes.legend()
     return made

@@ -3,7 +3,7 @@
 #
 # **How can one compute the weighted mean of 100,000 values without ever holding its 100,000 weights?**
 #
-# Read this chapter after [chapter 13](13_choose_words.py). Attention compares every query with every key. For
+# Attention compares every query with every key. For
 # a sequence of $L$ tokens these are $L^2$ weights in each head, and until now we stored all of them, as equation 1
 # is written. For 20 tokens they are 400 numbers, which is little. For the 100,000 tokens of a long document they are
 # $10^{10}$: 20 GB in half precision, for one head of one layer.
@@ -411,4 +411,4 @@ def gradient_of_values(q, k, kept, gradient, block=16):
 #
 # - What the library calls, and when equation 1 is faster: {func}`~transformer_blocks.fused_attention`.
 # - The paper's improvements of the order of its loops: [FlashAttention-2](https://arxiv.org/abs/2307.08691).
-# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 15](15_since_2017.py).
+# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 20](20_since_2017.py).
