@@ -517,7 +517,7 @@ for name, (layers, numbers) in published.items():
 # %% [markdown]
 # The largest of these models, DeepSeek-V3 with 671 billion weights, needs a quarter of the
 # cache of GPT-2 XL with its 1.5 billion. And of its 256 experts in a layer a token uses 8
-# (and one more that all tokens share): 37 of the 671 billion weights.
+# (and one more that all tokens share): 37 billion of the 671 billion weights.
 #
 # ## Load GPT-2
 #
