@@ -617,5 +617,5 @@ def without_head(layer, head):
 # - Attention has no idea of the order of the tokens:
 #   [chapter 8](08_positions.py).
 # - Which heads a trained translator needs: [chapter 18](18_look_inside.py).
-# - Heads that share keys and values, to save memory: [chapter 20](20_since_2017.py).
+# - Heads that share keys and values, to save memory: [chapter 21](21_since_2017.py).
 # - The layer with all its options: {mod}`~transformer_blocks.multi_head`.

@@ -190,7 +190,7 @@ show("魚は猫を食べます。", fish_eats[2])
 # their reason for trying sinusoids. They preferred them to learned positions for a second one:
 # the model might extrapolate to sequences longer than those of the training (section 3.5).
 # That is a hope which they did not measure, and it fails in the measurements below
-# and in [chapter 20](20_since_2017.py).
+# and in [chapter 21](21_since_2017.py).
 #
 # Each dial below has two hands, for two positions at a fixed distance. Move the
 # positions: in every dial both hands turn, and the angle between them stays.
@@ -608,6 +608,6 @@ def positions_of(tokens):
 #   trainable: [chapter 9](09_layer.py).
 # - Current models rotate queries and keys instead of adding a vector (rotary
 #   positional encoding), or subtract the distance from the scores (ALiBi):
-#   [chapter 20](20_since_2017.py).
+#   [chapter 21](21_since_2017.py).
 # - The modules of this chapter, with all arguments:
 #   {mod}`~transformer_blocks.embedding`.

@@ -437,7 +437,7 @@ with ablate(blind, modules=[CROSS]):
 # causal mask: `build_encoder` and `causal=True`. It translates, too, if source
 # and target are one sequence, *source, separator, target*. Its self-attention
 # then does the work of the cross-attention. Today's language models are built
-# like this ([chapter 20](20_since_2017.py)).
+# like this ([chapter 21](21_since_2017.py)).
 #
 # ## Broken on purpose
 #

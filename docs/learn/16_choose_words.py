@@ -191,7 +191,7 @@ print("20 searches are equal")
 #
 # As a model, we count which word follows which in 4,000 English sentences of the
 # toy corpus. (Such a *bigram* model is what a table of probabilities is good
-# for. [Chapter 20](20_since_2017.py) has a better one.)
+# for. [Chapter 21](21_since_2017.py) has a better one.)
 
 # %%
 import sys

@@ -424,7 +424,7 @@ for name in recorded:
 # symbols, repeated up to a length of 32. In the first block nothing can be predicted;
 # from then on everything can, but only from what the sequence itself has shown. (The
 # model rotates its queries and keys instead of adding positions; see [chapter
-# 20](20_since_2017.py).) Predict the curve of the loss: will it fall evenly?
+# 21](21_since_2017.py).) Predict the curve of the loss: will it fall evenly?
 
 # %%
 from transformer_blocks import (
@@ -791,5 +791,5 @@ def largest_contribution(weights, parts):
 #   (Jain and Wallace 2019) and
 #   [*Attention is not not Explanation*](https://arxiv.org/abs/1908.04626)
 #   (Wiegreffe and Pinter 2019).
-# - Attention over 100,000 tokens: [chapter 19](19_without_the_matrix.py).
-# - What has changed in the blocks themselves: [chapter 20](20_since_2017.py).
+# - Attention over 100,000 tokens: [chapter 20](20_without_the_matrix.py).
+# - What has changed in the blocks themselves: [chapter 21](21_since_2017.py).

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 19 Attention without the matrix
+# # 20 Attention without the matrix
 #
 # **How can one compute the weighted mean of 100,000 values without ever holding its 100,000 weights?**
 #
@@ -411,4 +411,4 @@ def gradient_of_values(q, k, kept, gradient, block=16):
 #
 # - What the library calls, and when equation 1 is faster: {func}`~transformer_blocks.fused_attention`.
 # - The paper's improvements of the order of its loops: [FlashAttention-2](https://arxiv.org/abs/2307.08691).
-# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 20](20_since_2017.py).
+# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 21](21_since_2017.py).

@@ -1,4 +1,4 @@
-"""Figures of chapter 20: since 2017."""
+"""Figures of chapter 21: since 2017."""
 
 import json
 

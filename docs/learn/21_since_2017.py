@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 20 Since 2017
+# # 21 Since 2017
 #
 # **Which parts of the Transformer have been replaced since the paper, and why?**
 #
