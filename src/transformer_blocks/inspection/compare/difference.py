@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import product, zip_longest
 from os import PathLike
 from textwrap import wrap
@@ -668,18 +668,17 @@ class _Search:
         Returns:
             None if it does not fit the model, or a pair does not agree.
         """
-        only: dict[Place, Callable[[Value], bool]] = dict.fromkeys(self.ends, _accept)
-        only.update((y.places[0], partial(self.agrees_again, x, y)) for x, y in pairs)
+        places = {y.places[0]: (x, y) for x, y in pairs}
         try:
             with corrected(self.passes[1].parts, values):
-                run = self.passes[1].run(Run(only=only))
+                run = self.passes[1].run(Run(only={*self.ends, *places}))
         except Exception:
             return None
-        return all(at in run and self.agrees_again(*self.ends[at], run[at]) for at in self.ends)
-
-
-def _accept(value: Value) -> bool:
-    return True
+        known, ends = (
+            all(at in run and self.agrees_again(*pair, run[at]) for at, pair in each.items())
+            for each in (places, self.ends)
+        )
+        return ends if known else None
 
 
 def _is_same(a: Tensor, b: Tensor) -> bool:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from types import MethodType
-from typing import Annotated, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -31,33 +31,14 @@ from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
 
 
-def _mapping(text: str, kind: type) -> Callable[..., None]:
-    """Return the rule that an argument is a mapping, to collections or to any values."""
-
-    def test(name: str, value: object, *_: object) -> None:
-        if not isinstance(value, Mapping) or not all(isinstance(v, kind) for v in value.values()):
-            raise TypeError(f"{name} must map names of {text}, got {name}={value!r}")
-
-    return test
-
-
-OF_HEADS = _mapping("attention layers to lists of head indices", Collection)
-Heads = Annotated[Mapping[str, Collection[int]], OF_HEADS]
-OF_PATCHES = _mapping("modules to what replaces them", object)
-Patches = Annotated[Mapping[str, Patch | Mapping[int, Patch]], OF_PATCHES]
-
-
-def _collection(name: str, value: object, *_: object) -> None:
-    if value is not None and not isinstance(value, Collection):
-        raise TypeError(f"{name} must be a list of positions, got {name}={value!r}")
-
-
-Positions = Annotated[Collection[int] | None, _collection]
-
-
 @checked
 @contextmanager
-def patched(model: nn.Module, values: Patches, *, positions: Positions = None) -> Iterator[None]:
+def patched(
+    model: nn.Module,
+    values: Mapping[str, Patch | Mapping[int, Patch]],
+    *,
+    positions: Collection[int] | None = None,
+) -> Iterator[None]:
     """Replace the outputs of modules and of heads inside the ``with`` block.
 
     After the ``with`` block the model is restored exactly, also if the block raises an exception.
@@ -161,7 +142,7 @@ def _called(model: nn.Module, parts: Mapping[str, list[nn.Module]]) -> Iterator[
 def ablate(
     model: nn.Module,
     *,
-    heads: Heads | None = None,
+    heads: Mapping[str, Collection[int]] | None = None,
     modules: Collection[str] = (),
     residuals: Collection[str] = (),
     positions: bool = False,

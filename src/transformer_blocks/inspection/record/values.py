@@ -5,7 +5,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from transformer_blocks._contracts import Function, checked
 from transformer_blocks.files import write_atomically
 from transformer_blocks.inspection.changes import hooked, without_fast_path
 from transformer_blocks.inspection.comparison import bytes_of, epsilon, find_output, find_tensors
-from transformer_blocks.inspection.record.patching import Heads, patched
+from transformer_blocks.inspection.record.patching import patched
 from transformer_blocks.inspection.record.recording import Record
 
 Place = tuple[str, str, int]
@@ -48,7 +48,7 @@ def record_values(
     model: nn.Module,
     *,
     only: Function[Callable[[str], bool]] = lambda name: True,
-    heads: Heads | None = None,
+    heads: Mapping[str, Collection[int]] | None = None,
     device: torch.device | str | None = None,
 ) -> Iterator[dict[str, list[Any]]]:
     """Record the outputs of all modules inside the ``with`` block, for example to patch them.
@@ -112,10 +112,6 @@ def record_values(
         yield recorded
 
 
-class RejectedValueError(Exception):
-    """Ends a forward pass in which a value is not as it should be."""
-
-
 class Run(dict[Place, Value]):
     """The values of a forward pass, in the order in which they were seen.
 
@@ -123,25 +119,20 @@ class Run(dict[Place, Value]):
 
     Args:
         patches: Tensors that replace those of some places.
-        only: The places that are recorded, beside the outputs of the model, and whether the value
-            is as it should be; None records all.
+        only: The places that are recorded, beside the outputs of the model; None records all.
     """
 
     def __init__(
         self,
         patches: Mapping[Place, Tensor] | None = None,
-        only: Mapping[Place, Callable[[Value], bool]] | None = None,
+        only: Collection[Place] | None = None,
     ) -> None:
-        self.patches, self.only, self.is_rejected = patches or {}, only, False
+        self.patches, self.only = patches or {}, only
         self._equal: dict[Any, Value] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def see(self, name: str, what: str, data: Any) -> None:
-        """Patch and record the tensors of one input or output.
-
-        Raises:
-            RejectedValueError: If a value is not as it should be.
-        """
+        """Patch and record the tensors of one input or output."""
         with torch._C.DisableTorchFunction():  # no mode counts, or changes, what is done here
             for tensor in find_tensors(data):
                 self._see(tensor, (name, what, self._counts[name, what]))
@@ -161,9 +152,6 @@ class Run(dict[Place, Value]):
                 value = new  # its shape counts
             value.places.append(place)
             self[place] = value
-            if self.only and place in self.only and not self.only[place](value):
-                self.is_rejected = True  # also if the model catches the error
-                raise RejectedValueError(name_place(place))
 
 
 def _content(x: Tensor) -> tuple[Any, ...]:
@@ -195,7 +183,6 @@ class ForwardPass:
         """Run the model, and fill a run, by default a new one.
 
         Raises:
-            RejectedValueError: If a value of the run is not as it should be.
             ValueError: If the model returns no floating-point tensor.
         """
         run = Run() if run is None else run
@@ -208,8 +195,6 @@ class ForwardPass:
             run.see("", "output", find_output(result))
             for name, output in _name_outputs(result) if not isinstance(result, Tensor) else ():
                 run.see("", f"output {name}", output)
-        if run.is_rejected:
-            raise RejectedValueError("the model caught the error")
         if OUTPUT not in run:
             raise ValueError(
                 "a model must return a floating-point tensor of at least one dimension"
