@@ -1,8 +1,7 @@
 """The table of properties: how each is checked, and what to do if it is violated."""
 
 from collections.abc import Callable, Collection
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +41,6 @@ from transformer_blocks.models import LanguageModel, Seq2Seq
 HINT = "outputs depend on later positions; pass causal=True if they must not"
 OTHER_HINT = "no output may depend on a later position; pass causal=False if it may"
 UNEQUAL = "the outputs of equal calls must be equal and finite first"
-Arguments = ParamSpec("Arguments")
 
 
 class Property(NamedTuple):
@@ -411,19 +409,7 @@ def find_kind(tested: TestedModel) -> tuple[str, str]:
     return kind, "the model is an encoder" if tested.causal is False else ""
 
 
-def same_arguments(
-    original: Callable[Arguments, Soundness],
-) -> Callable[[Callable[..., Soundness]], Callable[Arguments, Soundness]]:
-    """Give a function the signature of another one."""
-
-    def decorate(function: Callable[..., Soundness]) -> Callable[Arguments, Soundness]:
-        return wraps(original, assigned=(), updated=())(function)
-
-    return decorate
-
-
-@same_arguments(check_soundness)
-def assert_sound(*args: Any, **options: Any) -> Soundness:
+def assert_sound(model: Callable[..., Any], inputs: Any, **options: Any) -> Soundness:
     """Assert that a model is sound; raise an error with the table of reports if it is not.
 
     It takes the arguments of :func:`check_soundness`. In tests that use pytest, the fixture
@@ -448,7 +434,7 @@ def assert_sound(*args: Any, **options: Any) -> Soundness:
         AssertionError: violated: batch
         kind: ...
     """
-    soundness = check_soundness(*args, **options)
+    soundness = check_soundness(model, inputs, **options)
     if not soundness:
         raise AssertionError(f"violated: {', '.join(soundness.violated)}\n{soundness!r}")
     return soundness
