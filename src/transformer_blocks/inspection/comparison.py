@@ -56,8 +56,6 @@ def measure_relative_differences(first: Tensor, second: Tensor) -> Tensor:
     :func:`measure_scales`.
     """
     differences = measure_differences(first, second)
-    if not differences.numel():
-        return differences
     both = torch.stack([to_float64(first), to_float64(second)])
     both = both.flatten(0, -2) if first.dim() > 1 else both.reshape(-1, 1)
     largest = both.where(both.isfinite(), 0.0).abs().amax(0)
@@ -90,8 +88,6 @@ def measure_scales(x: Tensor) -> Tensor:
 
 def _estimate_deviations(columns: Tensor) -> Tensor:
     """Estimate the standard deviation of each column; 0 if all numbers are equal, or infinite."""
-    if not columns.numel():
-        return torch.zeros(columns.shape[1:])
     finite = to_float64(columns)
     finite = finite.where(finite.isfinite(), torch.nan)
     centres = finite.nanquantile(0.5, dim=0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_blocks import causal_mask
 from transformer_blocks.inspection.soundness.inputs import Inputs
-from transformer_blocks.inspection.soundness.reading import find_real, read_inputs
+from transformer_blocks.inspection.soundness.reading import read_inputs
 
 X, OTHERS, HIDDEN = torch.randn(3, 6, 4), TOKENS.flip(0), SOURCE == 0
 THREE = torch.tensor([[5, 6, 7], [8, 9, 0], [4, 0, 0]])  # as long as the batch is large
@@ -71,10 +71,6 @@ def read(example: Any, padding_id: int | None = None, config: Any = None) -> Inp
             {"decoder_input_ids": TOKENS, "input_ids": OTHERS, "attention_mask": PADDED},
             "content 0, content 1, mask 1",
         ),
-        (
-            {"left_ids": TOKENS, "right_ids": OTHERS, "image": X, "image_ids_mask": PADDED},
-            "content 0, content 1, content 2, mask 2",
-        ),
     ],
 )
 def test_arguments_are_told_apart_by_name_shape_and_values(
@@ -113,36 +109,24 @@ def test_padding_is_found_by_lengths_masks_or_its_id(
     assert group.has_padding_id == (padding_id is not None and "ids" in example)
 
 
-@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("form", ["hides", "shows", "added"])
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("lengths", [(4, 2), (3, 2), (4, 4)])
 def test_the_real_tokens_of_a_mask_are_found_whatever_it_means(
-    flip: bool, side: int, lengths: tuple[int, int]
+    form: str, side: int, lengths: tuple[int, int]
 ) -> None:
     real = torch.stack([torch.arange(4) < length for length in lengths])
     real = real if side == 1 else real.flip(1)
     tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 3]]).masked_fill(~real, 1)
-    assert torch.equal(find_real(real ^ flip, tokens), real)
-    additive = torch.zeros(2, 4).masked_fill(~real, -torch.inf)
-    assert torch.equal(find_real(additive, tokens), real)
-    if side == 1 or lengths[0] == 4:
-        assert torch.equal(find_real(real ^ flip), real)
+    added = torch.zeros(2, 4).masked_fill(~real, -torch.inf)
+    mask = {"hides": ~real, "shows": real, "added": added}[form]
+    assert torch.equal(read({"ids": tokens, "mask": mask}).groups[0].real, real)
 
 
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize(
-    "rows",
-    [
-        ["1111", "0100", "0100", "0010"],  # one row is full
-        ["1100", "1000"],  # one column is full
-        ["0111", "1110"],  # most are real
-    ],
-)
-def test_a_full_row_a_full_column_or_the_majority_shows_the_real_tokens(
-    rows: list[str], flip: bool
-) -> None:
-    real = torch.tensor([[int(each) for each in row] for row in rows]).bool()
-    assert torch.equal(find_real(real ^ flip), real)
+def test_a_mask_whose_meaning_cannot_be_told_is_refused() -> None:
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    with pytest.raises(ValueError, match="must have one row without padding, the longest"):
+        read({"ids": torch.arange(6).view(2, 3), "mask": mask})
 
 
 def test_a_sequence_without_a_real_token_is_refused() -> None:

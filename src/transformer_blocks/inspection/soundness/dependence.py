@@ -52,9 +52,7 @@ class Dependence:
             return hidden | tested.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
         for argument in tested.inputs.arguments:
             if argument.kind == "pairs" and argument.groups == (group, group):
-                mask: Tensor = argument.value.detach().cpu()
-                own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
-                mask = (mask != own).view(-1, *mask.shape[-2:])  # (1 | B * H, L, L)
+                mask = find_hidden_keys(argument)  # (1 | B * H, L, L)
                 heads = mask.view(len(hidden) if argument.has_rows else 1, -1, *mask.shape[-2:])
                 hidden |= heads.all(1)
             elif argument.name.startswith("document") and argument.groups == (group,):
@@ -333,18 +331,19 @@ def declares_causal(tested: TestedModel) -> bool:
     """Return whether one of the model's arguments says that it is causal."""
     return any(
         ("causal" in argument.name.lower() and argument.value is True)
-        or (argument.kind == "pairs" and _is_triangular(argument))
+        or (argument.kind == "pairs" and _is_triangular(find_hidden_keys(argument)))
         for argument in tested.inputs.arguments
     )
 
 
-def _is_triangular(argument: Argument) -> bool:
-    """Return whether a mask of queries and keys hides all later keys and no earlier ones."""
-    masks = argument.value.flatten(0, -3) if argument.value.dim() > 2 else argument.value[None]
-    mask: Tensor = masks[0]
-    if not is_toeplitz(mask) or mask.shape[0] != mask.shape[1] or len(mask) < 2:
-        return False
-    if bool((masks != mask).any()):
-        return False
-    later, earlier = mask[0, 1:], mask[1:, 0]
-    return bool((later == later[0]).all() and (earlier != later[0]).all())
+def find_hidden_keys(argument: Argument) -> Tensor:
+    """Return where a mask has another value than on most of its diagonal, of shape (N, L, S)."""
+    mask: Tensor = argument.value.detach().cpu()
+    own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
+    return (mask != own).reshape(-1, *mask.shape[-2:])
+
+
+def _is_triangular(hidden: Tensor) -> bool:
+    """Return whether later keys are hidden and no earlier ones."""
+    length, keys = hidden.shape[-2:]
+    return length == keys > 1 and torch.equal(hidden, torch.ones_like(hidden).triu(1))

@@ -72,9 +72,7 @@ def has_ids(tested: TestedModel, number: int) -> bool:
 
 def outputs_without(tested: TestedModel, number: int) -> tuple[list[Tensor], list[Tensor]]:
     """Return the outputs of each row, alone, without and with padding in one group."""
-    if number in tested.fixed:
-        raise NotTriedError("the length of the inputs cannot be changed")
-    side = "left" if tested.inputs.groups[number].side == "left" else "right"
+    side = find_side(tested, number)
     rows = range(tested.inputs.batch_size)
     before, after = (
         [tested.outputs(tested.inputs.padded(number, extra, side, [row]))[0] for row in rows]

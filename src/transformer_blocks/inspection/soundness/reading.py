@@ -206,16 +206,14 @@ def _find_group(
     """Find the group of a length to which a name belongs.
 
     It is one of its role, or else of no role; of these, the one with which the name has most words
-    in common that are in the name of no other; of these, one that no argument of its kind has.
+    in common; of these, one that no argument of its kind has.
     """
     own, words = find_roles(name), split_name(name)
-    others = [split_name(group.name) for group in groups]
-    shared = set[str]().union(*(a & b for i, a in enumerate(others) for b in others[:i]))
 
     def rank(number: int) -> tuple[int, int, bool]:
         roles = groups[number].roles
         role = 0 if own & roles else 1 if not roles else 2
-        return role, -len(words & others[number] - shared), (number,) in taken
+        return role, -len(words & split_name(groups[number].name)), (number,) in taken
 
     fitting = [n for n, each in enumerate(groups) if length in (None, each.length)]
     return min(fitting, key=rank, default=None)
@@ -247,15 +245,11 @@ def _find_padding(
     return replace(group, real=real, has_mask=has_mask, has_padding_id=has_ids)
 
 
-def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
-    """Find which positions a padding mask marks as real tokens, by its values and the ids.
+def find_real(mask: Tensor, content: Tensor) -> Tensor:
+    """Find which positions a padding mask marks as real tokens, by its values and the content.
 
-    Example:
-        >>> import torch
-        >>> from transformer_blocks.inspection.soundness.reading import find_real
-        >>> hides = torch.tensor([[False, False, False], [False, True, True]])
-        >>> bool((find_real(hides) == find_real(~hides)).all())
-        True
+    Raises:
+        ValueError: If neither shows it.
     """
     values = mask.unique()
     if len(values) != 2:
@@ -264,16 +258,14 @@ def find_real(mask: Tensor, content: Tensor | None = None) -> Tensor:
     full = [bool(each.all(dim=1).any()) for each in marks]
     if full[0] != full[1]:
         return marks[full.index(True)]
-    if content is not None:  # the content of padded positions is usually the same
-        differ = [len(content[each].unique(dim=0)) > 1 for each in marks]
-        if differ[0] != differ[1]:
-            return marks[differ.index(True)]
-    for column in (0, -1):  # padding begins at one side only
-        agree = [bool(each[:, column].all()) for each in marks]
-        if agree[0] != agree[1] and not bool((mask[:, 0] == mask[:, -1]).all()):
-            return marks[agree.index(True)]
-    more = int(marks[1].sum() >= marks[0].sum())
-    return marks[more]
+    # The content of padded positions is usually the same.
+    differ = [len(content[each].unique(dim=0)) > 1 for each in marks]
+    if differ[0] != differ[1]:
+        return marks[differ.index(True)]
+    raise ValueError(
+        "a padding mask of inputs must have one row without padding, the longest, by which the "
+        f"value of real tokens is known, got a mask of shape {tuple(mask.shape)} with none"
+    )
 
 
 def _add_filler(
