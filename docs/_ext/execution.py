@@ -3,7 +3,7 @@
     python docs/_ext/execution.py
     python docs/_ext/execution.py --record 12
 
-The second command runs chapter 12 with its long computations; the first keeps their outputs as they
+The second command runs chapter 14 with its long computations; the first keeps their outputs as they
 were recorded. A check of an exercise runs twice: it must fail after the stub, and pass after the
 solution.
 """

@@ -25,14 +25,14 @@ PAGES = Path(__file__).parents[1] / "museum"
 COLUMNS = 88  # of a report
 FURTHER = {
     "masks": "05_masks blocks/masks",
-    "padding": "11_text_to_batches blocks/masks",
-    "layout and modes": "08_layer blocks/encoder",
-    "positions": "07_positions blocks/embedding",
+    "padding": "13_text_to_batches blocks/masks",
+    "layout and modes": "09_layer blocks/encoder",
+    "positions": "08_positions blocks/embedding",
     "heads": "06_heads blocks/multi_head",
-    "weights": "12_train blocks/builders",
-    "loss": "12_train blocks/loss",
-    "caches": "13_choose_words blocks/cache",
-    "decoding": "13_choose_words tools/generation",
+    "weights": "14_train blocks/builders",
+    "loss": "14_train blocks/loss",
+    "caches": "16_choose_words blocks/cache",
+    "decoding": "16_choose_words tools/generation",
 }
 """The chapter and the page of the reference that belong to a theme."""
 

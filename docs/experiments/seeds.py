@@ -2,10 +2,10 @@
 
     python docs/experiments/seeds.py
 
-The translator is that of chapter 16 of the book, with one table of embeddings at its exit or two,
+The translator is that of chapter 7 of the book, with one table of embeddings at its exit or two,
 after 400 updates. At this point it is still far from perfect, so that differences can be seen. It
 translates sentences of the toy corpus's test set greedily. The results are the texts, which
-chapter 17 scores.
+chapter 10 scores.
 """
 
 import sys
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None) -> None:
         parser.add_argument(f"--{name}", type=int, default=size, help=f"(default: {size})")
     options = parser.parse_args(arguments)
     experiment = Experiment(COMMAND, options)
-    chapter = definitions("16_embeddings", until="def train_translator")
+    chapter = definitions("07_embeddings", until="def train_translator")
     pairs = chapter["corpus"]["test"][: options.sentences]
     sources, _ = chapter["to_ids"](pairs)
     results: dict[str, Any] = {

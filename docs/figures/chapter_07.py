@@ -1,55 +1,70 @@
-"""Figures of chapter 7: positions."""
+"""Figures of chapter 7: the words of a trained embedding."""
+
+from typing import Any
 
 import torch
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from style import BLUE, COLORS, ORANGE, curves, figure, new_figure
-from transformer_blocks import sinusoidal_table
-from transformer_blocks.explorer.style import MARKERS
+from cells import definitions
+from style import COLORS, MUTED, arrow, figure_of, new_figure
+
+GROUPS = {
+    "people": "doctor teacher student singer actor child",
+    "animals": "cat dog bird rabbit",
+    "numbers": "two three four five six seven",
+    "colours": "red blue white black",
+    "verbs, past": "ate drank bought wrote sang made",
+    "verbs, -s": "eats drinks plays writes sings makes",
+}
+SHOWN = "eat:ate buy:bought write:wrote sing:sang go:went teach:taught"
 
 
-@figure
-def sinusoids() -> Figure:
-    """Draw the sines of d_model = 8 as curves, and the encodings of d_model = 32 as colours."""
-    made = new_figure(6.4, 2.9)
-    lines, colors = made.subplots(1, 2, width_ratios=[3, 2])
-    table = sinusoidal_table(61, 8)
-    fine = torch.linspace(0, 60, 601)
-    for pair, (color, marker) in enumerate(zip(COLORS[:4], MARKERS, strict=False)):
-        lines.plot(fine, (fine * 0.1**pair).sin(), color=color, marker="", lw=1.2)
-        lines.plot(
-            range(0, 61, 3),
-            table[::3, 2 * pair],
-            color=color,
-            marker=marker,
-            lw=0,
-            label=f"feature {2 * pair}",
-        )
-    curves(lines, x="position", y="sine", title="d_model = 8")
-    lines.set_ylim(-1.1, 1.1)
-    lines.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=9)
-    shades = LinearSegmentedColormap.from_list(
-        "shades", [to_rgba(ORANGE), to_rgba(ORANGE, 0), to_rgba(BLUE, 0), to_rgba(BLUE)]
-    )
-    image = colors.imshow(
-        sinusoidal_table(60, 32).numpy(), cmap=shades, aspect="auto", vmin=-1, vmax=1
-    )
-    colors.set_xlabel("feature")
-    colors.set_ylabel("position")
-    colors.set_title("d_model = 32")
-    made.colorbar(image, ax=colors, ticks=[-1, 0, 1])
-    return made
+def coordinates() -> dict[str, Any]:
+    """Train the chapter's translator, and project the rows of some words on two directions."""
+    chapter = definitions("07_embeddings", until="def count_found")
+    table = chapter["train_translator"]().target_embedding.weight.detach()
+    ids = chapter["ids_of_words"]
+    chosen = table[[ids[word] for group in GROUPS.values() for word in group.split()]]
+    _, _, axes = torch.linalg.svd(chosen - chosen.mean(dim=0), full_matrices=False)
+    points = ((chosen - chosen.mean(dim=0)) @ axes[:2].T).tolist()
+    first, second = torch.tensor(chapter["regular"]).T
+    past = (table[second] - table[first]).mean(dim=0)
+    past = past / past.norm()
+    verbs = [pair.split(":") for pair in SHOWN.split()]
+    rows = table[torch.tensor([[ids[word] for word in pair] for pair in verbs])]  # (verbs, 2, d)
+    means = rows.mean(dim=1)
+    rest = means - (means @ past)[:, None] * past
+    _, _, other = torch.linalg.svd(rest - rest.mean(dim=0), full_matrices=False)
+    lines = torch.stack([rows @ past, rows @ other[0]], dim=-1).tolist()
+    return {"points": points, "lines": lines}
 
 
-@figure
-def similarity() -> Figure:
-    """Draw the dot products of two encodings with all others."""
-    table = sinusoidal_table(64, 32)
-    made = new_figure(6.4, 2.4)
-    axes = made.subplots()
-    for position in (8, 32):
-        axes.plot(table @ table[position], markevery=8, label=f"with position {position}")
-    curves(axes, x="position", y="dot product")
-    axes.legend()
+@figure_of(coordinates)
+def word_map(points: list[list[float]], lines: list[list[list[float]]]) -> Figure:
+    """Draw groups of words, and irregular verbs along the direction of the regular ones."""
+    made = new_figure(6.8, 3.9)
+    left, right = made.subplots(1, 2)
+    axes: Axes
+    places = iter(points)
+    for (name, group), color in zip(GROUPS.items(), COLORS, strict=False):
+        words = group.split()
+        x, y = zip(*(next(places) for _ in words), strict=True)
+        left.plot(x, y, ls="", color=color, label=name)
+    left.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2)
+    left.set_title("groups of words")
+    for (start, end), pair in zip(lines, SHOWN.split(), strict=True):
+        first, second = pair.split(":")
+        arrow(right, (start[0], start[1]), (end[0], end[1]), color=COLORS[0], width=1.2)
+        right.text(start[0] - 0.03, start[1], first, ha="right", va="center", size=9)
+        right.text(end[0] + 0.03, end[1], second, ha="left", va="center", size=9)
+    right.set_title("present to past")
+    right.set_xlabel("along the direction of the regular verbs")
+    x, y = zip(*(point for line in lines for point in line), strict=True)
+    right.set_xlim(min(x) - 0.5, max(x) + 0.6)
+    right.set_ylim(min(y) - 0.15, max(y) + 0.15)
+    for axes in (left, right):
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_color(MUTED)
     return made

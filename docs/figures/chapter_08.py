@@ -1,58 +1,55 @@
-"""Figures of chapter 8: a layer that trains."""
+"""Figures of chapter 8: positions."""
 
-from typing import Any
-
+import torch
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 
-from cells import definitions
-from style import INK, ORANGE, curves, figure, figure_of, new_figure
-from transformer_blocks import PostNorm, PreNorm, noam_rate
+from style import BLUE, COLORS, ORANGE, curves, figure, new_figure
+from transformer_blocks import sinusoidal_table
+from transformer_blocks.explorer.style import MARKERS
 
 
-def gradients_of_stacks() -> dict[str, Any]:
-    """Compute log10 of the norm of each layer's gradient; that of the first depends on rounding."""
-    chapter = definitions("08_layer", until="def gradient_norms")
-    stacks = {
-        "residual only": (chapter["without_norm"], True),
-        "post-norm": (PostNorm, True),
-        "pre-norm": (PreNorm, True),
-        "neither": (chapter["without_norm"], False),
-    }
-    norms = {name: chapter["gradient_norms"](*stack) for name, stack in stacks.items()}
-    return {"norms": {name: [each.log10().item() for each in x] for name, x in norms.items()}}
-
-
-@figure_of(gradients_of_stacks)
-def layer_gradients(norms: dict[str, list[float]]) -> Figure:
-    """Draw the gradient norm of each layer at initialisation, for four stacks."""
-    made = new_figure(6.4, 3.0)
-    axes = made.subplots()
-    for name, logarithms in norms.items():
-        axes.plot(range(1, 13), [10**each for each in logarithms], label=name)
-    axes.set_yscale("log")
-    axes.set_xticks(range(1, 13))
-    curves(axes, x="layer", y="norm of the gradient")
-    made.legend(loc="outside right center")
+@figure
+def sinusoids() -> Figure:
+    """Draw the sines of d_model = 8 as curves, and the encodings of d_model = 32 as colours."""
+    made = new_figure(6.4, 2.9)
+    lines, colors = made.subplots(1, 2, width_ratios=[3, 2])
+    table = sinusoidal_table(61, 8)
+    fine = torch.linspace(0, 60, 601)
+    for pair, (color, marker) in enumerate(zip(COLORS[:4], MARKERS, strict=False)):
+        lines.plot(fine, (fine * 0.1**pair).sin(), color=color, marker="", lw=1.2)
+        lines.plot(
+            range(0, 61, 3),
+            table[::3, 2 * pair],
+            color=color,
+            marker=marker,
+            lw=0,
+            label=f"feature {2 * pair}",
+        )
+    curves(lines, x="position", y="sine", title="d_model = 8")
+    lines.set_ylim(-1.1, 1.1)
+    lines.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, fontsize=9)
+    shades = LinearSegmentedColormap.from_list(
+        "shades", [to_rgba(ORANGE), to_rgba(ORANGE, 0), to_rgba(BLUE, 0), to_rgba(BLUE)]
+    )
+    image = colors.imshow(
+        sinusoidal_table(60, 32).numpy(), cmap=shades, aspect="auto", vmin=-1, vmax=1
+    )
+    colors.set_xlabel("feature")
+    colors.set_ylabel("position")
+    colors.set_title("d_model = 32")
+    made.colorbar(image, ax=colors, ticks=[-1, 0, 1])
     return made
 
 
 @figure
-def learning_rate() -> Figure:
-    """Draw the learning rate of the base model."""
-    made = new_figure(6.4, 2.2)
+def similarity() -> Figure:
+    """Draw the dot products of two encodings with all others."""
+    table = sinusoidal_table(64, 32)
+    made = new_figure(6.4, 2.4)
     axes = made.subplots()
-    steps = [1, *range(500, 100_001, 500)]
-    rates = [1e4 * noam_rate(step, d_model=512) for step in steps]
-    axes.plot(steps, rates, marker="")
-    axes.plot(4000, 1e4 * noam_rate(4000, d_model=512), color=ORANGE, marker="o", markersize=6)
-    axes.annotate(
-        "step 4,000: 0.0007",
-        (4000, 1e4 * noam_rate(4000, d_model=512)),
-        (9000, 6.6),
-        color=INK,
-        va="center",
-    )
-    axes.set_ylim(0)
-    axes.set_xticks(range(0, 100_001, 20_000), [f"{step:,}" for step in range(0, 100_001, 20_000)])
-    curves(axes, x="step", y="rate in 1/10,000")
+    for position in (8, 32):
+        axes.plot(table @ table[position], markevery=8, label=f"with position {position}")
+    curves(axes, x="position", y="dot product")
+    axes.legend()
     return made

@@ -1,73 +1,58 @@
-"""Figures of chapter 9: before Transformers."""
+"""Figures of chapter 9: a layer that trains."""
 
-import re
+from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cells import LEARN, stored_outputs
-from style import (
-    BLUE,
-    ORANGE,
-    curves,
-    figure,
-    new_figure,
-)
+from cells import definitions
+from style import INK, ORANGE, curves, figure, figure_of, new_figure
+from transformer_blocks import PostNorm, PreNorm, noam_rate
 
 
-@figure
-def copying() -> Figure:
-    """Draw the recorded accuracies of the copying task."""
-    [output] = [
-        each.text for each in stored_outputs(LEARN / "09_before_transformers.py") if each.recorded
-    ]
-    rows = [[float(number) for number in line.split()] for line in output.splitlines()[1:]]
-    lengths = [row[0] for row in rows]
+def gradients_of_stacks() -> dict[str, Any]:
+    """Compute log10 of the norm of each layer's gradient; that of the first depends on rounding."""
+    chapter = definitions("09_layer", until="def gradient_norms")
+    stacks = {
+        "residual only": (chapter["without_norm"], True),
+        "post-norm": (PostNorm, True),
+        "pre-norm": (PreNorm, True),
+        "neither": (chapter["without_norm"], False),
+    }
+    norms = {name: chapter["gradient_norms"](*stack) for name, stack in stacks.items()}
+    return {"norms": {name: [each.log10().item() for each in x] for name, x in norms.items()}}
+
+
+@figure_of(gradients_of_stacks)
+def layer_gradients(norms: dict[str, list[float]]) -> Figure:
+    """Draw the gradient norm of each layer at initialisation, for four stacks."""
     made = new_figure(6.4, 3.0)
-    axes: Axes = made.subplots()
-    for name, first in (("fixed vector", 1), ("attention", 3)):
-        pairs = [row[first : first + 2] for row in rows]
-        means = [sum(pair) / 2 for pair in pairs]
-        (line,) = axes.plot(lengths, means, label=name)
-        low, high = [min(pair) for pair in pairs], [max(pair) for pair in pairs]
-        axes.fill_between(lengths, low, high, color=line.get_color(), alpha=0.25, lw=0)
-    axes.axhline(1 / 12, color="#020202", ls=":", marker="", label="a guess")
-    axes.set_ylim(0, 1.05)
-    axes.set_xticks(lengths)
-    curves(axes, x="length of the sequence", y="correct symbols")
-    axes.legend(loc=(0.62, 0.5))
+    axes = made.subplots()
+    for name, logarithms in norms.items():
+        axes.plot(range(1, 13), [10**each for each in logarithms], label=name)
+    axes.set_yscale("log")
+    axes.set_xticks(range(1, 13))
+    curves(axes, x="layer", y="norm of the gradient")
+    made.legend(loc="outside right center")
     return made
 
 
 @figure
-def translators() -> Figure:
-    """Draw the BLEU of the four translators after 20 and 40 minutes, from the table of results."""
-    text = (LEARN.parent / "results.md").read_text(encoding="utf-8")
-    row = re.compile(r"^\| `(rnn-fixed|rnn-additive|rnn|transformer)` (.*)\|$", re.M)
-    names = {
-        "rnn-fixed": "LSTM,\nfixed vector",
-        "rnn-additive": "LSTM, additive\nattention",
-        "rnn": "LSTM, dot-product\nattention",
-        "transformer": "Transformer",
-    }
-    scores = {}  # mean, lowest and highest of three seeds, after 20 and 40 minutes
-    for name, cells in row.findall(text):
-        found = [re.findall(r"[\d.]+", cells.split("|")[column]) for column in (5, 8)]
-        scores[name] = [[float(number) for number in cell] for cell in found]
-    assert list(scores) == list(names)
-    made = new_figure(6.4, 3.0)
-    axes: Axes = made.subplots()
-    for offset, (label, color) in enumerate((("20 minutes", BLUE), ("40 minutes", ORANGE))):
-        places = [place + 0.38 * (offset - 0.5) for place in range(4)]
-        means = [pair[offset][0] for pair in scores.values()]
-        axes.bar(places, means, width=0.36, color=color, label=label)
-        for place, (mean, low, high) in zip(
-            places, (pair[offset] for pair in scores.values()), strict=True
-        ):
-            axes.plot([place, place], [low, high], color="#020202", lw=1.2, marker="")
-            axes.text(place, high + 0.5, f"{mean:.1f}", ha="center", size=9)
-    axes.set_xticks(range(4), names.values(), size=9)
-    axes.set_ylabel("BLEU")
-    axes.set_ylim(0, 48)
-    axes.legend(ncols=2, loc="upper left")
+def learning_rate() -> Figure:
+    """Draw the learning rate of the base model."""
+    made = new_figure(6.4, 2.2)
+    axes = made.subplots()
+    steps = [1, *range(500, 100_001, 500)]
+    rates = [1e4 * noam_rate(step, d_model=512) for step in steps]
+    axes.plot(steps, rates, marker="")
+    axes.plot(4000, 1e4 * noam_rate(4000, d_model=512), color=ORANGE, marker="o", markersize=6)
+    axes.annotate(
+        "step 4,000: 0.0007",
+        (4000, 1e4 * noam_rate(4000, d_model=512)),
+        (9000, 6.6),
+        color=INK,
+        va="center",
+    )
+    axes.set_ylim(0)
+    axes.set_xticks(range(0, 100_001, 20_000), [f"{step:,}" for step in range(0, 100_001, 20_000)])
+    curves(axes, x="step", y="rate in 1/10,000")
     return made

@@ -1,39 +1,26 @@
-"""Figures of chapter 10: encoder and decoder."""
+"""Figures of chapter 10: scores of six translators with their confidence intervals."""
 
-from typing import Any
-
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cells import definitions
-from style import figure_of, new_figure, weight_table
-from transformer_blocks import record_attention
+from style import BLUE, INK, ORANGE, curves, figure, new_figure
 
 
-def weights_of_reverser() -> dict[str, Any]:
-    """Compute the cross-attention of chapter 10's model before and after its training."""
-    chapter = definitions("10_encoder_decoder")
-    source = torch.arange(6)[None]
-    names = list(chapter["SYMBOLS"][:6])
-    torch.manual_seed(0)
-    models = {"before training": chapter["Reverser"](), "after training": chapter["model"]}
-    tables = {}
-    for title, model in models.items():
-        with record_attention(model) as recorded, torch.no_grad():
-            model(source, chapter["shift"](source.flip(1)))
-        tables[title] = recorded["decoder.cross_attention"][0][0, 0].tolist()
-    return {"names": names, "tables": tables}
-
-
-@figure_of(weights_of_reverser)
-def anti_diagonal(names: list[str], tables: dict[str, list[list[float]]]) -> Figure:
-    """Draw the cross-attention of chapter 10's model before and after its training."""
-    made = new_figure(6.4, 3.2)
-    drawn = made.subplots(1, 2)
-    for axes, (title, weights) in zip(drawn, tables.items(), strict=True):
-        weight_table(axes, weights, queries=names[::-1], keys=names, title=title)
-        axes.set_xlabel("source")
-    first: Axes = drawn[0]
-    first.set_ylabel("symbol to be written")
+@figure
+def intervals() -> Figure:
+    """Draw BLEU of each translator with the middle 95 % of the draws of a bootstrap."""
+    chapter = definitions("10_measure", until="draws = ")
+    made = new_figure(6.4, 3.0)
+    axes: Axes = made.subplots()
+    for place, (name, rows) in enumerate(chapter["tensors"].items()):
+        score = chapter["bleu_of"](rows).item()
+        scores = chapter["bleu_of"](rows[chapter["draws"]]).sort().values.tolist()
+        color, marker = (BLUE, "o") if name.startswith("one") else (ORANGE, "s")
+        axes.plot([scores[25], scores[974]], [place] * 2, color=color, marker="|", lw=2, ms=8)
+        axes.plot(score, place, color=color, marker=marker, ms=7)
+        axes.text(score, place - 0.22, f"{score:.1f}", ha="center", va="bottom", size=9, color=INK)
+    axes.set_yticks(range(len(chapter["tensors"])), chapter["tensors"])
+    axes.set_ylim(5.5, -0.8)
+    curves(axes, x="BLEU (line: the middle 95 % of the draws)", y="")
     return made

@@ -1,52 +1,47 @@
-"""Figures of chapter 13: choosing words."""
+"""Figures of chapter 13: from text to batches."""
+
+import sys
+import tempfile
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from torch import Tensor
 
-from cells import definitions
+from cells import LEARN
 from style import (
-    BLUE,
-    MUTED,
     curves,
     figure,
     new_figure,
 )
 
+sys.path.append(str(LEARN.parents[1] / "examples"))
+
 
 @figure
-def nucleus() -> Figure:
-    """Draw which words after "to" top-p sampling draws from."""
-    table, words = bigrams()
-    row = table[words.index("to")]
-    order = row.argsort(descending=True)[:12].tolist()
-    made = new_figure(6.4, 2.8)
+def vocabulary() -> Figure:
+    """Draw the number of tokens of a sentence against the size of the vocabulary."""
+    from common.tokenizer import Tokenizer
+    from translation.toy import toy_corpus
+
+    pairs = toy_corpus()["train"][:4000]
+    made = new_figure(6.4, 3.0)
     axes: Axes = made.subplots()
-    total = 0.0
-    for place, token in enumerate(order):
-        probability = row[token].item()
-        inside = total < 0.5
-        axes.add_patch(
-            Rectangle(
-                (place - 0.4, 0),
-                0.8,
-                probability,
-                facecolor=BLUE if inside else "none",
-                edgecolor=MUTED,
-                hatch=None if inside else "////",
-                lw=0.6,
-            )
-        )
-        total += probability
-    axes.set_xlim(-0.6, 11.6)
-    axes.set_ylim(0, 1.15 * row[order[0]].item())
-    axes.set_xticks(range(12), [words[token] for token in order], rotation=40, ha="right")
-    curves(axes, x="", y="probability after “to”")
+    sizes = {
+        "Japanese": (330, 400, 600, 1000, 1500, 2000),
+        "English": (80, 150, 300, 600, 1000, 1500, 2000),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for side, (name, each) in enumerate(sizes.items()):
+            sentences = [pair[side] for pair in pairs]
+            points = []
+            for size in each:
+                made_tokenizer = Tokenizer.train(
+                    sentences, vocab_size=size, path=Path(folder) / "model"
+                )
+                lengths = [len(made_tokenizer.encode(sentence)) for sentence in sentences[:1000]]
+                points.append((made_tokenizer.vocab_size, sum(lengths) / len(lengths)))
+            axes.plot(*zip(*points, strict=True), label=name)
+    axes.set_ylim(bottom=0)
+    curves(axes, x="tokens in the vocabulary", y="tokens per sentence")
+    axes.legend()
     return made
-
-
-def bigrams() -> tuple[Tensor, list[str]]:
-    """Return the chapter's table of following words, and its words."""
-    chapter = definitions("13_choose_words", until="bigrams = ")
-    return chapter["table"], chapter["words"]

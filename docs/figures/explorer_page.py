@@ -1,4 +1,4 @@
-"""Make the page that chapter 14 shows in a frame.
+"""Make the page that chapter 18 shows in a frame.
 
     python docs/figures/explorer_page.py
 
@@ -31,7 +31,7 @@ SHOWN = 4  # tokens with their probabilities, in each decoding step
 def save_page(path: Path) -> None:
     """Write the page."""
     torch.set_num_threads(1)
-    chapter = definitions("14_look_inside")
+    chapter = definitions("18_look_inside")
     model, ours, words = chapter["model"], chapter["ours"], chapter["target_words"]
     source, target = chapter["to_ids"](chapter["held_out"][:1])
     with record_attention(model) as recorded, record_projections(model) as heads, torch.no_grad():

@@ -9,7 +9,7 @@ makes all of them, or the named ones:
 - the figures of trained models, ``docs/images/NAME.png``, from the numbers in ``docs/images/data``,
 - the README's picture of the attention explorer, ``explorer``, which needs Chromium and the run of
   ``make demo`` (see ``readme_picture.py``),
-- the page that chapter 14 shows, ``explorer_page`` (see ``explorer_page.py``).
+- the page that chapter 18 shows, ``explorer_page`` (see ``explorer_page.py``).
 
 A picture is out of date if the present code draws another one, or, where a browser takes it, if a
 file that determines what it shows has changed.

@@ -6,7 +6,7 @@
 # This chapter is the destination, shown at the start. You train a translator
 # that fits on one screen, take it apart, and see which chapter explains which
 # part. You need not understand the code yet. Run it, change it, and come back
-# after chapter 10, when you can write it yourself.
+# after chapter 12, when you can write it yourself.
 #
 # One sentence accompanies us through the book:
 #
@@ -215,7 +215,7 @@ print(sum(weight.numel() for weight in model.parameters()), "weights")
 # ## Training
 #
 # The loss is the negative logarithm of the probability of each correct next token,
-# averaged. Adam, an optimiser that [chapter 18](18_optimiser.py) takes apart, changes
+# averaged. Adam, an optimiser that [chapter 15](15_optimiser.py) takes apart, changes
 # all weights 200 times to make it smaller. In each update, `backward` computes the
 # gradient of the loss with respect to each weight, `step` changes the weights against
 # it, and `zero_grad` discards the gradients of the update before.
@@ -263,7 +263,7 @@ print(f"{correct} of {len(held_out)} are translated correctly")
 # {class}`~transformer_blocks.Seq2Seq` is this model as a class of the library, made of
 # the same parts. The loop in `translate` computes all earlier tokens again for each new
 # one, while `generate` keeps their keys and values in a *cache* ([chapter
-# 13](13_choose_words.py)). The tokens are the same.
+# 16](16_choose_words.py)). The tokens are the same.
 
 # %% tags=["proof"]
 from transformer_blocks import Seq2Seq, greedy_search
@@ -301,7 +301,7 @@ print(len(found), "translations are equal")
 # translated has the largest weight. The data do not say that *eats* corresponds to 食べ.
 # The model has found it, because that lowers the loss. But は and the full stop have
 # large weights as well. What these mean is a question of [chapter
-# 14](14_look_inside.py). *The* and the full stop are the same in all sentences, so
+# 18](18_look_inside.py). *The* and the full stop are the same in all sentences, so
 # their rows need no particular word of the source.
 #
 # ```{widget} translator

@@ -160,7 +160,7 @@ for factor in [0.0, 1.0, 2.0, 5.0, 20.0]:
 # Multiplying all scores by a number is the same as dividing them by its
 # reciprocal, which is called the *temperature*: a low temperature sharpens the
 # weights. You will meet it again when a model samples its next word, in
-# [chapter 13](13_choose_words.py).
+# [chapter 16](16_choose_words.py).
 #
 # ```{widget} softmax
 # ![The softmax of the scores 2, 1 and 0 at the temperatures 0.2, 1 and 5: from almost all weight on the first key to almost equal weights.](figures/temperature.svg)

@@ -21,7 +21,7 @@
 # That all positions are computed at once is what the paper removed recurrence for: the
 # steps of a training no longer wait for each other. It costs something, as the number of
 # scores grows with the square of the length, and it does not make every model better:
-# [chapter 9](09_before_transformers.py) counts and measures both.
+# [chapter 11](11_before_transformers.py) counts and measures both.
 #
 # ## By hand
 #
@@ -82,7 +82,7 @@
 #
 # The rows of は, を, ます and 。 are equal, because we gave these tokens the same
 # vector. Attention uses only the vectors, not the order of the tokens.
-# [Chapter 7](07_positions.py) adds the positions.
+# [Chapter 8](08_positions.py) adds the positions.
 #
 # ## From loops to matrix products
 #
@@ -276,7 +276,7 @@ for length in [5, 7, 10, 20, 50]:
 # The mask hides keys. It does not remove queries: the two padding positions of
 # the second sentence still have rows in the table, and outputs. Those outputs are
 # not used: no other position attends to them, and the loss of a model skips them
-# ([chapter 11](11_text_to_batches.py)).
+# ([chapter 13](13_text_to_batches.py)).
 #
 # ## Broken on purpose
 #

@@ -81,7 +81,7 @@
 # keys and values are computed. If $M = X$, the sequence attends to itself, and the
 # layer is **self-attention**; if $M$ is another sequence, it is **cross-attention**. A
 # translator uses both: the English words that it has produced so far attend to each
-# other, and to the Japanese sentence ([chapter 10](10_encoder_decoder.py)).
+# other, and to the Japanese sentence ([chapter 12](12_encoder_decoder.py)).
 
 # %% [markdown] tags=["formula"]
 # $$Q = X W^Q, \quad K = M W^K, \quad V = M W^V$$
@@ -539,5 +539,5 @@ print(f"both frozen: {accuracy(train(both)(x, x, x), target):.2f}")
 #   [chapter 4](04_scale.py).
 # - One head computes one weighted average. Several heads compute several:
 #   [chapter 6](06_heads.py).
-# - Cross-attention in a translator: [chapter 10](10_encoder_decoder.py).
+# - Cross-attention in a translator: [chapter 12](12_encoder_decoder.py).
 # - The library's layers: {mod}`~transformer_blocks.multi_head`.

@@ -336,7 +336,7 @@ evaluate("d = 64", nullcontext())
 # sentences, falls from 44.0 to 39.2 BLEU, a measure of translation quality, if
 # `examples/ablate.py` removes the factor. (These are validation sentences and greedy
 # decoding. On the test sentences, with beam search, the same translators have 39.4
-# BLEU: [chapter 9](09_before_transformers.py).)
+# BLEU: [chapter 11](11_before_transformers.py).)
 #
 # Two checks find the mistake. Compare the outputs with those of the original code,
 # as in the proofs of this book. If there is no original, record the weights: an

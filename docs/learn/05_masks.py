@@ -178,7 +178,7 @@ except RuntimeError as error:
 # ## Which attention needs which mask
 #
 # A translator has an encoder, which reads the source, and a decoder, which
-# generates the target ([chapter 10](10_encoder_decoder.py)). They contain three
+# generates the target ([chapter 12](12_encoder_decoder.py)). They contain three
 # kinds of attention.
 #
 # | attention | padding mask | causal mask |
@@ -568,6 +568,6 @@ def my_causal_mask(query_length, key_length):
 #
 # - A layer has several attention heads, each with weights of its own:
 #   [chapter 6](06_heads.py).
-# - The masks of a whole translator in training: [chapter 10](10_encoder_decoder.py).
+# - The masks of a whole translator in training: [chapter 12](12_encoder_decoder.py).
 # - Masks for windows and for several documents in one sequence:
 #   {mod}`~transformer_blocks.masks`.

@@ -333,7 +333,7 @@ for heads in [1, 2, 4]:
 # (0.52, 0.44) and (blue, red) becomes (0.44, 0.52). These are different vectors. A
 # nonlinear function can map each to its own pair of answers. Such a function stands
 # after attention in every layer of a Transformer, the feed-forward network of
-# [chapter 8](08_layer.py): two linear layers with a nonlinearity between them. Predict
+# [chapter 9](09_layer.py): two linear layers with a nonlinearity between them. Predict
 # what one head reaches with it.
 
 # %%
@@ -613,8 +613,9 @@ def without_head(layer, head):
 #
 # ## Where to go
 #
+# - Where the vectors come from that the heads read: [chapter 7](07_embeddings.py).
 # - Attention has no idea of the order of the tokens:
-#   [chapter 7](07_positions.py).
-# - Which heads a trained translator needs: [chapter 14](14_look_inside.py).
-# - Heads that share keys and values, to save memory: [chapter 15](15_since_2017.py).
+#   [chapter 8](08_positions.py).
+# - Which heads a trained translator needs: [chapter 18](18_look_inside.py).
+# - Heads that share keys and values, to save memory: [chapter 21](21_since_2017.py).
 # - The layer with all its options: {mod}`~transformer_blocks.multi_head`.

@@ -28,7 +28,7 @@ from execution import execute
 DOCS = LEARN.parent
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
 
-QUICK = ("08_layer",)
+QUICK = ("09_layer",)
 """What the fast tests run of the chapters: one of whole blocks."""
 
 FIGURE = r"!\[([^]]*)\]\((figures/\w+\.svg)\)"

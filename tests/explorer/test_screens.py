@@ -15,8 +15,14 @@ from tests.explorer.live import round_weights, translator_of_texts
 from tests.explorer.page import Opened
 from tests.explorer.page_script import Script
 
-from transformer_blocks import beam_search, causal_mask, explorer
-from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer, LiveModel
+from transformer_blocks import attention_weights, beam_search, causal_mask, explorer
+from transformer_blocks.explorer import (
+    Arithmetic,
+    AttentionMaps,
+    DecodingSteps,
+    Explorer,
+    LiveModel,
+)
 from transformer_blocks.explorer.tokens import token_labels
 
 BEGIN, END = 1, 2
@@ -115,8 +121,42 @@ def test_without_a_word_the_probabilities_are_those_of_torch() -> None:
     fell = page("[0, 1, 2].map(row => views.screens.marksOf('queries', row).includes('fell'))")
     assert fell == [True, False, False]
     assert page("views.screens.marksOf('keys', screens.struck)") == " struck"
+    assert page("[shownToken(), $('story-all').style.opacity]") == [None, "0"]  # it has no lines
     page("$('say-other').click(), 0")
     assert page("[screens.struck, screens.change]") == [None, None]
+
+
+def test_a_weight_is_explained_by_its_largest_products_and_the_scores_of_the_keys() -> None:
+    torch.manual_seed(0)
+    key = torch.randn(2, 2, 6, 8)
+    query = torch.stack([key[:, :, column] for column in (3, 0, 1, 2, 5)], dim=2)
+    query, key = query + torch.randn(2, 2, 5, 8) / 3, key + torch.randn(2, 2, 6, 8) / 3
+    stack, tokens = attention_weights(query, key), ["▁この", "犬は", "走", "りますか", "。", "</s>"]
+    cross = AttentionMaps(
+        *("Cross", stack, WORDS, tokens),
+        is_decoding=True,
+        arithmetic=Arithmetic(query, key, torch.randn(2, 2, 6, 3)),
+    )
+    page = Script(Explorer([cross], decoding=DecodingSteps(WORDS, [[]] * 5)).html)
+    page("goTo(stepsOf().findIndex(({id}) => id === 'why')), 0")
+    page("0")  # once the vectors are there
+    layer, head, row, column = page("[state.layer, state.head, state.row, state.column]")
+    products = query[layer, head, row] * key[layer, head, column]
+    best = products.abs().topk(4).indices
+    rows = page.children("extra", "tr")
+    for cells, numbers in zip(
+        rows[:3], (query[layer, head, row], key[layer, head, column], products), strict=False
+    ):
+        found = [float(text.replace("\u2212", "-")) for text in cells[1:5]]
+        assert found == pytest.approx(numbers[best].tolist(), abs=0.06)
+    scores = key[layer, head] @ query[layer, head, row] / 8**0.5
+    names = [label.text for label in token_labels(tokens)]
+    for cells in rows[4:]:
+        key_column = names.index(cells[0].replace("(end)", "</s>"))
+        assert float(cells[2].replace("\u2212", "-")) == pytest.approx(
+            float(scores[key_column]), abs=0.06
+        )
+    assert f"score {scores[column]:.1f}" in page.text("extra")
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +193,12 @@ def test_the_first_screen_fits_and_a_tap_shows_the_true_weight(
             f"document.querySelector('{selector}').getBoundingClientRect().toJSON()"
         )
         assert 0 <= box["top"] <= box["bottom"] <= height
+    page.click(key(best + 1))
+    assert story.text("#say-text").startswith("✗ Not ")
+    frame = "each => parseFloat(getComputedStyle(each).outlineWidth)"
+    assert page.eval_on_selector(".token.wrong", frame) >= 3
+    assert story.problems("{include: ['#story']}") == []
+    story.go()
     page.click(key(best))
     text = story.text("#say-text")
     assert text.startswith("✓ Yes: it looked at ")
@@ -170,12 +216,17 @@ def test_the_screens_follow_each_other_and_the_laboratory_has_a_link_of_its_own(
     story: Opened,
 ) -> None:
     page = story.page
+    page.set_viewport_size({"width": 390, "height": 844})
     story.go()
     seen = []
     for _ in range(7):
         if page.evaluate("document.documentElement.dataset.view") != "screens":
             break
         seen.append(story.text("#title"))
+        below = "document.getElementById('say').getBoundingClientRect().bottom"
+        page.evaluate("scrollTo(0, 1e6)")
+        assert page.evaluate(f"[{below}, document.getElementById('say').offsetLeft]") == [844, 0]
+        assert page.evaluate("document.getElementById('story').getBoundingClientRect().top") >= -1
         if page.is_visible("#say-next"):
             page.click("#say-next")
         elif page.query_selector("#story-queries .asked"):
@@ -186,8 +237,10 @@ def test_the_screens_follow_each_other_and_the_laboratory_has_a_link_of_its_own(
     assert story.text("#title").startswith("Your turn")
     page.go_back()
     page.wait_for_function("document.getElementById('title').innerText === 'Watch it learn'")
-    page.fill("#time", "0")
-    page.wait_for_function("document.getElementById('say-text').innerText.includes('before')")
+    assert page.input_value("#time") == "0"  # it begins with the model that has learned nothing
+    assert "before" in story.text("#say-text")
+    page.fill("#time", "1")
+    page.wait_for_function("document.getElementById('say-text').innerText.includes('after')")
     page.click("#laboratory")
     page.wait_for_url("**v=story**")
     assert page.is_visible("#tools")
@@ -211,11 +264,11 @@ def test_a_sentence_is_put_together_from_slots_and_an_unknown_one_is_refused(sto
 
 
 @in_browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1366)])
 def test_the_screens_exclude_nobody_and_nothing_overflows_or_moves(
-    browser: Any, tmp_path: Any, theme: Any
+    browser: Any, tmp_path: Any, theme: Any, width: int
 ) -> None:
-    options = {"viewport": {"width": 390, "height": 844}, "color_scheme": theme}
+    options = {"viewport": {"width": width, "height": 800}, "color_scheme": theme}
     story = Opened(browser, tmp_path / "page.html", story_of(), **options)
     story.page.add_init_script(
         """window.moved = 0;
@@ -226,9 +279,8 @@ def test_the_screens_exclude_nobody_and_nothing_overflows_or_moves(
         story.go(place)
         story.page.wait_for_timeout(100)
         assert story.problems() == []
-        assert story.page.evaluate("document.documentElement.scrollWidth") <= 390
-        if "p=3" not in place:  # whose sentence comes later
-            assert story.page.evaluate("moved") < 0.05
+        assert story.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert story.page.evaluate("moved") < 0.05
     story.close()
 
 

@@ -1,4 +1,4 @@
-// The attention maps of chapter 14's translator, in a frame.
+// The attention maps of chapter 18's translator, in a frame.
 (() => {
   const _ = text => text; // marks what docs/_ext/localisation.py translates
   const root = document.getElementById("widget-explorer");

@@ -1,4 +1,4 @@
-"""Unit 12: BLEU, the score of section 6.1 of the paper. Chapter 17 of the book.
+"""Unit 12: BLEU, the score of section 6.1 of the paper. Chapter 10 of the book.
 
 "BLEU: a Method for Automatic Evaluation of Machine Translation", Papineni et al. 2002.
 """

@@ -1,4 +1,4 @@
-"""Unit 2: token embeddings, and logits from the same weights. Chapter 16 of the book."""
+"""Unit 2: token embeddings, and logits from the same weights. Chapter 7 of the book."""
 
 from torch import Tensor, nn
 

@@ -1,6 +1,6 @@
 """Unit 7: what stands between the attention layers.
 
-Chapter 8 of the book; sections 3.1 and 3.3 of the paper.
+Chapter 9 of the book; sections 3.1 and 3.3 of the paper.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Unit 8: encoder and decoder, the paper's figure 1.
 
-Chapters 8 and 10 of the book; section 3.1 of the paper.
+Chapters 9 and 12 of the book; section 3.1 of the paper.
 
 It needs ``causal_mask`` of unit 4, ``MultiHeadAttention`` of unit 6, and ``FeedForward`` and
 ``PostNorm`` of unit 7.

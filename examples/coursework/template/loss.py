@@ -1,4 +1,4 @@
-"""Unit 9: the loss. Chapter 12 of the book; section 5.4 of the paper."""
+"""Unit 9: the loss. Chapter 14 of the book; section 5.4 of the paper."""
 
 from torch import Tensor
 

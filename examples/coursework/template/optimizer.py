@@ -1,6 +1,6 @@
 """Unit 10: the optimiser and its learning rate.
 
-Chapter 18 of the book; section 5.3 of the paper.
+Chapter 15 of the book; section 5.3 of the paper.
 """
 
 from collections.abc import Iterable

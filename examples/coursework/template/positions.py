@@ -1,4 +1,4 @@
-"""Unit 3: sinusoidal positional encodings. Chapter 7 of the book; section 3.5 of the paper."""
+"""Unit 3: sinusoidal positional encodings. Chapter 8 of the book; section 3.5 of the paper."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Unit 11: decoding with a cache. Chapters 10 and 13 of the book.
+"""Unit 11: decoding with a cache. Chapters 12 and 16 of the book.
 
 The searches do not know the model. It has two methods: ``step(tokens)`` takes the last token of
 each of N hypotheses, an integer tensor of shape (N,), and returns the logits of their next tokens,

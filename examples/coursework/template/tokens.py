@@ -1,4 +1,4 @@
-"""Unit 1: byte-pair encoding. Chapter 11 of the book.
+"""Unit 1: byte-pair encoding. Chapter 13 of the book.
 
 "Neural Machine Translation of Rare Words with Subword Units", Sennrich et al. 2016.
 

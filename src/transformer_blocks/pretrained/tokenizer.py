@@ -6,7 +6,7 @@ The families split a text into subwords by one of three algorithms:
   splits a text into words, and each word greedily: the first token is the longest in the vocabulary
   that the word begins with, the next the longest that the rest begins with, with ``##`` before it.
 - **Byte pairs** (GPT-2, RoBERTa, Llama and later models) merge the adjacent tokens that occur
-  together most often (``docs/learn/11_text_to_batches.py`` implements it from scratch). Most start
+  together most often (``docs/learn/13_text_to_batches.py`` implements it from scratch). Most start
   from the 256 bytes, so that every text can be encoded, and show each byte as a printable
   character, a space as ``Ġ``. Gemma 3 and the first Llama models start from characters, and use
   bytes for characters beyond the vocabulary.

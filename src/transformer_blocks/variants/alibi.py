@@ -21,7 +21,7 @@ that was trained on sequences of 1,024 tokens reaches, on sequences of 2,048 tok
 of a sinusoidal model that was trained on 2,048.
 
 How small models of this library compare is measured in
-:doc:`chapter 15 </learn/15_since_2017>`.
+:doc:`chapter 21 </learn/21_since_2017>`.
 
 Next: :mod:`transformer_blocks.variants.relative_bias`, biases that are learned.
 """

@@ -22,7 +22,7 @@ const placeInWord = (words, index) => ({begins: index === 0 || words[index] === 
 
 // What a token means in the reader's language, where the page knows it; and the sign of the token that ends a text.
 export const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
-export const GLOSS = 12, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
+export const GLOSS = 13, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
 const hasGlosses = () => tokensOf(storyAttention(), "keys").some(token => glossOf("keys", token));
 
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
@@ -100,10 +100,10 @@ function layOutStory(width, {coarse = false, isSmall = false} = {}) {
     const [keys, queries] = ["keys", "queries"].map((side, i) => setColumn(side, {width, size, height: row, all, top, room: rooms[i]}));
     return {...shared, keys, queries, keyEnd: rooms[0], queryStart: width - rooms[1], height: top + all + 22, isWrapped: false};
   }
-  const keyHeight = height + (hasGlosses() ? 1.4 * GLOSS : 0), keyStep = step + keyHeight - height;
+  const keyHeight = height + (hasGlosses() ? 1.2 * GLOSS : 0), keyStep = step + keyHeight - height;
   const keys = setLines("keys", {width, size, height: keyHeight, isFew});
   const queries = setLines("queries", {width, size, height, isFew});
-  const top = 24, gap = Math.round(Math.max(150, Math.min(isFew ? 270 : 220, .3 * width)));
+  const top = 24, gap = Math.round(Math.max(150, Math.min(220, .3 * width)));
   for (const item of keys.items) item.y = top + item.line * keyStep + PERCENT_ROOM;
   const keyEnd = top + keys.lines * keyStep, queryStart = keyEnd + gap;
   for (const item of queries.items) item.y = queryStart + item.line * step;

@@ -37,7 +37,7 @@ views.screens = {
   isHiding: () => Boolean(shownStep().isHiding),
   isSmall: () => !["look", "without", "pattern"].includes(shownStep().id),  // on a narrow screen, to leave space for what is below
   hasPanel: () => screens.isOpen && shownStep().id === "why",
-  marksOf: (side, index) => (side === "queries" && index === shownStep().row ? " asked" : "") + (side === "keys" && index === screens.guess ? " guess" : "") +
+  marksOf: (side, index) => (side === "queries" && index === shownStep().row ? " asked" : "") + (side === "keys" && index === screens.guess ? index === shownStep().column ? " right" : " wrong" : "") +
     (side === "keys" && index === screens.struck ? " struck" : "") + (side === "queries" && screens.struck !== null && hasFallen(index) ? " fell" : ""),
 };
 
@@ -111,7 +111,8 @@ function lookStep({row, column}, i, all) {
     },
     say() {
       if (!screens.isAnswered) return [`Which ${inLanguage(0, "word")} did the network look at to write `, ...wordAt("queries", row), "? Tap it."];
-      const answer = [screens.guess === column ? "✓ Yes: it looked at " : "No: it looked at ", ...wordAt("keys", column), ", ", term(share(rowAt(storyAttention(), state.layer, state.head, row)[column])), ". "];
+      const isRight = screens.guess === column, guess = isRight ? ["✓ Yes: it"] : ["✗ Not ", ...wordAt("keys", screens.guess), ": the network"];
+      const answer = [...guess, " looked at ", ...wordAt("keys", column), ", ", term(share(rowAt(storyAttention(), state.layer, state.head, row)[column])), ". "];
       if (isFar) answer.push(`To write its first word, it had to look near the end of the ${inLanguage(0, "sentence")}. It cannot translate word by word: that is what attention is for.`);
       else if (isFirst) answer.push("This looking is called ", term("attention"), "; the number is the attention ", term("weight"), ".");
       return answer;
@@ -159,7 +160,7 @@ async function takeAway(index) {
 const withoutStep = start => ({
   id: "without", isHiding: true, key: start.column,
   title: () => "Take a word away. Does the network really need it?",
-  token: () => screens.struck === null ? null : {side: "keys", index: screens.struck},
+  token: () => null,  // a word that is away has no lines
   enter: () => takeAway(start.column),
   choose: ({side, index}) => { if (side === "keys") takeAway(index); },
   say() {
@@ -175,27 +176,39 @@ const withoutStep = start => ({
 
 // --- Where a weight comes from ----------------------------------------------------------------------------------
 
-const MOST_BARS = 3;
+const MOST_BARS = 3, MOST_PRODUCTS = 4;
+
+const makeTable = (head, rows) => make("table", {}, make("thead", {}, make("tr", {}, ...head.map(textContent => make("th", {scope: "col", textContent})))), make("tbody", {}, ...rows));
+
+// The numbers of a query and of a key whose products are the largest, and what the score adds up.
+function multiplication({query, key, products, dots, scores}, row, column) {
+  const {size, scale} = storyAttention().arithmetic, best = placesOfLargest(products.map(Math.abs), MOST_PRODUCTS).sort((i, j) => Math.abs(products[j]) - Math.abs(products[i]));
+  const line = (name, numbers) => part("tr", "", make("th", {scope: "row"}, ...name), ...best.map(i => make("td", {textContent: decimal(numbers[i], 1)})), make("td", {textContent: size > best.length ? "…" : ""}));
+  const rows = [line(wordAt("queries", row), query), line(["× ", ...wordAt("keys", column)], key), line(["= product"], products)];
+  rows[2].className = "now";
+  const divisor = Math.abs(scale * Math.sqrt(size) - 1) < 1e-6 ? `divided by √${size}` : `times ${decimal(scale, 3)}`;
+  return [make("table", {}, make("tbody", {}, ...rows)), make("p", {}, `All ${size} products add up to ${decimal(dots[column], 1)}; ${divisor}, that is the `, term("score"), ` ${decimal(scores[column], 1)}.`)];
+}
+
 const whyStep = ({row, column}) => ({
   id: "why", isHiding: true, row, column,
   title: () => `Where does the weight of ${share(rowAt(storyAttention(), state.layer, state.head, row)[column])} come from?`,
   token: () => ({side: "queries", index: row}),
   choose: ({side, index}) => { if (side === "keys") Object.assign(state, {column: index}); render(); },
   enter: () => Object.assign(state, {row, column, isLocked: true, side: "queries"}),
-  say: () => ["For ", ...wordAt("queries", row), " the network has a list of numbers, its ", term("query"), "; each ", inLanguage(0, "word"), " has one, its ", term("key"),
-    ". Multiply the two lists number by number, and add it all up: that is the score. The higher the score, the more weight."],
+  say: () => ["The network keeps a list of numbers for ", ...wordAt("queries", row), ", its ", term("query"), ", and one for each ", inLanguage(0, "word"), ", its ", term("key"),
+    ". It multiplies them number by number, and adds up. A high score gives a high weight."],
   extra() {
-    const attention = storyAttention();
+    const attention = storyAttention(), place = {attention: state.attention, layer: state.layer, head: state.head, row, column: state.column};
     if (!attention.vectors) { decodeArithmetic(attention); return []; }
-    const {scores, weights} = computeArithmetic({attention: state.attention, layer: state.layer, head: state.head, row, column}), most = Math.max(...scores.map(Math.abs));
+    const found = computeArithmetic(place), {scores} = found, weights = rowAt(attention, state.layer, state.head, row), most = Math.max(...scores.map(Math.abs));
     const bar = (x, className) => { const fill = part("span", className); fill.style.width = `${Math.max(1, 100 * x)}%`; return part("td", "bars", fill); };
-    const best = placesOfLargest(scores, MOST_BARS).sort((i, j) => scores[j] - scores[i]);
-    const rows = best.map(key => part("tr", key === column ? "now" : "", make("th", {scope: "row"}, ...wordAt("keys", key)), bar(Math.max(0, scores[key]) / most, "score"), make("td", {textContent: decimal(scores[key], 1)}),
+    const best = [...new Set([state.column, ...placesOfLargest(scores, MOST_BARS)])].slice(0, MOST_BARS).sort((i, j) => scores[j] - scores[i]);
+    const rows = best.map(key => part("tr", key === state.column ? "now" : "", make("th", {scope: "row"}, ...wordAt("keys", key)), bar(Math.max(0, scores[key]) / most, "score"), make("td", {textContent: decimal(scores[key], 1)}),
       bar(weights[key], "share"), make("td", {textContent: share(weights[key])})));
-    const head = make("tr", {}, ...["key", "score", "", "weight", ""].map(textContent => make("th", {scope: "col", textContent})));
     const button = make("button", {type: "button", textContent: screens.isOpen ? "Hide the products" : `Show all ${attention.arithmetic.size} products`, ariaExpanded: String(screens.isOpen)});
     button.addEventListener("click", () => { screens.isOpen = !screens.isOpen; render(); });
-    return [make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)), button];
+    return [part("div", "sums", part("div", "", ...multiplication(found, row, state.column)), makeTable(["", "score", "", "weight", ""], rows)), button];
   },
 });
 
@@ -203,13 +216,13 @@ const whyStep = ({row, column}) => ({
 
 // A small picture of one head's lines.
 function drawMini(canvas, layer, head) {
-  const {rows, columns, map} = storyAttention(), width = 200, height = 96, scene = new Scene(width, height), weights = map(layer, head), places = drawnPlaces(weights, {rows, columns}).filter(i => weights[i] >= .1);
+  const {rows, columns, map} = storyAttention(), width = 200, height = 64, scene = new Scene(width, height), weights = map(layer, head), places = drawnPlaces(weights, {rows, columns}).filter(i => weights[i] >= .1);
   const at = (i, count) => (i + .5) * width / count;
   for (const i of places) {
     const [from, to] = [at(i % columns, columns), at(Math.floor(i / columns), rows)].map(x => x.toFixed(1));
-    scene.path(`M${from} 6C${from} 48 ${to} 48 ${to} 90`, {stroke: lineColour(head), line: Math.max(.6, 5 * weights[i]), opacity: .25 + .6 * weights[i]});
+    scene.path(`M${from} 6C${from} 32 ${to} 32 ${to} 58`, {stroke: lineColour(head), line: Math.max(.6, 5 * weights[i]), opacity: .25 + .6 * weights[i]});
   }
-  for (const [count, y] of [[columns, 3], [rows, 93]]) for (let i = 0; i < count; i++) scene.rect(at(i, count) - 1.5, y - 1.5, 3, 3, {fill: palette().muted});
+  for (const [count, y] of [[columns, 3], [rows, 61]]) for (let i = 0; i < count; i++) scene.rect(at(i, count) - 1.5, y - 1.5, 3, 3, {fill: palette().muted});
   show(scene, canvas);
 }
 
@@ -224,9 +237,10 @@ const headsStep = () => ({
   title: () => `${["", "", "Two", "Three", "Four"][storyAttention().heads] ?? storyAttention().heads} looks at once`,
   say: () => [`Each of these looks is a `, term("head"), `. There are ${storyAttention().layers} `, term("layers"), ` of them, one after another; these are the heads of ${state.layer === storyAttention().layers - 1 ? "the last one" : `number ${state.layer + 1}`}. Tap one to see it above.`],
   extra() {
-    const attention = storyAttention(), first = clearestHead()[2], heads = Array.from({length: attention.heads}, (_, head) => head).sort((x, y) => (y === first) - (x === first));
-    return [part("div", "minis", ...heads.map((head, i) => {
-      const canvas = make("canvas", {ariaHidden: "true"}), name = patternOf(attention, state.layer, head), button = part("button", "mini", canvas, make("span", {textContent: `${i + 1}: `}), ...(name ? [LOOKS[name]] : ["most at ", ...wordAt("keys", favouriteOf(attention, head))]));
+    const attention = storyAttention(), first = clearestHead()[2], clarity = head => (ruleOf(attention, state.layer, head)?.strength ?? -1) + (head === first) / 2;
+    const heads = Array.from({length: attention.heads}, (_, head) => head).sort((x, y) => clarity(y) - clarity(x));
+    return [part("div", "minis", ...heads.map(head => {
+      const canvas = make("canvas", {ariaHidden: "true"}), name = patternOf(attention, state.layer, head), button = part("button", "mini", canvas, part("span", "", ...(name ? [LOOKS[name]] : ["looks most at ", ...wordAt("keys", favouriteOf(attention, head))])));
       button.type = "button";
       button.setAttribute("aria-pressed", String(head === state.head));
       button.addEventListener("click", () => { story.pointed = null; select({head}, {record: false}); $("extra").querySelector(".mini[aria-pressed=true]").focus({preventScroll: true}); });
@@ -240,15 +254,15 @@ const headsStep = () => ({
 
 const written = () => data.title.slice(data.title.indexOf("→") + 1).trim();
 const learnStep = () => ({
-  id: "learn", ...FREE,
+  id: "learn", ...FREE, time: 0,
   title: () => "Watch it learn",
-  say: () => ["It began with random numbers. Each update changed them a little, so that it would write the example sentences better. After ", term(data.model.split(", ")[1] ?? data.model), ", it writes: ",
-    make("q", {lang: data.languages[1] ?? "", textContent: written() || "(nothing)"})],
+  say: () => ["It began with random numbers. Move the slider to the right, and see how each word finds the few words that it looks at. After ", term(data.model.split(", ")[1] ?? data.model), " it writes: ",
+    make("q", {lang: data.languages[1] ?? "", textContent: inSentence(written()) || "(nothing)"})],
 });
 const turnStep = () => ({
   id: "turn", ...FREE,
   title: () => features.live.isTranslator ? "Your turn: give it a sentence" : "Your turn: give it a beginning",
-  say: () => ["It writes: ", make("q", {lang: data.languages[1] ?? "", textContent: written()})],
+  say: () => ["Choose other words below, or type your own. It writes: ", make("q", {lang: data.languages[1] ?? "", textContent: written()})],
 });
 
 // --- One screen after the other -----------------------------------------------------------------------------------
@@ -266,7 +280,7 @@ export function stepsOf() {
   return steps;
 }
 export const shownStep = () => stepsOf()[state.screen];
-const NEXT = {look: "Next word", without: "Take a word away", why: "Where does the weight come from?", heads: "It looks several times", learn: "Watch it learn", turn: "Your turn"};
+const NEXT = {look: "Next word", without: "Take a word away", why: "Why this weight?", heads: "It looks more than once", learn: "Watch it learn", turn: "Your turn"};
 
 function showClearest() {
   const [attention, layer, head] = clearestHead();
@@ -275,9 +289,10 @@ function showClearest() {
 
 // Enter a step: its figure is that of the page's own sentence.
 function goTo(screen) {
+  const content = {text: null, off: [], sequence: 0, time: stepsOf()[screen].time ?? null};
   features.live?.stop();
   Object.assign(state, {screen, view: "screens"});
-  if (shownContent !== contentOf({text: null, off: [], sequence: 0, time: null})) open({});
+  if (shownContent !== contentOf(content)) open(content);
   else select({});
 }
 

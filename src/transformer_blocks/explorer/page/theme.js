@@ -6,3 +6,4 @@ document.documentElement.dataset.theme = (() => {
   if (kept === "light" || kept === "dark") return kept;
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 })();
+document.documentElement.dataset.view = location.hash.match(/[#&]v=(\w+)/)?.[1] ?? "screens";  // whose width the page has

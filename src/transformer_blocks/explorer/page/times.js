@@ -58,7 +58,7 @@ function buildTimes() {
     sequenceRow.append(button);
   });
   $("times").append(...(data.live ? [] : [sequenceRow]), play, slider, make("output", {id: "times-name"}),
-    make("p", {className: "note", textContent: "The figure always shows the tokens of the final translation, and how the network of that time attends while it reads them.", hidden: !data.earlier.length}));
+    make("p", {className: "note", textContent: "The words in the figure stay those of the final translation; the lines are those of the network at that time.", hidden: !data.earlier.length}));
 }
 buildTimes();
 features.times = {draw: drawTimes, row: sequenceRow};
