@@ -38,6 +38,7 @@ exclude_patterns = [
     "conf.py",
     "experiments",
     "figures",
+    "learn/first_translator.py",
     "learn/README.md",  # the table of contents on a code host
 ]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
