@@ -23,6 +23,7 @@ page shows, also those of long computations, which are seldom computed again (se
 
 import base64
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ import nbformat
 from nbformat import NotebookNode
 
 LEARN = Path(__file__).parents[1] / "learn"
+sys.path.append(str(LEARN))  # a chapter may import what lies beside it, as a notebook
 SOLUTION = "<details><summary>Solution</summary>"
 
 INSTALL = """\
