@@ -468,8 +468,10 @@ print("chosen", chosen.tolist())
 print(f"{8 * one:,} weights, a token uses {2 * one:,}")
 
 # %% [markdown]
-# Nothing here makes the router use all of its experts. In training, a term of the loss
-# or a bias of the router has to ({mod}`~transformer_blocks.variants.routing`).
+# ![Five tokens above a router and eight experts. One token after another is marked, with lines through the router to its two experts, which light up. Below stands the number of tokens of each expert: 0, 1, 2, 1, 3, 1, 1, 1.](figures/experts.svg)
+#
+# In the figure, words stand for the five vectors. Expert 4 computes three of them, expert 0 none: nothing here
+# makes the router use all of its experts. In training, a term of the loss or a bias of the router has to ({mod}`~transformer_blocks.variants.routing`).
 #
 # **Latent attention.** DeepSeek-V2 ([2024](https://arxiv.org/abs/2405.04434)) stores no
 # keys and values at all. A linear layer compresses a token to one short *latent vector*
