@@ -3,8 +3,8 @@
     make demo
     python docs/figures/pictures.py explorer
 
-opens the page that ``examples/translate.py explore`` writes in Chromium, and saves its Play as a
-picture that moves.
+opens the page that ``examples/translate.py explore`` writes in Chromium, answers its first
+question, and saves what the screen shows.
 Beside the picture lies a record of the files that determine what the page looks like, so that a
 test can report a picture that is out of date.
 """
@@ -17,10 +17,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PICTURE = ROOT / "docs" / "images" / "explorer.svg"
+PICTURE = ROOT / "docs" / "images" / "explorer.png"
 RECORD = PICTURE.with_suffix(".json")
 RUN = ROOT / "runs" / "demo"
 SENTENCE = "毎晩、この犬は公園で走りますか。"
+ANSWER = "犬は"  # to the first question: the word that the network looked at to write "dog"
 
 
 def sources() -> dict[str, str]:
@@ -65,14 +66,14 @@ def main() -> None:
     with sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        window = browser.new_page()
+        window = browser.new_page(
+            viewport={"width": 960, "height": 520}, device_scale_factor=2, reduced_motion="reduce"
+        )
         window.goto(page.as_uri())
         window.wait_for_selector("html[data-ready]")
-        window.click("#laboratory")  # with the head of the story
-        window.click("#save")
-        with window.expect_download() as download:
-            window.click("#poster-play")
-        PICTURE.write_bytes(Path(download.value.path()).read_bytes())
+        window.click(f"#story-keys button:has-text('{ANSWER}')")
+        window.hover("h1")
+        window.screenshot(path=PICTURE)
         browser.close()
     write_record()
 

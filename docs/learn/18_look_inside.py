@@ -534,11 +534,9 @@ for layer, (p,) in enumerate(lens):
 #
 # An {class}`~transformer_blocks.explorer.Explorer` saves such maps as a single
 # page, which needs no server: lines between the tokens, all layers and heads, their
-# means, the rollout of several layers, the difference of two heads, the decoding
-# steps, and the arithmetic behind each weight. This is our model with our sentence.
-# The page counts heads from 1, so this chapter's head 0 is its head 1. Choose *Map* and
-# *Encoder self-attention*, and find the weights of 0.96 and 0.99 that the model does not
-# need.
+# means, the rollout of several layers, and the arithmetic behind each weight. This is
+# our model with our sentence. Open the laboratory below it, choose *Map* and *Encoder
+# self-attention*, and find the weights of 0.96 and 0.99 that the model does not need.
 #
 # ```{widget} explorer
 # ![The encoder's self-attention weights for our sentence, as a table for each head: in head 0 the row of ます has 0.96 at を, and the row of the full stop has 0.99 at ます.](figures/encoder_heads.svg)

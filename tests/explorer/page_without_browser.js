@@ -70,8 +70,6 @@ class Element extends Listening {
   scrollIntoView() {}
   before() {}
   click() { this.fire("click"); }
-  close() { this.open = false; }
-  showModal() { this.open = true; }
   getBoundingClientRect() { return {left: 0, top: 0, width: this.clientWidth, height: 0}; }
   get width() { return this.size; }
   set width(size) { this.size = size; this.getContext().drawn.length = 0; }  // of a canvas, which forgets its picture
@@ -131,19 +129,16 @@ Object.assign(globalThis, {
 
 let document, location, history, saved, elements;  // by id
 function openPage(content, address) {
-  const themes = ["light", "dark"].map(value => Object.assign(new Element("input"), {value}));
   const find = id => {
-    if (!elements.has(id)) elements.set(id, Object.assign(new Element("", id), {checked: id === "shortcuts", open: id === "weights"}));
+    if (!elements.has(id)) elements.set(id, Object.assign(new Element("", id), {open: id === "weights"}));
     return elements.get(id);
   };
   document = Object.assign(new Listening(), {
-    documentElement: new Element("html"), activeElement: null, title: "Title", fonts: [], styleSheets: [], createElement: tag => new Element(tag),
-    getElementById: find, getElementsByName: () => themes, querySelector: () => themes.find(each => each.checked),
+    documentElement: new Element("html"), activeElement: null, title: "Title", fonts: [], styleSheets: [], createElement: tag => new Element(tag), getElementById: find,
   });
   elements = new Map();
   document.documentElement.dataset.theme = "light";
   find("data").textContent = content;
-  find("lines-panel").append(find("lines"));
   find("story-figure").append(find("story-keys"), find("story-queries"));
   now.timers.clear();
   saved = [];

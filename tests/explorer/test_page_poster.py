@@ -1,4 +1,4 @@
-"""The explorer's pictures in a browser: saved as PNG and SVG, copied, and printed."""
+"""The explorer's pictures in a browser: saved as PNG and SVG."""
 
 import io
 import re
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.image import imread
 from tests.browser import in_browser
 from tests.explorer.page import HOSTILE, SOURCE, Opened, colour, make_explorer, weights
@@ -30,13 +29,12 @@ def shown(open_page: Any) -> Opened:
 
 
 def save(opened: Opened, kind: str, theme: str = "light") -> tuple[str, bytes]:
-    """Save the shown view in the dialog; return the file's name and content."""
+    """Save the shown view in a theme; return the file's name and content."""
     page = opened.page
-    if not page.evaluate("document.getElementById('poster').open"):
-        page.click("#save")
-    page.check(f"[name=poster-theme][value={theme}]")
+    if page.evaluate("document.documentElement.dataset.theme") != theme:
+        page.click("#theme")
     with page.expect_download() as download:
-        page.click(f"#poster-{kind}")
+        page.click(f"#save-{kind}")
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
@@ -84,35 +82,6 @@ def test_a_picture_is_opaque_and_has_the_colours_of_its_weights(shown: Opened) -
             found = image[int(y * image.shape[0]), int(x * image.shape[1])]
             expected = colour(theme, float(table[row, column] / table.max()))
             np.testing.assert_allclose(found, expected, atol=2)
-    shown.page.keyboard.press("Escape")
-    assert shown.page.evaluate("document.activeElement.id") == "save"
-
-
-@in_browser
-def test_play_is_saved_as_a_picture_that_moves(shown: Opened) -> None:
-    shown.go("#v=map&a=2")
-    shown.page.click("#save")
-    assert not shown.page.is_visible("#poster-play")
-    shown.page.keyboard.press("Escape")
-    shown.go("#v=story&a=2&l=1")
-    decoding = shown.explorer.decoding
-    assert decoding is not None
-    name, svg = save(shown, "play")
-    assert name.endswith(".svg")
-    steps, text = len(decoding.tokens), svg.decode()
-    frames = [g for g in ElementTree.fromstring(svg).iter(f"{SVG}g") if g.get("class") == "frame"]
-    assert len(frames) == steps + 1
-    words = ["the", "cat", "sleeps"]  # the end token is one of the source too
-    written = [
-        [word for word in words if word in {each.text for each in frame.iter(f"{SVG}text")}]
-        for frame in frames
-    ]
-    assert written == [words[:1], words[:2], words, words, words]
-    delays = [float((frame.get("style") or "").split(":")[1].rstrip("s")) for frame in frames]
-    np.testing.assert_allclose(np.diff(delays), 1.2)
-    np.testing.assert_allclose(delays[0], -1.2 * (steps + 3))
-    assert "prefers-reduced-motion" in text
-    assert "<script" not in text
 
 
 @in_browser
@@ -158,39 +127,3 @@ def test_tokens_in_a_picture_are_inert(open_page: Any, tmp_path: Path) -> None:
     picture = opened.context.new_page()
     picture.goto((tmp_path / "picture.svg").as_uri())
     assert picture.evaluate("window.hacked") is None
-
-
-@pytest.mark.slow
-@in_browser
-def test_a_picture_that_cannot_be_copied_is_offered_as_a_file(shown: Opened) -> None:
-    refuse = "() => { navigator.clipboard.write = () => Promise.reject(new Error('refused')) }"
-    shown.page.click("#laboratory")
-    shown.page.evaluate(refuse)
-    shown.page.click("#save")
-    shown.page.click("#poster-copy")
-    shown.page.wait_for_selector("#poster-message:text('does not let')")
-    assert shown.page.evaluate("document.activeElement.id") == "poster-png"
-
-
-@pytest.mark.slow
-@in_browser
-def test_print_is_one_light_page_with_the_picture_only(open_page: Any) -> None:
-    torch.manual_seed(0)
-    tokens = [f"token{number}" for number in range(128)]
-    long = Explorer([AttentionMaps("Self-attention", weights(1, 1, 128, 128), tokens)])
-    papers: tuple[dict[str, Any], ...] = {"format": "A4"}, {"format": "Letter", "landscape": True}
-    for explorer, paper in zip((make_explorer(), long), papers, strict=True):
-        opened = open_page(explorer, color_scheme="dark")
-        opened.go("#v=map")
-        assert len(re.findall(rb"/Type\s*/Page\b", opened.page.pdf(**paper))) == 1
-        opened.page.emulate_media(media="print")
-        opened.page.evaluate("() => { dispatchEvent(new Event('beforeprint')) }")
-        assert (
-            opened.page.evaluate(
-                "[...document.body.children].filter(e => e.checkVisibility()).map(e => e.id).join()"
-            )
-            == "print"
-        )
-        assert opened.page.text_content("#print svg title") == explorer.title
-        assert opened.page.get_attribute("#print svg rect", "fill") == "#ffffff"
-        assert (pixels_of(opened.page.screenshot())[[0, -1]] == 255).all()

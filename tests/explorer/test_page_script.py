@@ -10,7 +10,6 @@ import torch
 from py_mini_racer import JSEvalException
 from tests.explorer.page import SOURCE, TARGET, colour
 from tests.explorer.page_script import (
-    LIGHT,
     QUANTUM,
     SCRIPTS,
     Script,
@@ -138,7 +137,7 @@ def test_the_largest_value_of_each_part_of_a_map_is_kept_with_its_sign() -> None
 def test_colours_are_those_of_the_figures(theme: Any) -> None:
     page = plain("#v=map")
     page(f"setTheme('{theme}')")
-    assert page.drawn("map")[1][1] == page.drawn("lines")[0][1] == PALETTES[theme].muted
+    assert page.drawn("map")[1][1] == PALETTES[theme].muted
     strokes = [each[1] for each in page.drawn("map") if each[0] == "stroke"]
     assert strokes[-4:-2] == [PALETTES[theme].text, PALETTES[theme].background]  # of the cell
     page("$('ramp').width = 3, drawRamp()")
@@ -168,32 +167,31 @@ def test_the_laboratory_begins_with_the_last_mean_of_the_cross_attention() -> No
     "address",
     [
         "#v=map&a=1&l=0&h=2&hs=2&q=3&k=1",
-        "#v=map&a=0&l=1&h=4&hs=4&q=0&k=4&z=2.50&lock=1&pin=0.1.2",
+        "#v=map&a=0&l=1&h=4&hs=4&q=0&k=4&z=2.50&lock=1",
         "#v=story&a=2&l=0&h=1&hs=0.1&q=2&k=3&lock=1&side=keys",
     ],
 )
 def test_an_address_restores_the_whole_selection(address: str) -> None:
     page = plain(address)
     assert page("addressOf(state)") == address
-    other = plain("#v=map&a=1&l=0&h=0&q=1&k=0&z=4&lock=1&side=keys&pin=1.0.1")
+    other = plain("#v=map&a=1&l=0&h=0&q=1&k=0&z=4&lock=1&side=keys")
     other.go(address)
     assert other("addressOf(state)") == address
     assert other("$('head').hidden") == (other("state.view") == "story")
 
 
 def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
-    page = uneven("#v=map&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&pin=0.0.0&side=keys")
-    expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"  # the pin is of another attention
+    page = uneven("#v=map&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&side=keys")
+    expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"
     assert page("addressOf(state)") == expected
     page.go("#v=story&a=0&h=4&hs=4.1")
     assert page("state.heads") == [4]
 
 
 def test_another_attention_keeps_nothing_that_it_does_not_have() -> None:
-    page = uneven("#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1&pin=0.1.1")
+    page = uneven("#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1")
     page("select({attention: 1})")
     assert page("addressOf(state)") == "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2&lock=1"
-    assert page("shown().differs") is False
     page("select({attention: 0, head: 1})")
     assert page("[state.head, state.heads, state.layer]") == [1, [1], 0]
 
@@ -215,23 +213,6 @@ def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -
     assert page("location.hash") == "#v=map&a=0&q=1"
 
 
-def test_keys_change_the_attention_and_pin_but_not_as_shortcuts_of_the_browser() -> None:
-    page = plain("#v=map&a=2")
-    press = "document.fire('keydown', {{key: '{}', ctrlKey: {}, altKey: {}, metaKey: false}})"
-    for key, ctrl, alt, attention in (
-        *(("]", "false", "false", 0), ("[", "false", "false", 2), ("]", "true", "true", 0)),
-        *(("]", "true", "false", 0), ("]", "false", "true", 0)),
-    ):
-        page(press.format(key, ctrl, alt) + ".type")
-        assert page("state.attention") == attention
-    page("select({layer: 1, head: 2})")
-    page(press.format("p", "false", "false") + ".type")
-    assert page("state.pin") == {"attention": 0, "layer": 1, "head": 2}
-    page("$('shortcuts').checked = false")
-    page(press.format("p", "false", "false") + ".type")
-    assert page("state.pin") is not None
-
-
 def test_the_shown_view_and_attention_are_marked() -> None:
     page = plain("#v=map&a=1")
     checked = "[...$('{}').children].map(each => each.attributes['aria-checked'])"
@@ -243,15 +224,13 @@ def test_the_shown_view_and_attention_are_marked() -> None:
     assert page("state.attention") == 2
 
 
-def test_the_overview_is_moved_through_by_arrows_buttons_and_lists() -> None:
+def test_the_overview_is_moved_through_by_arrows_and_lists() -> None:
     page = uneven("#v=map&a=0&l=0&h=0")
     for action, place in (
         ("$('grid').fire('keydown', {key: 'ArrowUp'}).type", [2, 0]),
         ("$('grid').fire('keydown', {key: 'ArrowLeft'}).type", [2, 5]),
-        ("$('layer-down').click()", [1, 5]),
-        ("$('column-up').click()", [1, 0]),
-        ("$('layer').value = 2, $('layer').fire('change').type", [2, 0]),
-        ("$('column').value = 3, $('column').fire('change').type", [2, 3]),
+        ("$('layer').value = 1, $('layer').fire('change').type", [1, 5]),
+        ("$('column').value = 3, $('column').fire('change').type", [1, 3]),
     ):
         page(action)
         assert page("[state.layer, state.head]") == place
@@ -265,7 +244,7 @@ def test_the_overview_is_moved_through_by_arrows_buttons_and_lists() -> None:
 
 def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
     page = uneven("#v=map&a=0&l=1&h=2")
-    page("select({pin: {attention: 0, layer: 2, head: 4}}), pass(1000)")
+    page("pass(1000)")
     maps = [(box, image) for kind, image, box, *_ in page.drawn("grid") if kind == "cells"]
     assert len(maps) == 3 * 6
     left, width, gap = page("[thumbnailX(0), overview.cellWidth, overview.gap]")
@@ -279,12 +258,9 @@ def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
         np.testing.assert_allclose(found, expected, atol=2)
         for event in ({"clientX": x + 1, "clientY": y + 1}, {"clientX": x + 60, "clientY": y + 60}):
             assert page(f"thumbnailAt({event})") == {"layer": layer, "head": head}
-    for name, layer, head in (("chosen", 1, 2), ("pinned", 2, 4)):
-        left, top = page(f"[thumbnailX({head}), thumbnailY({layer})]")
-        style = page(f"$('{name}').style")
-        assert (style["left"], style["top"]) == (f"{left:g}px", f"{top:g}px")
-    assert page.text("pinned-name").endswith("layer 2, mean")
-    assert page("(select({pin: null}), $('pinned').hidden)") is True
+    left, top = page("[thumbnailX(2), thumbnailY(1)]")
+    style = page("$('chosen').style")
+    assert (style["left"], style["top"]) == (f"{left:g}px", f"{top:g}px")
 
 
 def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() -> None:
@@ -296,29 +272,22 @@ def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() ->
     assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 3
 
 
-@pytest.mark.parametrize("pin", [None, {"attention": 0, "layer": 0, "head": 1}])
-def test_the_map_shows_the_selected_head_or_its_difference_to_the_pinned_one(pin: Any) -> None:
+def test_the_map_shows_the_selected_head() -> None:
     page = plain("#v=map&a=0&l=0&h=0")
     for layer, column in ((0, 0), (1, 0), (1, 3), (0, 4)):
-        page(f"state.pin = {str(pin).replace('None', 'null')}")
         page(f"select({{layer: {layer}, head: {column}}})")
         values = table(page.explorer, 0, layer, column)
-        if pin:
-            values = values - table(page.explorer, 0, 0, 1)
-        most = np.abs(values).max()
+        most = values.max()
         found = page("shown()")
         np.testing.assert_allclose(found["values"], values.ravel(), rtol=0, atol=4 * QUANTUM)
-        assert (found["differs"], found["most"]) == (pin is not None, pytest.approx(most, abs=1e-3))
+        assert found["most"] == pytest.approx(most, abs=1e-3)
         image = next(image for kind, image, *_ in page.drawn("map") if kind == "cells")
         pixels = np.array(image["data"]).reshape(5, 5, 4)[..., :3]
-        ramp = LIGHT.differences if pin else LIGHT.weights
         for (row, cell), value in np.ndenumerate(values):
-            place = (value / most + 1) / 2 if pin else value / most
-            expected = page(f"colour({list(ramp)}, {place})")
+            expected = page(f"colour(palette().weights, {value / most})")
             np.testing.assert_allclose(pixels[row, cell], expected, atol=2)
-        ends = (-most, 0, most) if pin else (0, most / 2, most)
         marks = [float(page.text(name).strip(" %")) for name in ("low", "middle", "high")]
-        np.testing.assert_allclose(marks, 100 * np.array(ends), atol=0.11)
+        np.testing.assert_allclose(marks, [0, 50 * most, 100 * most], atol=0.11)
         assert page.text("name") == page("nameOf(state)")
 
 
@@ -441,7 +410,7 @@ def test_a_pointer_selects_cells_until_a_click_locks_one() -> None:
     assert page("[state.row, state.column]") == [3, 4]
 
 
-def test_sentences_lines_and_the_table_of_the_map_follow_the_selection() -> None:
+def test_sentences_and_the_table_of_the_map_follow_the_selection() -> None:
     page = plain("#v=map&a=2&l=0&h=0")
     keys, queries = labels(SOURCE), labels(TARGET)
     for layer, head, row in ((0, 0, 0), (1, 0, 0), (1, 2, 3)):
@@ -453,50 +422,6 @@ def test_sentences_lines_and_the_table_of_the_map_follow_the_selection() -> None
         assert close(page.text("summary").partition(" Selected")[0], sentence)
         cells = page("$('table').querySelectorAll('td').map(each => parseFloat(each.textContent))")
         np.testing.assert_allclose(cells, values.ravel(), atol=0.08)
-        texts = [each for each in page.drawn("lines") if each[0] == "text"]
-        shown = [(each[3], each[1]) for each in texts if each[3] in keys][-len(keys) :]
-        chosen, plain_text = LIGHT.accent, LIGHT.text
-        assert shown == [(key, chosen if i == 1 else plain_text) for i, key in enumerate(keys)]
-        shares = [float(each[3][:-2]) for each in texts if each[3].endswith(" %")]
-        np.testing.assert_allclose(shares, values[row], atol=0.08)
-        widths = [each[3] for each in page.drawn("lines") if each[0] == "stroke"]
-        seen = values[row] >= 0.002 * values[row].max()
-        expected = 0.75 + 7 * values[row][seen] / values[row].max()
-        np.testing.assert_allclose(widths, expected, atol=0.05)
-
-
-def test_the_keys_without_a_line_are_added_up() -> None:
-    page = uneven("#v=map&a=2&l=0&h=0&q=3")
-    texts = [each[3] for each in page.drawn("lines") if each[0] == "text"]
-    rest = 100 * np.sort(table(page.explorer, 2, 0, 0)[3])[:-16].sum()
-    assert texts[-2] == "24 others"
-    assert float(texts[-1][:-2]) == pytest.approx(rest, abs=0.3)
-
-
-def test_a_pinned_head_is_compared_in_words() -> None:
-    page = plain("#v=map&a=2&l=1&h=0&q=2&k=1&pin=2.0.1")
-    difference = table(page.explorer, 2, 1, 0)[2] - table(page.explorer, 2, 0, 1)[2]
-    keys = labels(SOURCE)
-    found = re.search(
-        r"Than in the pinned layer 0, head 1, it attends (.*?)\. Selected", page.text("summary")
-    )
-    assert found is not None
-    for part in found[1].split("; "):
-        sign = 1 if part.startswith("more") else -1
-        first = keys.index(re.findall("“(.*?)”", part)[0])
-        assert first == (sign * difference).argmax()
-    assert page.text("compare") == "minus layer 0, head 1"
-    lines = [each[1] for each in page.drawn("lines") if each[0] == "stroke"][:-2]  # without the key
-    seen = difference[np.abs(difference) >= 0.002 * np.abs(difference).max()]
-    assert lines == [LIGHT.differences[0 if x < 0 else -1] for x in seen]
-    page(f"select({{column: {difference.argmax()}}})")
-    assert (
-        f": {100 * difference.max():+.1f} %" in page.text("summary").partition("Selected cell")[2]
-    )
-    page("select({layer: 0, head: 1})")
-    assert "The pinned layer 0, head 1 has the same weights." in page.text("summary")
-    page("togglePin()")
-    assert (page.text("compare"), page("state.pin")) == ("", None)
 
 
 def close(found: str, expected: str) -> bool:

@@ -20,11 +20,11 @@ from tests.explorer.page_script import (
     with_arithmetic,
 )
 
-from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
+from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.style import LINES
 
 
-def test_the_weights_of_a_token_are_those_of_the_shown_heads_and_written_steps() -> None:
+def test_the_weights_of_a_token_are_those_of_the_shown_heads() -> None:
     page = plain("#v=story&a=2")
     for layer, heads in ((1, [3]), (1, [0, 2]), (0, [0, 2]), (0, [1])):
         page(f"select({{layer: {layer}, heads: {heads}, head: {heads[0]}}})")
@@ -33,12 +33,9 @@ def test_the_weights_of_a_token_are_those_of_the_shown_heads_and_written_steps()
         for row in range(4):
             found = page(f"weightsAt({{side: 'queries', index: {row}}})")
             np.testing.assert_allclose(found, expected[row], atol=2 * QUANTUM)
-        for column, step in itertools.product(range(5), (None, 1)):
-            page(f"story.step = {'null' if step is None else step}")
+        for column in range(5):
             found = page(f"weightsAt({{side: 'keys', index: {column}}})")
-            written = np.arange(4) <= (3 if step is None else step)
-            np.testing.assert_allclose(found, expected[:, column] * written, atol=2 * QUANTUM)
-        page("story.step = null")
+            np.testing.assert_allclose(found, expected[:, column], atol=2 * QUANTUM)
 
 
 def test_the_sentence_names_the_largest_weights() -> None:
@@ -172,7 +169,6 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
             item = layout[side][ribbon[place]]
             assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
     page("story.layout = null, render(true)")  # as after a typed sentence
-    assert "the token on the right attends to the token on the left" in page.text("lead")
     for side, index, key, expected in (
         *(("keys", 4, "ArrowDown", ("keys", 5)), ("keys", 4, "ArrowUp", ("keys", 3))),
         *(("keys", 4, "ArrowRight", ("queries", 4)), ("queries", 7, "ArrowLeft", ("keys", 7))),
@@ -227,18 +223,18 @@ def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
 
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
     page = plain("#v=story&a=2&l=0&h=0")
-    for heads, token, last in (
-        *(([3], "null", 9), ([0, 2], "null", 9), ([1], "null", 1)),
-        *(([0, 1], "{side: 'queries', index: 2}", 9), ([2], "{side: 'keys', index: 4}", 2)),
+    for heads, token in (
+        *(([3], "null"), ([0, 2], "null"), ([1], "null")),
+        *(([0, 1], "{side: 'queries', index: 2}"), ([2], "{side: 'keys', index: 4}")),
     ):
         page(f"select({{heads: {heads}, head: {heads[0]}}})")
-        ribbons = page(f"ribbonsOf(story.layout, {token}, {last})")
+        ribbons = page(f"ribbonsOf(story.layout, {token})")
         least, layout = 0.01 if token == "null" else 0.002, page("story.layout")
         expected = {}
         for head in heads:
             for (row, column), weight in np.ndenumerate(table(page.explorer, 2, 0, head)):
                 own = ("queries" in token and row != 2) or ("keys" in token and column != 4)
-                if weight >= least and row <= last and not own:
+                if weight >= least and not own:
                     expected[row, column, head] = weight
         assert {(each["row"], each["column"], each["head"]) for each in ribbons} == set(expected)
         sizes = [each["weight"] for each in ribbons]
@@ -309,15 +305,6 @@ def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
         assert len(texts) == int((row >= 0.03).sum())
 
 
-def test_a_picture_of_the_story_has_all_steps_and_leaves_the_shown_one() -> None:
-    page = plain("#v=story&a=2&l=0&h=1")
-    for selection in ("{isLocked: false}", "{isLocked: true, side: 'keys', column: 2}"):
-        shapes = f"(select({selection}), views.story.scene(palette()).shapes)"
-        whole = page(f"(showStep(null), {shapes})")
-        assert page(f"(showStep(1), {shapes})") == whole
-        assert page("story.step") == 1
-
-
 def test_the_sides_are_named_with_their_roles() -> None:
     maps = AttentionMaps("a", weights(1, 1, 1, 1), ["x"], query_axis="target", key_axis="source")
     page = Script(Explorer([maps]).html)
@@ -385,9 +372,11 @@ def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
 
 def test_the_logit_lens_follows_the_pointer() -> None:
     page = with_arithmetic("#v=story&a=2")
-    for pointed, step in (("{side: 'queries', index: 2}", 2), ("{side: 'keys', index: 3}", 0)):
-        page(f"pointAt({pointed})")
+    for step in (2, 0):
+        page(f"pointAt({{side: 'queries', index: {step}}})")
         assert page("$('lens').children[0].textContent").endswith(f"step {step}")
+    page("pointAt({side: 'keys', index: 3})")  # which was not predicted
+    assert page("$('lens').hidden") is True
 
 
 def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them() -> None:
@@ -459,80 +448,3 @@ def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
 def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:
     """Give a token's attention weights to the next key, and take away their arithmetic."""
     return replace(maps, weights=maps.weights.roll(1 + number, dims=-1), mask=None, arithmetic=None)
-
-
-def test_steps_are_shown_one_after_the_other_and_then_the_whole_output() -> None:
-    page = plain("#v=story&a=2")
-    shown = "[story.step, $('step-name').textContent, Number($('step').value)]"
-    whole: list[Any] = [None, "whole output", 3]
-    steps: list[list[Any]] = [[step, f"step {step} (of 0 to 3)", step] for step in range(4)]
-    for button, order in (("next", [*steps, whole]), ("previous", steps[::-1])):
-        for expected in order:
-            page(f"$('{button}').click()")
-            assert page(shown) == expected
-            assert page("$('story-all').style.opacity") == ("1" if expected == whole else ".28")
-            assert page("state.row") == (expected[0] if expected != whole else 3)
-    page("$('previous').click(), $('step').value = 2, $('step').fire('input').type")
-    assert page(shown) == steps[2]
-    page("pointAt({side: 'keys', index: 1}), $('next').click()")
-    assert page("shownToken()") == {"side": "queries", "index": 3}
-    page("$('previous').click(), $('previous').click(), $('next').click(), pass(1000)")
-    assert [
-        each for each in page.drawn("story-one") if each[0] == "text"
-    ]  # once it has been animated
-    drawn = page("ribbonsOf(story.layout, {side: 'queries', index: 2}, 2).length")
-    assert page("story.drawn.one") == drawn
-    assert page("story.drawn.all") == page("ribbonsOf(story.layout, null, 1).length")
-    future = "[...$('story-queries').children].map(each => each.classList.contains('future'))"
-    assert page(future) == [False, False, False, True]
-    page("pointAt({side: 'queries', index: 3}), select({attention: 1})")
-    assert page("[story.step, story.pointed]") == [None, None]
-
-
-def test_the_step_of_a_token_that_is_kept_is_shown_and_play_goes_on_from_it() -> None:
-    page = plain("#v=story&a=2")
-    page("lockToken({side: 'queries', index: 1})")
-    assert page.text("step-name") == "step 1 (of 0 to 3)"
-    assert page("Number($('step').value)") == 1
-    page("$('next').click()")
-    assert page("[story.step, state.isLocked]") == [2, False]
-    page("lockToken({side: 'keys', index: 1})")
-    assert page.text("step-name") == "step 2 (of 0 to 3)"
-
-
-def test_play_shows_every_step_once_and_can_be_paused() -> None:
-    page = plain("#v=story&a=2")
-    page("$('play').click()")
-    seen = []
-    for _ in range(6):
-        seen.append(page("[story.step, $('play').textContent]"))
-        page("pass(1700)")
-    assert seen == [*([step, "Pause"] for step in range(4)), [None, "Play"], [None, "Play"]]
-    page("$('play').click(), pass(1700), $('play').click(), pass(9000)")
-    assert page("[story.step, $('play').textContent]") == [1, "Play"]
-    page("$('play').click(), pass(1700)")
-    assert page("story.step") == 3
-    page("$('play').click(), $('play').click(), select({view: 'map'})")
-    assert page("[story.isPlaying, story.frame]") == [False, 0]
-    assert page("(pass(9000), story.step)") == 0
-    page("select({view: 'story'}), $('play').click()")
-    page.go("#v=story&a=2&q=1")
-    assert page("story.isPlaying") is False
-
-
-def test_the_candidates_are_those_of_the_shown_step() -> None:
-    tokens, steps = TARGET[:3], [[("a", 0.5), ("▁the", 0.25)], [("▁cat", 0.75)], [("", 0.125)]]
-    maps = AttentionMaps("Cross", weights(1, 1, 3, 5), tokens, SOURCE, is_decoding=True)
-    page = Script(Explorer([maps], decoding=DecodingSteps(tokens, steps)).html, "#v=story")
-    assert page("$('candidates').hidden") is True
-    found = """[...$('candidates').children].map(each =>
-        [each.textContent, each.className, each.children[1].firstChild.style.width])"""
-    for expected in (
-        [["a50.0 %", "", "50%"], ["the25.0 %", "picked", "25%"]],
-        [["cat75.0 %", "picked", "75%"]],
-        [["␣12.5 %", "", "12.5%"]],
-    ):
-        page("$('next').click()")
-        assert page(found) == expected
-    page("$('next').click(), pointAt({side: 'queries', index: 1})")
-    assert page(found) == [["cat75.0 %", "picked", "75%"]]

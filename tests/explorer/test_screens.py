@@ -342,6 +342,6 @@ def test_the_scripts_are_modules_that_import_what_they_use(browser: Any) -> None
     page.click("#story-queries button")
     for view in (1, 0):
         page.click(f"#views [role=radio] >> nth={view}")
-    page.click("#save")
+    page.click("#save-svg")
     assert errors == []
     page.close()

@@ -2,12 +2,11 @@
 
 In one call, :func:`explore` runs a model and makes an :class:`Explorer`: one HTML file with the
 attention maps of the model for one sequence, which can be opened without a network connection. It
-has an overview of all layers and heads, an enlarged map of the selected head, lines from each query
-to the keys that it attends to, the difference of two heads, and the decoding steps of a translation
-with the most probable tokens of each. With a :class:`LiveModel` it also holds the model, and
-translates or continues any sentence. :class:`Arithmetic` holds the queries, keys and values from
-which the page shows how a weight was computed. :func:`plot_attention` and :func:`plot_heads` draw
-attention maps as matplotlib figures.
+tells a story of a few screens, and has a laboratory: an overview of all layers and heads, the map
+of the selected head, lines between the tokens, and what each layer of a decoder would predict. With
+a :class:`LiveModel` it also holds the model, and translates or continues any sentence.
+:class:`Arithmetic` holds the queries, keys and values from which the page shows how a weight was
+computed. :func:`plot_attention` and :func:`plot_heads` draw attention maps as matplotlib figures.
 
 This is the last chapter. ``examples/translation/transformer.py`` assembles figure 1 of the paper
 from these blocks.

@@ -46,10 +46,10 @@ from transformer_blocks.inspection.patterns import PATTERNS
 
 LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
-STYLES = ("page", "live", "story", "overview", "map", "why", "poster", "screens")
+STYLES = ("page", "live", "story", "overview", "map", "why", "screens")
 SCRIPTS = (  # in this order, in one scope
     *("data", "registry", "style", "state", "scene"),
-    *("story", "ribbons", "play", "overview", "map"),
+    *("story", "ribbons", "overview", "map"),
     *("arithmetic", "patterns", "charts", "why", "lens", "poster", "screens"),
 )
 TIMES = ("times",)  # where the page has earlier or other pages
@@ -158,7 +158,7 @@ class Explorer:
         maps: Attention maps to show, for example those of the encoder's self-attention, the
             decoder's self-attention and the cross-attention, in the order of their buttons.
         title: Title of the page.
-        decoding: Decoding steps to show above the maps.
+        decoding: What the model generated, with the candidates of each step.
         model: Name of the model, which saved pictures show.
         text: What the model read, as one would type it.
         live: The model itself, with which the page translates or continues other texts.

@@ -58,7 +58,7 @@ export function drawFeatures(canvas, width, {strips, bars, marks = null, name, h
 }
 
 // Hatching of masked keys: the lines of a cell, as a part of a path.
-function hatching(x, y, width, height) {
+export function hatching(x, y, width, height) {
   const count = Math.max(1, Math.round(width / 7)), step = width / count, parts = [];
   for (let i = 0; i < count; i++) parts.push(`M${x + i * step} ${y + height}l${step} ${-height}`);
   return parts.join("");

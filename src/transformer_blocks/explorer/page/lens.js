@@ -17,15 +17,14 @@ let shownLens = "";
 forgetting.push(() => { shownLens = ""; });
 // It is that of the token that a reader chose.
 export function drawLens() {
-  const attention = attentions[state.attention], layers = data.decoding?.layers;
-  const chosen = state.view === "story" ? shownToken() : state.isLocked ? {side: "queries", index: state.row} : null;
-  const step = chosen?.side === "queries" ? chosen.index : state.row;
-  $("lens").hidden = !layers || !attention.isDecoding || chosen === null || state.view === "screens";
+  const attention = attentions[state.attention], steps = data.decoding, layers = steps && (steps.layers ?? [steps.candidates]);
+  const chosen = state.view === "story" ? shownToken() : state.isLocked ? {side: "queries", index: state.row} : null, step = chosen?.index;
+  $("lens").hidden = !layers || !attention.isDecoding || chosen?.side !== "queries" || state.view === "screens";
   const key = $("lens").hidden ? "" : String(step);
   if (key === shownLens) return;
   shownLens = key;
   if (key === "") return;
-  const token = data.decoding.tokens[step], tops = layers.map(layer => layer[step] ?? []);
+  const token = steps.tokens[step], tops = layers.map(layer => layer[step] ?? []);
   const first = tops.findIndex(top => top[0]?.[2]), count = Math.max(...tops.map(top => top.length));
   const rows = tops.map((top, layer) => {
     const cells = Array.from({length: count}, (_, i) => {
@@ -34,7 +33,7 @@ export function drawLens() {
       bar.style.width = `${100 * probability}%`;
       return part("td", isChosen ? "chosen" : "", bar, part("div", "candidate", make("span", {textContent: text}), part("span", "probability", roundPercent(probability))));
     });
-    const name = make("th", {scope: "row"}, `layer ${layer}`);
+    const name = make("th", {scope: "row"}, steps.layers ? `layer ${layer}` : "all layers");
     return part("tr", layer === first ? "first" : "", name, ...cells);
   });
   const head = make("tr", {}, make("th", {scope: "col", textContent: "after"}), ...Array.from({length: count}, (_, i) => make("th", {scope: "col", textContent: ORDINALS[i] ?? `${i + 1}th`})));

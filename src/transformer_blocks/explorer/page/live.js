@@ -2,7 +2,7 @@
 
 import {quoted} from "./arithmetic.js";
 import {call, headPart, languageModel, linear, loadModel, newRun, paddingMask, seq2seq} from "./blocks.js";
-import {$, data, inSentence, inflate, languageName, lettersIn, make, sequences} from "./data.js";
+import {$, data, inflate, languageName, lettersIn, make, sequences} from "./data.js";
 import {open, replaceMaps, shownContent} from "./main.js";
 import {contentOf, features, state} from "./registry.js";
 import {shownStep} from "./screens.js";
@@ -18,7 +18,6 @@ const live = {
   text: null,      // the text that was read last
   run: 0,          // number of the latest run: an earlier one is given up
   ids: [],         // the tokens of the text: a source with its end token, or a prompt
-  labels: [],
   off: new Set(),  // names of parts that the run leaves out: a head, a residual connection, "positions", "source 3"
   results: null,   // what the model found: whole, and without these parts
 };
@@ -175,11 +174,10 @@ async function refusalOf(text) {
   return isTranslator && ids.length > maxLength ? `This text has ${ids.length} pieces, and I read at most ${maxLength}.` : "";
 }
 
-// Read a text: its tokens, and which of them the model does not know.
+// Read the tokens of a text.
 async function readText(text) {
   if (live.text === text) return;
   Object.assign(live, {text, ids: await idsOf(text)});
-  live.labels = labelTokens((await tokenizers)[0], live.ids).labels;
 }
 
 // What the model writes, and what it writes without some parts, with the probability of each token of the former; null if another run began.
@@ -243,7 +241,6 @@ const SUBLAYERS = {self_attention: "self-attention", cross_attention: "cross-att
 
 function nameOfPart(name) {
   if (name === "positions") return "positional encoding";
-  if (name.startsWith("source ")) return `“${inSentence(live.labels[Number(name.slice(7))])}”`;
   const [, stack, layer, part, head] = name.match(/^(\w+)\.layers\.(\d+)\.(\w+?)(?:_residual|\.heads\.(\d+))$/);
   const place = `${isTranslator ? `${stack} ` : ""}layer ${layer}`;
   return head === undefined ? `the residual connection of ${SUBLAYERS[part]}, ${place}` : `head ${head} of ${SUBLAYERS[part]}, ${place}`;
@@ -276,7 +273,7 @@ function markParts() {
 // Switch a part off, or on again; if the text was changed a moment ago, that text is read first.
 function togglePart(name) {
   const isNew = $("live-text").value !== shownText(), off = state.off.includes(name) ? state.off.filter(each => each !== name) : [...state.off, name];
-  open(isNew ? {text: $("live-text").value, off: withoutSources(off)} : {text: state.text, sequence: state.sequence, off});
+  open(isNew ? {text: $("live-text").value, off} : {text: state.text, sequence: state.sequence, off});
 }
 
 // --- The box ------------------------------------------------------------------------------------------
@@ -284,10 +281,9 @@ function togglePart(name) {
 const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. Its weights are rounded to 8 bits, so that it may now and then write another word than in Python.";
 
 const shownText = () => state.text ?? sequences[state.sequence].text;
-const withoutSources = off => off.filter(name => !name.startsWith("source "));  // another text has other tokens
 
 // Parts of a model remain switched off with another text.
-const runText = () => open({text: $("live-text").value, off: withoutSources(state.off)});
+const runText = () => open({text: $("live-text").value, off: state.off});
 
 // One choice for each part of a sentence, with its meaning.
 function makeSlots() {
@@ -332,7 +328,6 @@ features.live = {
   isTranslator,
   show: showText,
   stop() { live.run++; },
-  leaveOut: index => togglePart(`source ${index}`),
   // How probable each token of the output is, and what the model writes, without a token of the source.
   without: (text, index) => runBoth(++live.run, text, new Set([`source ${index}`])),
 };

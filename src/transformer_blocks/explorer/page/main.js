@@ -1,10 +1,8 @@
 // Main: what all views share.
 
 import {$, attentions, data, make, sequences} from "./data.js";
-import {togglePin} from "./map.js";
-import {stopPlaying} from "./play.js";
 import {contentOf, features, forgetting, state, views} from "./registry.js";
-import {ARROWS, dropAddress, isTyping, readAddress, select, wrap} from "./state.js";
+import {ARROWS, dropAddress, readAddress, select, wrap} from "./state.js";
 import {theme} from "./style.js";
 import {drawWhy} from "./why.js";
 
@@ -15,16 +13,14 @@ export const laboratory = () => Object.keys(views).filter(name => name !== "scre
 // Draw the shown view: anew if it shows something else, and measured anew if it may have another size.
 export function render(isNew = false, isMeasured = isNew) {
   const view = views[state.view], isLaboratory = state.view !== "screens";
-  if (state.view !== "story") stopPlaying();
   document.documentElement.dataset.view = state.view;
   for (const section of SECTIONS) $(section).hidden = !view.sections.includes(section);
-  for (const id of ["tools", "lead"]) $(id).hidden = !isLaboratory;
+  $("tools").hidden = !isLaboratory;
   for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
   for (const [i, option] of [...$("views").children].entries()) mark(option, laboratory()[i] === state.view);
   if (isMeasured) view.measure();
   view.draw(isNew);
   $("title").textContent = $("title").title = view.title?.() ?? data.title;
-  $("lead").textContent = view.lead();  // which depends on the layout that was drawn
   drawWhy();
   for (const draw of Object.values(features)) draw.draw();
 }
@@ -65,7 +61,6 @@ export let shownContent = contentOf(state);
 export function replaceMaps({attentions: others, decoding, title, model}, record = false) {
   const {attention: a, row, column, head, heads} = state, next = others[Math.min(a, others.length - 1)];
   const isKept = attentions[a]?.queries[row] === next.queries[row] && attentions[a].keys[column] === next.keys[column];
-  stopPlaying();
   attentions.splice(0, attentions.length, ...others);
   Object.assign(data, {decoding, title, model});
   document.title = title;
@@ -108,12 +103,6 @@ function setTheme(name) {
 }
 export const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 
-document.addEventListener("keydown", event => {
-  if (!$("shortcuts").checked || $("poster").open || isTyping(event) || state.view === "screens") return;
-  if (event.ctrlKey !== event.altKey || event.metaKey) return;  // both together are AltGr
-  if (event.key === "[" || event.key === "]") select({attention: wrap(state.attention + (event.key === "]" ? 1 : -1), attentions.length)});
-  else if (event.key === "p" && state.view === "map") togglePin();
-});
 $("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
 let lastWidth = innerWidth;
 window.addEventListener("resize", () => {
@@ -123,8 +112,6 @@ window.addEventListener("resize", () => {
 });
 window.addEventListener("popstate", () => {
   dropAddress();
-  stopPlaying();
-  $("poster").close();  // it shows what was selected before
   openAddress();
 });
 

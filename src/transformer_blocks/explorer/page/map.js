@@ -1,10 +1,9 @@
-// Map: the attention weights of one head, or their difference to a pinned head.
+// Map: the attention weights of one head.
 //
 // The map is a window on all cells: labels stay at its left and upper edge while cells move below it.
 
-import {$, attentions, headName, inSentence, isMasked, lettersIn, make, nameOf, percent, weightsOf} from "./data.js";
+import {$, attentions, inSentence, isMasked, lettersIn, make, nameOf, percent, weightsOf} from "./data.js";
 import {drawOverview, fillSelects, markOverview, reduceByMaximum} from "./overview.js";
-import {shownName} from "./poster.js";
 import {forgetting, state, views} from "./registry.js";
 import {Scene, isUpright, mostThatFit, paint, show, textWidth} from "./scene.js";
 import {ARROWS, select, updateAddress, wrap} from "./state.js";
@@ -13,36 +12,27 @@ import {colour, coloursOf, palette, theme} from "./style.js";
 views.map = {
   name: "Map",
   sections: ["overview", "head"],
-  lead: () => state.pin
-    ? "Each cell is a difference between two attention weights: blue where the selected head has more weight than the pinned one, orange where it has less."
-    : `Each cell is an attention weight: the ${theme() === "dark" ? "brighter" : "darker"}, the more the token of the row attends to the token of the column.`,
   measure: measureMap,
   draw: drawMap,
   scene: mapScene,
-  legend: () => ({kind: "bar", ramp: shown().ramp, most: shown().most, differs: shown().differs}),
-  caption: () => shownName(),
+  legend: () => ({kind: "bar", most: shown().most}),
+  caption: () => nameOf(state),
   weights: () => shown().values,
 };
 
-// What is shown: values with their colours, from 0 (or minus `most`) to `most`, the largest.
+// What is shown: values with their colours, from 0 to `most`, the largest.
 let lastShown = {key: ""};
 forgetting.push(() => { lastShown.key = shownTable = paintedKey = ""; });
 function shown() {
-  const key = JSON.stringify([state.attention, state.layer, state.head, state.pin]);
+  const key = JSON.stringify([state.attention, state.layer, state.head]);
   if (lastShown.key === key) return lastShown;
-  const weights = weightsOf(state.attention, state.layer, state.head), other = state.pin && weightsOf(state.pin.attention, state.pin.layer, state.pin.head);
-  const values = other ? weights.map((x, i) => x - other[i]) : weights;
-  let most = 1e-6;
-  for (let i = 0; i < values.length; i++) most = Math.max(most, Math.abs(values[i]));
-  lastShown = other ? {key, values, ramp: "differences", most, toUnit: x => (x / most + 1) / 2, differs: true}
-    : {key, values, ramp: "weights", most, toUnit: x => x / most, differs: false};
-  return lastShown;
+  const values = weightsOf(state.attention, state.layer, state.head), most = values.reduce((largest, x) => Math.max(largest, x), 1e-6);
+  return lastShown = {key, values, most, toUnit: x => x / most};
 }
 
 // --- Layout ------------------------------------------------------------------------------------------
 
 export const LEAST_WIDTH = 160;  // also of a frame that is not shown yet
-const LINES = 320;  // width of the drawing of the lines
 const LARGEST_CELL = 34, ZOOMED_CELL = 72;  // of a map that shows all, and after zooming
 const AXIS = 18, LABEL = 12, UPRIGHT_STEP = 1.05;  // room of an axis' name, size of a label, and of its upright letters
 let layout = null;  // the window: see layOut; {cell, x, y} are the size of a cell and the position of the window
@@ -84,8 +74,7 @@ function layOut(width, height, largest = LARGEST_CELL) {
 function measureMap() {
   const section = getComputedStyle($("head"));
   const width = Math.max(LEAST_WIDTH, $("head").clientWidth - parseFloat(section.paddingLeft) - parseFloat(section.paddingRight));
-  const height = Math.max(320, innerHeight * .8), all = layOut(width, height), beside = layOut(width - LINES - 16, height);
-  layout = beside.fit >= Math.min(16, .85 * all.fit) ? beside : all;  // with the lines beside the map, if there is enough room
+  layout = layOut(width, Math.max(320, innerHeight * .8));
   layout.cell = Math.min(layout.fit * state.zoom, Math.max(ZOOMED_CELL, layout.fit));
   centre(state.row, state.column);
 }
@@ -174,13 +163,13 @@ function drawAxes(scene, {left, top, plotWidth, plotHeight}, attention, colours)
 
 // The cells that the window shows, at their place in it; where they are smaller than the screen's pixels, the largest of each.
 function addCells(scene, {left, top, cell, x, y, plotWidth, plotHeight}, attention, colours, scale) {
-  const {values, ramp, toUnit} = shown();
+  const {values, toUnit} = shown();
   const column = Math.floor(x / cell), row = Math.floor(y / cell);
   const width = Math.min(attention.columns, Math.ceil((x + plotWidth) / cell - 1e-6)) - column, height = Math.min(attention.rows, Math.ceil((y + plotHeight) / cell - 1e-6)) - row;
   const toColumns = Math.min(width, Math.ceil(width * cell * scale)), toRows = Math.min(height, Math.ceil(height * cell * scale));
   const reduced = reduceByMaximum(values, attention.columns, {row, column, height, width}, toRows, toColumns);
   const place = [left + column * cell - x, top + row * cell - y, width * cell / toColumns, height * cell / toRows, toRows, toColumns];
-  scene.cells(...place, coloursOf(reduced, colours[ramp], toUnit));
+  scene.cells(...place, coloursOf(reduced, colours.weights, toUnit));
   if (attention.mask) scene.path(hatchingOf(attention, {left, top, cell, x, y}, {row, column, height, width}), {stroke: colours.muted, opacity: .5});
 }
 
@@ -278,89 +267,30 @@ function paintMap() {
 }
 
 function drawRamp() {
-  const {ramp, most, differs} = shown(), canvas = $("ramp"), context = canvas.getContext("2d");
+  const {most} = shown(), canvas = $("ramp"), context = canvas.getContext("2d");
   for (let x = 0; x < canvas.width; x++) {
-    context.fillStyle = `rgb(${colour(palette()[ramp], x / (canvas.width - 1)).join(" ")})`;
+    context.fillStyle = `rgb(${colour(palette().weights, x / (canvas.width - 1)).join(" ")})`;
     context.fillRect(x, 0, 1, canvas.height);
   }
-  $("low").textContent = differs ? percent(-most) : "0 %";
-  $("middle").textContent = differs ? "0 %" : percent(most / 2);
-  $("high").textContent = percent(most, differs);
-}
-
-// --- Lines from the selected query to the keys ---------------------------------------------------------
-
-const MOST_LINES = 16;
-function drawLines() {
-  const attention = attentions[state.attention], colours = palette(), width = Math.min(LINES, Math.max(LEAST_WIDTH, $("lines").parentElement.clientWidth)), {values, differs} = shown();
-  const row = values.subarray(state.row * attention.columns, (state.row + 1) * attention.columns);
-  const strongest = Array.from(row.keys()).sort((a, b) => Math.abs(row[b]) - Math.abs(row[a])).slice(0, MOST_LINES).sort((a, b) => a - b);
-  const step = 22, gaps = strongest.map((column, i) => i > 0 && column > strongest[i - 1] + 1 ? 8 : 0);
-  let y = 42;
-  const ends = strongest.map((_, i) => y += gaps[i] + (i ? step : 0));
-  const others = attention.columns - strongest.length, bottom = y + 24;
-  const scene = new Scene(width, bottom + (others ? 22 : 0) + (differs ? 40 : 0));
-  const from = width * .34, to = width * .56, middle = (ends[0] + ends.at(-1)) / 2;
-  const most = Math.max(1e-6, ...strongest.map(column => Math.abs(row[column])));
-  const more = differs ? colours.differences.at(-1) : colours.accent, less = colours.differences[0];
-  scene.text(from - 8, 12, axisName(attention.queryAxis, from - 10), {fill: colours.muted, anchor: "end", weight: "bold"});
-  scene.text(to + 8, 12, axisName(attention.keyAxis, width - to - 10), {fill: colours.muted, weight: "bold"});
-  const part = strongest.map(column => Math.abs(row[column]) / most);
-  strongest.forEach((column, i) => {
-    if (part[i] < .002) return;
-    const half = (from + to) / 2;
-    scene.path(`M${from} ${middle}C${half} ${middle} ${half} ${ends[i]} ${to} ${ends[i]}`, {stroke: row[column] < 0 ? less : more, opacity: .35 + .65 * part[i], line: .75 + 7 * part[i]});
-  });
-  const query = cut(attention.queries[state.row], from - 22, rowLength), length = Math.min(from - 22, rowLength(query));
-  scene.rect(from - 14 - length, middle - 11, length + 12, 22, {fill: colours.accent, radius: 4});
-  scene.text(from - 8, middle, query, {fill: colours.background, anchor: "end"});
-  strongest.forEach((column, i) => {
-    const fill = column === state.column ? colours.accent : colours.text, weight = column === state.column ? "bold" : "normal";
-    if (gaps[i]) scene.path(`M${to + 8} ${ends[i] - 15}h${width - to - 10}`, {stroke: colours.muted, opacity: .25});
-    scene.text(to + 8, ends[i], cut(attention.keys[column], width - to - 68, rowLength), {fill, weight});
-    scene.text(width - 2, ends[i], isMasked(attention, state.row, column) ? "masked" : percent(row[column], differs), {size: 11, fill: colours.muted, anchor: "end"});
-  });
-  if (others) {
-    const rest = row.reduce((sum, x) => sum + Math.abs(x), 0) - strongest.reduce((sum, column) => sum + Math.abs(row[column]), 0);
-    scene.text(to + 8, bottom, cut(`${others} others`, width - to - 68, rowLength), {fill: colours.muted});
-    scene.text(width - 2, bottom, percent(Math.max(0, rest)), {size: 11, fill: colours.muted, anchor: "end"});
-  }
-  if (differs) [[more, "more than the pinned head"], [less, "less than the pinned head"]].forEach(([stroke, text], i) => {
-    const at = scene.height - 32 + 20 * i;
-    scene.path(`M${to - 36} ${at}h28`, {stroke, line: 4});
-    scene.text(to, at, text, {size: 11, fill: colours.muted, room: width - to - 2});
-  });
-  show(scene, $("lines"));
-  $("lines").setAttribute("aria-label", `lines from “${inSentence(attention.queries[state.row])}” to the keys it attends to`);
+  $("low").textContent = "0 %";
+  $("middle").textContent = percent(most / 2);
+  $("high").textContent = percent(most);
 }
 
 // --- Description and table of the selected head ----------------------------------------------------------
 
 function describe(row, column) {
-  const attention = attentions[state.attention], {values, differs} = shown();
-  const weight = values[row * attention.columns + column];
+  const attention = attentions[state.attention], weight = shown().values[row * attention.columns + column];
   const masked = isMasked(attention, row, column) ? ", masked" : "";
-  return `${inSentence(attention.queries[row])} → ${inSentence(attention.keys[column])}: ${percent(weight, differs)}${masked}`;
+  return `${inSentence(attention.queries[row])} → ${inSentence(attention.keys[column])}: ${percent(weight)}${masked}`;
 }
-
-// The names and values of the first of some keys.
-const listKeys = (columns, attention, values, sign) => columns.slice(0, 3).map(column => `“${inSentence(attention.keys[column])}” ${percent(values[column], sign)}`).join(", ");
 
 function describeQuery() {
   const attention = attentions[state.attention], {columns} = attention;
-  const rowOf = values => values.subarray(state.row * columns, (state.row + 1) * columns);
-  const weights = rowOf(weightsOf(state.attention, state.layer, state.head)), order = [...weights.keys()];
+  const weights = shown().values.subarray(state.row * columns, (state.row + 1) * columns), order = [...weights.keys()];
   const best = order.filter(column => weights[column] > 0).sort((a, b) => weights[b] - weights[a]).filter((column, i) => i === 0 || weights[column] >= .0005);
-  const attends = best.length ? `attends to ${listKeys(best, attention, weights)}` : "is fully masked";
+  const attends = best.length ? `attends to ${best.slice(0, 3).map(column => `“${inSentence(attention.keys[column])}” ${percent(weights[column])}`).join(", ")}` : "is fully masked";
   const sentences = [`${nameOf(state)}: “${inSentence(attention.queries[state.row])}” ${attends}.`, `Selected cell: ${describe(state.row, state.column)}.`];
-  if (state.pin) {
-    const differences = rowOf(shown().values), seen = order.filter(column => Math.abs(differences[column]) >= .0005);
-    const more = seen.filter(column => differences[column] > 0).sort((a, b) => differences[b] - differences[a]);
-    const less = seen.filter(column => differences[column] < 0).sort((a, b) => differences[a] - differences[b]);
-    const parts = [["more", more], ["less", less]].filter(([, list]) => list.length).map(([name, list]) => `${name} to ${listKeys(list, attention, differences, true)}`);
-    const pinned = `layer ${state.pin.layer}, ${headName(attention, state.pin.head)}`;
-    sentences.splice(1, 0, parts.length ? `Than in the pinned ${pinned}, it attends ${parts.join("; ")}.` : `The pinned ${pinned} has the same weights.`);
-  }
   $("summary").textContent = sentences.join(" ").replaceAll(" %", "\u00a0%");
 }
 
@@ -368,12 +298,12 @@ const MOST_TABLE_CELLS = 20000;  // a larger map has a table of the selected que
 let shownTable = "";
 function fillTable() {
   if (!$("weights").open) return;
-  const attention = attentions[state.attention], {values, differs, key} = shown(), isWhole = values.length <= MOST_TABLE_CELLS;
+  const attention = attentions[state.attention], {values, key} = shown(), isWhole = values.length <= MOST_TABLE_CELLS;
   const tableKey = isWhole ? key : `${key} ${state.row}`;
   if (shownTable === tableKey) return;
   shownTable = tableKey;
   const heading = (scope, textContent) => make("th", {scope, textContent});
-  const cell = (row, column) => make("td", {textContent: percent(values[row * attention.columns + column], differs)});
+  const cell = (row, column) => make("td", {textContent: percent(values[row * attention.columns + column])});
   const head = isWhole
     ? [heading("col", `${attention.queryAxis} \\ ${attention.keyAxis}`), ...attention.keys.map(token => heading("col", token))]
     : [heading("col", attention.keyAxis), heading("col", attention.queries[state.row])];
@@ -389,9 +319,6 @@ function drawMap(isNew) {
   if (isNew) { fillSelects(); drawOverview(); }
   markOverview();
   $("name").textContent = nameOf(state);
-  $("pin").setAttribute("aria-pressed", String(Boolean(state.pin)));
-  $("pin").textContent = state.pin ? "Unpin" : "Pin to compare";
-  $("compare").textContent = state.pin ? `minus layer ${state.pin.layer}, ${headName(attention, state.pin.head)}` : "";
   $("unlock").hidden = !state.isLocked;
   $("map").setAttribute("aria-label", `${nameOf(state)}: attention weights of ${attention.rows} queries and ${attention.columns} keys`);
   if (!isNew && !isPointing && selection !== lastSelection) reveal(state.row, state.column);
@@ -399,7 +326,6 @@ function drawMap(isNew) {
   if (!isPointing) $("tip").hidden = true;  // its cell may be another one now
   paintMap();
   drawRamp();
-  drawLines();
   describeQuery();
   fillTable();
 }
@@ -550,6 +476,4 @@ document.addEventListener("keydown", event => {
   if (event.key === "Escape" && !event.defaultPrevented && state.view === "map" && state.isLocked) select({isLocked: false});
 });
 $("unlock").addEventListener("click", () => { select({isLocked: false}); $("map").focus({preventScroll: true}); });
-export const togglePin = () => select({pin: state.pin ? null : {attention: state.attention, layer: state.layer, head: state.head}});
-$("pin").addEventListener("click", togglePin);
 $("weights").addEventListener("toggle", fillTable);

@@ -90,24 +90,19 @@ function drawThumbnail(layer, head) {
   paint(scene, $("grid").getContext("2d"));
 }
 
-// Frames around the selected and the pinned head, and their names.
+// The frame around the selected head, and its name.
 export function markOverview() {
   const attention = attentions[state.attention];
-  for (const [id, place] of [["chosen", state], ["pinned", state.pin]]) {
-    $(id).hidden = place === null;
-    if (place === null) continue;
-    Object.assign($(id).style, {
-      left: `${thumbnailX(place.head)}px`, top: `${thumbnailY(place.layer)}px`, width: `${overview.cellWidth}px`, height: `${overview.cellHeight}px`,
-    });
-  }
+  $("chosen").hidden = false;
+  Object.assign($("chosen").style, {
+    left: `${thumbnailX(state.head)}px`, top: `${thumbnailY(state.layer)}px`, width: `${overview.cellWidth}px`, height: `${overview.cellHeight}px`,
+  });
   const pattern = patternOf(attention, state.layer, state.head);
   $("pattern").hidden = pattern === null;
   if (pattern !== null) {
     const rule = data.rules?.[pattern];
     $("pattern").replaceChildren(make("b", {textContent: pattern}), rule ? `: ${rule}` : "");
   }
-  $("pinned-name").hidden = state.pin === null;
-  if (state.pin) $("pinned-name").textContent = `Pinned, in the dashed frame: layer ${state.pin.layer}, ${headName(attention, state.pin.head)}`;
   $("grid").setAttribute("aria-label", `${attention.layers} layers and ${attention.heads} heads of ${attention.name}; selected: ${placeName(attention, state.layer, state.head)}`);
   $("layer").value = state.layer;
   $("column").value = state.head;
@@ -126,11 +121,6 @@ export function fillSelects() {
   const options = (count, name) => Array.from({length: count}, (_, i) => make("option", {value: i, textContent: name(i)}));
   $("layer").replaceChildren(...options(attention.layers, String));
   $("column").replaceChildren(...options(columnsOf(attention), i => headName(attention, i).replace("head ", "")));
-}
-
-function moveInOverview(down, right) {
-  const attention = attentions[state.attention];
-  select({layer: wrap(state.layer + down, attention.layers), head: wrap(state.head + right, columnsOf(attention))});
 }
 
 // --- Events ----------------------------------------------------------------------------------------
@@ -160,13 +150,10 @@ $("grid").addEventListener("pointermove", event => {
 });
 $("grid").addEventListener("pointerleave", () => { $("grid-tip").hidden = true; });
 $("grid").addEventListener("keydown", event => {
-  const move = ARROWS[event.key];
+  const move = ARROWS[event.key], attention = attentions[state.attention];
   if (!move) return;
   event.preventDefault();
-  moveInOverview(...move);
+  select({layer: wrap(state.layer + move[0], attention.layers), head: wrap(state.head + move[1], columnsOf(attention))});
 });
 $("layer").addEventListener("change", event => select({layer: Number(event.target.value)}));
 $("column").addEventListener("change", event => select({head: Number(event.target.value)}));
-for (const [id, down, right] of [["layer-down", -1, 0], ["layer-up", 1, 0], ["column-down", 0, -1], ["column-up", 0, 1]]) {
-  $(id).addEventListener("click", () => moveInOverview(down, right));
-}

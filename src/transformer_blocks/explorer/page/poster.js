@@ -1,19 +1,17 @@
-// Poster: the shown view as a picture with title, legend and background, to save, copy or print; and the weights as a file.
+// Poster: the shown view as a picture with title, legend and background, and the weights as a file.
 
+import {hatching} from "./charts.js";
 import {$, attentions, data, headName, make, nameOf, percent} from "./data.js";
-import {hasSteps} from "./play.js";
 import {state, views} from "./registry.js";
-import {playScene} from "./ribbons.js";
 import {Scene, fontsFor, paint, svgOf, textWidth, textsOf} from "./scene.js";
 import {nameOfStory} from "./story.js";
-import {coloursOf, theme} from "./style.js";
+import {coloursOf, palette} from "./style.js";
 
 function download(name, blob) {
   const link = make("a", {href: URL.createObjectURL(blob), download: name});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-export const shownName = () => nameOf(state) + (state.pin ? ` minus ${nameOf(state.pin)}` : "");
 const fileName = ending => `${subjectsOf().slice(data.model ? 1 : 0).join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
 
 function csvOf() {
@@ -55,17 +53,17 @@ function legendEntries(legend, colours, unit) {
     draw(scene, x, y) { for (const part of parts) { part.draw(scene, x, y); x += part.width + gap; } },
   });
   if (legend.kind === "bar") {
-    const width = 150 * unit, height = 11 * unit, steps = 150, {ramp, most, differs} = legend;
-    const name = differs ? "difference of attention weights" : headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
+    const width = 150 * unit, height = 11 * unit, steps = 150;
+    const name = headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
     const places = Float32Array.from({length: steps}, (_, i) => i / (steps - 1));
     const bar = {width, draw(scene, x, y) {
-      scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours[ramp], place => place));
+      scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours.weights, place => place));
       scene.rect(x, y - height / 2, width, height, {stroke: colours.muted, line: .75 * unit});
     }};
-    entries.push(joined(label(name), label(differs ? percent(-most).replace("-", "−") : "0 %"), bar, label(percent(most, differs))));
+    entries.push(joined(label(name), label("0 %"), bar, label(percent(legend.most))));
     if (attention.mask?.some(Boolean)) {
       const side = 14 * unit, swatch = {width: side, draw(scene, x, y) {
-        scene.hatch(x, y - side / 2, side, side, 1, 1, [1], {stroke: colours.muted, line: unit});
+        scene.path(hatching(x, y - side / 2, side, side), {stroke: colours.muted, line: unit});
         scene.rect(x, y - side / 2, side, side, {stroke: colours.muted, line: .75 * unit});
       }};
       entries.push(joined(swatch, label("masked")));
@@ -80,15 +78,12 @@ function legendEntries(legend, colours, unit) {
 }
 
 // What is shown: the model, then the attention, layer and heads.
-function subjectsOf() {
-  if (state.view === "map") return [data.model, ...shownName().split(/ (?=minus )/)].filter(Boolean);
-  return [data.model, nameOfStory()].filter(Boolean);
-}
-const subjectOf = () => subjectsOf().join(" · ").replace(" · minus ", " minus ");
+const subjectsOf = () => [data.model, state.view === "map" ? nameOf(state) : nameOfStory()].filter(Boolean);
+const subjectOf = () => subjectsOf().join(" · ");
 
 // The shown view as a scene with all that a reader needs who does not have the page.
-function posterOf(name, makeBody = views[state.view].scene) {
-  const colours = data.style.palettes[name], view = views[state.view], body = makeBody(colours);
+function posterOf() {
+  const colours = palette(), view = views[state.view], body = view.scene(colours);
   const scale = Math.max(1, Math.min(1.5, 420 / body.width)), room = Math.max(460, Math.ceil(body.width * scale));
   const unit = Math.max(1, Math.min(2, room / 700)), margin = Math.round(28 * unit);
   const scene = new Scene(room + 2 * margin, 0);
@@ -108,7 +103,7 @@ function posterOf(name, makeBody = views[state.view].scene) {
   y += 16 * unit;
   scene.add(body, margin + (room - body.width * scale) / 2, y, scale);
   y += body.height * scale + 16 * unit;
-  const note = (view.caption?.() ?? "").replace(shownName(), "").replace(/^: /, "");  // what the view says about itself
+  const note = (view.caption?.() ?? "").replace(nameOf(state), "").replace(/^: /, "");  // what the view says about itself
   if (note) {
     write(note.replace(/^./u, letter => letter.toUpperCase()), {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
     y += 5 * unit;
@@ -137,80 +132,29 @@ function posterOf(name, makeBody = views[state.view].scene) {
 // side longer than 8,000, which every browser's canvas allows. Shapes are painted in that size.
 const pixelsOf = scene => Math.min(Math.max(2, 1600 / scene.width), 8000 / Math.max(scene.width, scene.height));
 
-function canvasOf(scene, pixels, canvas = make("canvas")) {
+function pngOf(scene) {  // at once: Canvas.toBlob may wait until the browser is idle
+  const pixels = pixelsOf(scene), canvas = make("canvas");
   canvas.width = Math.round(scene.width * pixels);
   canvas.height = Math.round(scene.height * pixels);
   const context = canvas.getContext("2d", {alpha: false});
   context.setTransform(canvas.width / scene.width, 0, 0, canvas.height / scene.height, 0, 0);
   paint(scene, context);
-  return canvas;
-}
-function pngOf(scene) {  // at once: Canvas.toBlob may wait until the browser is idle
-  const text = canvasOf(scene, pixelsOf(scene)).toDataURL("image/png").split(",")[1];
+  const text = canvas.toDataURL("image/png").split(",")[1];
   if (!text) throw new RangeError("the canvas is too large");
   return new Blob([Uint8Array.from(atob(text), letter => letter.charCodeAt(0))], {type: "image/png"});
 }
 const fileOf = scene => `<?xml version="1.0" encoding="UTF-8"?>\n` +
   svgOf(scene, {title: document.title, description: subjectOf(), fonts: fontsFor(textsOf(scene))}) + "\n";
 
-// --- The dialog ----------------------------------------------------------------------------------------
-
-let poster = null;  // the scene in the preview, which the buttons save
-
-function showPoster() {
-  const name = document.querySelector("[name=poster-theme]:checked").value;
-  poster = posterOf(name);
-  const canvas = $("poster-preview"), pixels = pixelsOf(poster);
-  canvasOf(poster, Math.min(pixels, 1400 / Math.max(poster.width, poster.height)), canvas);
-  canvas.setAttribute("aria-label", `preview of the picture: ${document.title}, ${subjectOf()}`);
-  $("poster-size").textContent = `${Math.round(poster.width * pixels)} × ${Math.round(poster.height * pixels)} pixels as PNG; any size as SVG.`;
-  $("poster-message").textContent = "";
-  $("poster-play").hidden = state.view !== "story" || !hasSteps();
-}
-
-function say(text) { $("poster-message").textContent = text; }
-
 function savePng() {
   try {
-    download(fileName("png"), pngOf(poster));
-    say(`Saved ${fileName("png")}.`);
+    download(fileName("png"), pngOf(posterOf()));
   } catch {
-    say("This browser cannot make a picture of that size. Save it as SVG instead.");
+    saveSvg();  // a picture of any size
   }
 }
-function saveSvg(scene = poster) {
-  download(fileName("svg"), new Blob([fileOf(scene)], {type: "image/svg+xml"}));
-  say(`Saved ${fileName("svg")}.`);
-}
-async function copyPng() {
-  try {
-    await navigator.clipboard.write([new ClipboardItem({"image/png": pngOf(poster)})]);
-    say("Copied.");
-  } catch {
-    say("The browser does not let this page copy pictures. Save the PNG instead.");
-    $("poster-png").focus();
-  }
-}
+const saveSvg = () => download(fileName("svg"), new Blob([fileOf(posterOf())], {type: "image/svg+xml"}));
 
-$("save").addEventListener("click", () => {
-  for (const option of document.getElementsByName("poster-theme")) option.checked = option.value === theme();
-  showPoster();
-  $("poster").showModal();
-});
-for (const option of document.getElementsByName("poster-theme")) option.addEventListener("change", showPoster);
-$("poster").addEventListener("keydown", event => event.stopPropagation());  // no shortcuts of the page behind
-$("poster").addEventListener("click", event => { if (event.target === $("poster")) $("poster").close(); });
-$("poster-close").addEventListener("click", () => $("poster").close());
-$("poster-png").addEventListener("click", savePng);
-$("poster-svg").addEventListener("click", () => saveSvg());
-$("poster-play").addEventListener("click", () => saveSvg(posterOf(document.querySelector("[name=poster-theme]:checked").value, playScene)));
-$("poster-copy").addEventListener("click", copyPng);
-$("poster-csv").addEventListener("click", saveWeights);
-
-// --- Print: the picture alone, on one page --------------------------------------------------------------
-
-window.addEventListener("beforeprint", () => {
-  const text = svgOf(posterOf("light"), {title: document.title, description: subjectOf()});
-  $("print").replaceChildren(document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true));
-});
-window.addEventListener("afterprint", () => $("print").replaceChildren());
+$("save-svg").addEventListener("click", saveSvg);
+$("save-png").addEventListener("click", savePng);
+$("save-csv").addEventListener("click", saveWeights);

@@ -2,7 +2,6 @@
 
 import {placesOfLargest} from "./arithmetic.js";
 import {$, END_TOKENS, data, headName, lettersIn, weightsOf} from "./data.js";
-import {hasSteps} from "./play.js";
 import {state, views} from "./registry.js";
 import {Scene, isUpright, mostThatFit, textWidth} from "./scene.js";
 import {COLUMNS, LINES_OF_QUERY, MANY_TOKENS, MOST_RIBBONS, MOST_TOKENS, NARROW, OTHER_SIDE, PERCENT_ROOM, PERCENT_WIDTH, RIBBON_WIDTH, isCoarsePointer, isSummaryShown, shownToken, story, storyAttention, storyColumns, storySentence, tokensOf, weightsAt, wholePercent} from "./story.js";
@@ -22,7 +21,8 @@ const placeInWord = (words, index) => ({begins: index === 0 || words[index] === 
 
 // What a token means in the reader's language, where the page knows it; and the sign of the token that ends a text.
 export const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
-export const GLOSS = 13, signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
+const GLOSS = 13;
+export const signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
 const hasGlosses = () => tokensOf(storyAttention(), "keys").some(token => glossOf("keys", token));
 
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
@@ -166,7 +166,7 @@ export function leastDrawn(layout) {
 }
 
 // The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
-export function ribbonsOf(layout, token, lastRow = Infinity) {
+export function ribbonsOf(layout, token) {
   const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
   const each = ribbonWidth(layout, Boolean(token));
   const least = token ? .002 : leastDrawn(layout);
@@ -174,7 +174,7 @@ export function ribbonsOf(layout, token, lastRow = Infinity) {
     const weights = weightsOf(state.attention, state.layer, head);
     for (const i of token ? weights.keys() : drawnPlaces(weights, attention)) {
       const row = Math.floor(i / attention.columns), column = i % attention.columns, weight = weights[i];
-      if (weight < least || row > lastRow || (token && token.index !== (token.side === "queries" ? row : column))) continue;
+      if (weight < least || (token && token.index !== (token.side === "queries" ? row : column))) continue;
       ribbons.push({row, column, head, weight, colour: summary ? queryColour(row) : lineColour(head), width: Math.max(.6, each * weight)});
     }
   }
@@ -221,10 +221,10 @@ export function drawRibbons(scene, layout, ribbons, colours, {isAlone = false} =
 }
 
 // The colour of each query, at the ends of its ribbons.
-export function drawQueryBars(scene, layout, lastRow, token) {
+export function drawQueryBars(scene, layout, token) {
   if (!isSummaryShown()) return;
   layout.queries.forEach((item, row) => {
-    if (row > lastRow || (token?.side === "queries" && token.index !== row)) return;
+    if (token?.side === "queries" && token.index !== row) return;
     const bar = layout.isColumns ? [item.x - 4, item.y + 2, 3, item.height - 4] : [item.x + 2, item.y - 4, Math.max(4, item.width - 4), 3];
     scene.rect(...bar, {fill: queryColour(row), radius: 1.5});
   });
@@ -251,23 +251,13 @@ export function drawPercentages(scene, layout, token, colours) {
 
 // --- The picture for posters --------------------------------------------------------------------------
 
-// A picture has the whole output, whichever step is shown, or that of another step.
-function withOutput(step, make) {
-  const shown = story.step;
-  story.step = step;
-  try { return make(); } finally { story.step = shown; }
-}
-const withWholeOutput = make => withOutput(null, make);
-
-export const storyScene = (colours, {width = 1000} = {}) => withWholeOutput(() => makeStoryScene(colours, width, state.isLocked ? shownToken() : null));
-function makeStoryScene(colours, width, token) {
-  const layout = layOutStory(width);
+export function storyScene(colours, {width = 1000} = {}) {
+  const token = state.isLocked ? shownToken() : null, layout = layOutStory(width);
   const attention = storyAttention(), scene = new Scene(width, layout.height + 14);
   drawRibbons(scene, layout, ribbonsOf(layout, token), colours, {isAlone: Boolean(token)});
-  drawQueryBars(scene, layout, Infinity, token);
+  drawQueryBars(scene, layout, token);
   scene.text(0, 10, axisLabel(attention, "keys"), {fill: colours.muted, size: 15, room: width});
   for (const side of ["keys", "queries"]) for (const item of layout[side]) {
-    if (side === "queries" && story.step !== null && item.index > story.step) continue;
     const shade = shadeOfToken(token, side, item.index, token && token.side !== side ? weightsAt(token)[item.index] : 0, colours);
     const isPlain = !item.isChip && !shade;
     if (!isPlain || layout.isWrapped) scene.rect(item.x, item.y, item.width, item.height, {
@@ -287,16 +277,6 @@ function makeStoryScene(colours, width, token) {
   scene.text(0, layout.height, axisLabel(attention, "queries"), {fill: colours.muted, size: 15, room: width - scale - 140});
   scene.text(width - scale - 10, layout.height, "attention weight", {fill: colours.muted, size: 12, anchor: "end"});
   drawRibbonScale(scene, layout, width - scale, layout.height, colours, Boolean(token));
-  return scene;
-}
-
-// Play as a picture that moves: each decoding step with the lines of its token, then the whole output.
-export function playScene(colours, {width = 1000} = {}) {
-  const frames = Array.from({length: data.decoding.tokens.length}, (_, step) =>
-    withOutput(step, () => makeStoryScene(colours, width, {side: "queries", index: step})));
-  frames.push(withWholeOutput(() => makeStoryScene(colours, width, null)));
-  const scene = new Scene(width, frames[0].height);
-  scene.frames(frames, 1.2);
   return scene;
 }
 
@@ -329,13 +309,5 @@ export function storyCaption() {
   const token = state.isLocked ? shownToken() : null;
   const what = "Each line is an attention weight: the thicker, the larger";
   const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
-  return `${what}${colours}.${token ? ` ${withWholeOutput(() => storySentence(token))}` : ` ${sayWhatIsDrawn(layOutStory(1000))}`}`;
-}
-
-export function storyLead() {
-  const [pointing, keep] = isCoarsePointer() ? ["Tap a token to see only its lines", "tap it again to see all"]
-    : ["Point at a token to see only its lines", "click it to keep them"];
-  const more = hasSteps() ? "press Play to see the output written token by token" : "choose heads to compare them";
-  const [from, to] = story.layout?.isColumns ? ["on the right", "on the left"] : ["below", "above"];
-  return `The thicker a line, the more the token ${from} attends to the token ${to}. ${pointing}, ${keep}, or ${more}.`;
+  return `${what}${colours}.${token ? ` ${storySentence(token)}` : ` ${sayWhatIsDrawn(layOutStory(1000))}`}`;
 }

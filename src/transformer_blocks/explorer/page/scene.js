@@ -64,14 +64,6 @@ export class Scene {
   cells(x, y, cellWidth, cellHeight, rows, columns, colours) {
     this.shapes.push({kind: "cells", x, y, cellWidth, cellHeight, rows, columns, colours});
   }
-  // Diagonal lines over the cells of a grid whose `flags` are not 0.
-  hatch(x, y, cellWidth, cellHeight, rows, columns, flags, {stroke, line = 1, opacity = .45} = {}) {
-    this.shapes.push({kind: "hatch", x, y, cellWidth, cellHeight, rows, columns, flags, stroke, line, opacity});
-  }
-  // Scenes that follow each other, `seconds` each, and the last one three times as long; on a canvas, the last one.
-  frames(scenes, seconds) {
-    this.shapes.push({kind: "frames", scenes, seconds});
-  }
   // All shapes of another scene, with its corner at (x, y) and `scale` times as large.
   add(scene, x, y, scale = 1) {
     this.shapes.push({kind: "scene", x, y, scale, shapes: scene.shapes});
@@ -83,8 +75,8 @@ export function paint(scene, context) {
 }
 
 // Write a scene as the elements inside an <svg>.
-function write(scene, ids = {count: 0}) {
-  return scene.shapes.map(shape => SHAPES[shape.kind].write(shape, ids)).join("");
+function write(scene) {
+  return scene.shapes.map(shape => SHAPES[shape.kind].write(shape)).join("");
 }
 
 // Write a scene as a file. SVG programs take the first font that they have; `fonts` is a style sheet
@@ -115,7 +107,7 @@ export function fontsFor(text) {
     .map(rule => rule.cssText).join("\n");
 }
 export const textsOf = scene => scene.shapes.map(shape =>
-  shape.kind === "scene" ? textsOf(shape) : shape.kind === "frames" ? shape.scenes.map(textsOf).join("") : shape.text ?? "").join("\n");
+  shape.kind === "scene" ? textsOf(shape) : shape.text ?? "").join("\n");
 
 // --- XML -----------------------------------------------------------------------------------------
 
@@ -157,20 +149,6 @@ function runsOf(values, rows, columns, use) {
       use(value, row, column, next - column);
     }
   }
-}
-
-// Hatched cells: the area, and diagonal lines through the whole grid, which the area clips.
-function hatchOf({x, y, cellWidth, cellHeight, rows, columns, flags}) {
-  const areas = [], width = columns * cellWidth, height = rows * cellHeight;
-  runsOf(flags, rows, columns, (flag, row, column, length) => {
-    if (flag) areas.push(`M${x + column * cellWidth} ${y + row * cellHeight}h${length * cellWidth}v${cellHeight}h${-length * cellWidth}z`);
-  });
-  const step = Math.max(6, Math.min(10, Math.min(cellWidth, cellHeight) / 2)), lines = [];
-  for (let at = step / 2; areas.length && at < width + height; at += step) {
-    const [left, right] = [Math.max(0, at - height), Math.min(width, at)];
-    lines.push(`M${x + left} ${y + at - left}L${x + right} ${y + at - right}`);
-  }
-  return {area: areas.join(""), lines: lines.join("")};
 }
 
 const SHAPES = {
@@ -249,32 +227,6 @@ const SHAPES = {
       return element("g", {class: "cells", transform, "shape-rendering": "crispEdges"}, written);
     },
   },
-  hatch: {
-    paint(context, shape) {
-      const {area, lines} = hatchOf(shape);
-      context.save();
-      context.clip(new Path2D(area));
-      context.globalAlpha = shape.opacity;
-      context.strokeStyle = shape.stroke;
-      context.lineWidth = shape.line;
-      context.stroke(new Path2D(lines));
-      context.restore();
-    },
-    write(shape, ids) {
-      const {area, lines} = hatchOf(shape), id = `hatch-${++ids.count}`;
-      return element("clipPath", {id}, element("path", {d: roundPath(area)})) +
-        element("path", {d: roundPath(lines), "clip-path": `url(#${id})`, ...inkOf(shape)});
-    },
-  },
-  frames: {
-    paint(context, {scenes}) { paint(scenes.at(-1), context); },
-    write({scenes, seconds}, ids) {  // without animation, and for readers who want no motion, the last one
-      const parts = scenes.length + 2, shown = count => `{0%,${roundNumber(100 * count / parts)}%{opacity:1}${roundNumber(100 * count / parts + .01)}%,to{opacity:0}}`;
-      const style = `.frame{opacity:0;animation:frame ${seconds * parts}s step-end infinite}.frame:last-child{opacity:1;animation-name:last}` +
-        `@keyframes frame${shown(1)}@keyframes last${shown(3)}@media(prefers-reduced-motion:reduce){.frame{animation:none}}`;
-      return element("style", {}, style) + scenes.map((scene, i) => element("g", {class: "frame", style: `animation-delay:${roundNumber((i - parts) * seconds)}s`}, write(scene, ids))).join("");
-    },
-  },
   scene: {
     paint(context, {x, y, scale, shapes}) {
       context.save();
@@ -283,7 +235,7 @@ const SHAPES = {
       paint({shapes}, context);
       context.restore();
     },
-    write: ({x, y, scale, shapes}, ids) => element("g", {transform: `translate(${roundNumber(x)} ${roundNumber(y)}) scale(${scale})`}, write({shapes}, ids)),
+    write: ({x, y, scale, shapes}) => element("g", {transform: `translate(${roundNumber(x)} ${roundNumber(y)}) scale(${scale})`}, write({shapes})),
   },
 };
 

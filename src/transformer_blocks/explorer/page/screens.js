@@ -4,12 +4,11 @@ import {computeArithmetic, decimal, decodeArithmetic, placesOfLargest, sumOf} fr
 import {$, attentions, data, inSentence, isEnd, languageName, make, plural, sequences} from "./data.js";
 import {open, render, shownContent} from "./main.js";
 import {patternOf, ruleOf} from "./patterns.js";
-import {animateStep} from "./play.js";
 import {contentOf, features, state, views} from "./registry.js";
 import {drawnPlaces, glossOf, measureStory, signOf, storyCaption, storyLegend, storyScene} from "./ribbons.js";
 import {Scene, show} from "./scene.js";
 import {firstAttention, select} from "./state.js";
-import {drawPointed, drawStory, isCoarsePointer, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
+import {drawPointed, drawStory, growRibbons, isCoarsePointer, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
 import {lineColour, palette} from "./style.js";
 import {part} from "./why.js";
 
@@ -25,7 +24,6 @@ const screens = {
 views.screens = {
   sections: ["story", "screen"],
   title: () => shownStep().title(),
-  lead: () => "",
   measure: measureStory,
   draw: drawScreen,
   scene: (...options) => storyScene(...options),
@@ -107,7 +105,7 @@ function lookStep({row, column}, i, all) {
       if (side !== "keys" || screens.isAnswered) return;
       Object.assign(screens, {isAnswered: true, guess: index});
       drawScreen();
-      if (!isMotionReduced()) animateStep();
+      if (!isMotionReduced()) growRibbons();
     },
     say() {
       if (!screens.isAnswered) return [`Which ${inLanguage(0, "word")} did the network look at to write `, ...wordAt("queries", row), "? Tap it."];
@@ -301,7 +299,7 @@ function drawScreen() {
   if (screens.shown !== key) {
     showClearest();
     Object.assign(screens, {shown: key, isAnswered: false, guess: null, struck: null, change: null, isOpen: false});
-    story.pointed = story.step = null;
+    story.pointed = null;
     step.enter?.();
     measureStory();
   }

@@ -37,14 +37,11 @@ export function readAddress() {
   state.sequence = clampIndex(read("n"), sequences.length);
   const last = sequences[state.sequence].times.length - 1;
   state.time = read("t") && Number(read("t")) < last ? clampIndex(read("t"), last) : null;
-  const pin = (read("pin") ?? "").split(".");
-  state.pin = pin.length === 3 && clampIndex(pin[0], attentions.length) === state.attention
-    ? {attention: state.attention, layer: clampIndex(pin[1], attention.layers), head: clampIndex(pin[2], columnsOf(attention))} : null;
 }
 
-function addressOf({view, screen, attention, layer, head, heads, row, column, side, isLocked, pin, zoom, text, off, sequence, time}) {
+function addressOf({view, screen, attention, layer, head, heads, row, column, side, isLocked, zoom, text, off, sequence, time}) {
   const place = `a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
-    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "") + (pin ? `&pin=${pin.attention}.${pin.layer}.${pin.head}` : "");
+    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "");
   return `#${view === "screens" ? `p=${screen}` : `v=${view}&${place}`}` + (text === null ? "" : `&s=${encodeURIComponent(text)}`) +
     (off.length ? `&off=${encodeURIComponent(off.join("~"))}` : "") + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
 }
@@ -82,7 +79,6 @@ export function select(change, {record = true} = {}) {
   Object.assign(state, change);
   const attention = attentions[state.attention];
   if (isNew) {
-    state.pin = null;
     state.zoom = 1;
     if (change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
     if (change.heads === undefined) state.heads = [state.head];
@@ -100,4 +96,3 @@ forgetting.push(() => summaryCache.clear());
 
 export const ARROWS = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
 export const wrap = (x, n) => (x + n) % n;
-export const isTyping = event => event.target instanceof Element && event.target.matches("input:not([type=range]):not([type=checkbox]), textarea, select");

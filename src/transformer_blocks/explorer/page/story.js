@@ -3,18 +3,16 @@
 import {$, END_TOKENS, attentions, columnsOf, data, headName, headsOn, inSentence, isMasked, isOff, make, namesOf, weightsOf} from "./data.js";
 import {drawLens} from "./lens.js";
 import {fillRadioGroup, mark} from "./main.js";
-import {drawCandidates, drawSteps, hasSteps, showNextStep, showPreviousStep, stopAnimation, stopPlaying} from "./play.js";
-import {features, forgetting, state, views} from "./registry.js";
-import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyLead, storyLegend, storyScene} from "./ribbons.js";
+import {forgetting, state, views} from "./registry.js";
+import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyLegend, storyScene} from "./ribbons.js";
 import {Scene, paint, show} from "./scene.js";
-import {ARROWS, isTyping, select} from "./state.js";
+import {ARROWS, select} from "./state.js";
 import {lineColour, palette, theme} from "./style.js";
 
 views.story = {
   name: "Lines",
   sections: ["story"],
   choose: lockToken,
-  lead: storyLead,
   measure: measureStory,
   draw: drawStory,
   scene: (...options) => storyScene(...options),
@@ -26,17 +24,14 @@ views.story = {
 export const story = {
   layout: null,         // places of the tokens, see layOutStory
   pointed: null,        // {side, index}: the token under the pointer or with the keyboard's focus
-  step: null,           // decoding step that is shown; null: the whole output
-  isPlaying: false,
-  timer: 0,
-  frame: 0,
+  frame: 0,             // of the ribbons that grow
   built: "",            // what the buttons were made for
   painted: "",          // what the ribbons of all tokens were painted for
   drawn: {all: 0, one: 0},  // ribbons in the last drawings
 };
 forgetting.push(() => {
   story.built = story.painted = "";
-  story.layout = story.step = story.pointed = null;
+  story.layout = story.pointed = null;
   for (const kept of [storyWeights, leastDrawn, drawStoryLegend]) kept.key = "";
 });
 // For scripts that control the page.
@@ -76,19 +71,18 @@ export function storyWeights() {
   return storyWeights.mean;
 }
 
-// The weights between a token and every token of the other side; those of later steps are not known yet.
+// The weights between a token and every token of the other side.
 export function weightsAt({side, index}, weights = storyWeights()) {
-  const {rows, columns} = storyAttention(), last = story.step ?? rows;
+  const {rows, columns} = storyAttention();
   if (side === "queries") return weights.subarray(index * columns, (index + 1) * columns);
-  return Float32Array.from({length: rows}, (_, row) => row <= last ? weights[row * columns + index] : 0);
+  return Float32Array.from({length: rows}, (_, row) => weights[row * columns + index]);
 }
 
 // The token whose ribbons are shown alone, or null.
 export function shownToken() {
   if (views[state.view].token) return views[state.view].token();
   if (state.isLocked) return {side: state.side, index: state.side === "queries" ? state.row : state.column};
-  if (story.pointed) return story.pointed;
-  return story.step === null ? null : {side: "queries", index: story.step};
+  return story.pointed;
 }
 
 // --- Sentences ----------------------------------------------------------------------------------------
@@ -134,7 +128,6 @@ function writeSentence() {
     const masked = isMasked(attention, row, column) ? ", masked" : "", isStrongest = weights.every(x => x <= weights[other]);
     if (!isStrongest) text += ` The weight of ${nameToken(attention.queries[row])} to ${nameToken(attention.keys[column])} is ${wholePercent(weights[other])}${masked}.`;
   }
-  $("story-sentence").setAttribute("aria-live", story.isPlaying ? "off" : "polite");
   text = text[0].toUpperCase() + text.slice(1);
   if ($("story-sentence").textContent !== text) $("story-sentence").textContent = text;
 }
@@ -194,24 +187,23 @@ function paintStory(scene, canvas, part = 1) {
 }
 
 function drawAllRibbons() {
-  const {layout, step} = story, lastRow = step === null ? Infinity : step - 1;
-  const key = [state.attention, state.layer, storyColumns(), step, theme(), layout.width].join(" ");
+  const {layout} = story, key = [state.attention, state.layer, storyColumns(), theme(), layout.width].join(" ");
   if (story.painted === key) return;
   story.painted = key;
-  const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null, lastRow);
+  const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null);
   drawRibbons(scene, layout, ribbons, palette());
-  drawQueryBars(scene, layout, lastRow, null);
+  drawQueryBars(scene, layout, null);
   story.drawn.all = ribbons.length;
   paintStory(scene, $("story-all"));
 }
 
 // The ribbons of the isolated token; `part` of them while they are animated.
-export function drawTokenRibbons(part = 1) {
+function drawTokenRibbons(part = 1) {
   const token = shownToken(), {layout} = story, scene = new Scene(layout.width, layout.height);
-  const ribbons = token ? ribbonsOf(layout, token, story.step ?? Infinity) : [];
+  const ribbons = token ? ribbonsOf(layout, token) : [];
   drawRibbons(scene, layout, ribbons, palette(), {isAlone: true});
   if (token) {
-    drawQueryBars(scene, layout, story.step ?? Infinity, token);
+    drawQueryBars(scene, layout, token);
     if (part === 1) drawPercentages(scene, layout, token, palette());
   }
   story.drawn.one = ribbons.length;
@@ -219,16 +211,27 @@ export function drawTokenRibbons(part = 1) {
   paintStory(scene, $("story-one"), part < 1 ? reach : 1);
 }
 
+// Let the ribbons of the isolated token grow from its end.
+export function growRibbons() {
+  const start = performance.now();
+  const go = now => {
+    const x = Math.min(1, (now - start) / 550);
+    drawTokenRibbons(1 - (1 - x) ** 3);
+    story.frame = x < 1 ? requestAnimationFrame(go) : 0;
+  };
+  cancelAnimationFrame(story.frame);
+  story.frame = requestAnimationFrame(go);
+}
+
 // What a pointer or the keyboard changes: the ribbons of one token, shades, percentages and the sentence.
 export function drawPointed() {
-  const attention = storyAttention(), token = shownToken(), colours = palette(), {step} = story;
+  const attention = storyAttention(), token = shownToken(), colours = palette();
   drawTokenRibbons();  // first: text on a canvas waits for the styles of changed elements
   const {marksOf = () => "", isHiding = () => false} = views[state.view];
-  $("story-all").style.opacity = isHiding() ? "0" : !token ? "1" : step !== null && !state.isLocked && !story.pointed ? ".28" : "0";
+  $("story-all").style.opacity = isHiding() || token ? "0" : "1";
   for (const side of ["keys", "queries"]) {
     const buttons = $(`story-${side}`).children, isOther = token && token.side !== side;
     const weights = isOther ? weightsAt(token) : null;
-    const isWritten = index => step === null || index <= step || (side === "keys" && !(attention.isSelf && attention.isDecoding));
     for (let index = 0; index < buttons.length; index++) {
       const button = buttons[index], isOwn = Boolean(token) && !isOther && token.index === index;
       const shade = isOther ? shadeOfToken(token, side, index, weights[index], colours) : null;
@@ -236,7 +239,7 @@ export function drawPointed() {
       const masked = isOther && (side === "keys" ? isMasked(attention, token.index, index) : isMasked(attention, index, token.index));
       const isChosen = state.isLocked && index === (side === "keys" ? state.column : state.row);
       const {isChip, isPiece} = story.layout[side][index], look = `token${isChip ? " chip" : ""}${isPiece ? " piece" : ""}${isOwn ? " shown" : ""}${masked ? " masked" : ""}` +
-        `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn && step === null ? " faint" : ""}${isWritten(index) ? "" : " future"}${step === index && side === "queries" ? " now" : ""}${marksOf(side, index)}`;
+        `${isChosen ? " chosen" : ""}${token && !isOther && !isOwn ? " faint" : ""}${marksOf(side, index)}`;
       if (button.className !== look) button.className = look;
       const pressed = String(isOwn && state.isLocked);
       if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
@@ -245,25 +248,15 @@ export function drawPointed() {
   }
   drawStoryLegend();
   writeSentence();
-  drawLeaveOut();
-  drawCandidates();
   drawLens();
 }
-
-// A word of the source can be left out, where the page has the model.
-function drawLeaveOut() {
-  const isSource = state.isLocked && features.live?.isTranslator && storyAttention().keyAxis === "source", part = `source ${state.column}`;
-  $("leave-out").hidden = !isSource;
-  if (isSource) $("leave-out").textContent = `${state.off.includes(part) ? "Put back" : "Leave out"} ${nameToken(storyAttention().keys[state.column])}`;
-}
-$("leave-out").addEventListener("click", () => features.live.leaveOut(state.column));
 
 export function drawStory(isNew) {
   if (story.layout?.attention !== state.attention) measureStory();
   if (!story.layout) return;
   const key = `${state.attention} ${state.view} ${story.layout.width} ${story.layout.size} ${story.layout.height}`;
   if (story.built !== key) {
-    if (story.built.split(" ")[0] !== String(state.attention)) { stopPlaying(); story.step = story.pointed = null; }
+    if (story.built.split(" ")[0] !== String(state.attention)) story.pointed = null;
     story.built = key;
     buildTokens();
     buildChoices();
@@ -272,7 +265,6 @@ export function drawStory(isNew) {
   $("story-name").textContent = nameOfStory();
   drawAllRibbons();
   drawPointed();
-  drawSteps();
 }
 
 function drawStoryLegend() {
@@ -359,13 +351,12 @@ export const isSameToken = (a, b) => a?.side === b?.side && a?.index === b?.inde
 function pointAt(token) {
   if (isSameToken(token, story.pointed)) return;
   story.pointed = token;
-  stopAnimation();
+  cancelAnimationFrame(story.frame);
   drawPointed();
 }
 
 // Lock a token, or release it if it is locked. While one is locked, a token of the other side selects a cell.
 function lockToken(token) {
-  stopPlaying();
   const {side, index} = token, shown = shownToken();
   if (state.isLocked && isSameToken(token, shown)) { releaseToken(); return; }
   if (state.isLocked && side !== state.side) { select(side === "keys" ? {column: index} : {row: index}); return; }
@@ -413,7 +404,7 @@ $("story-figure").addEventListener("keydown", event => {
   else if (ARROWS[event.key]) next = tokenBeyond(token, event.key === "ArrowUp" ? -1 : 1);
   else return;
   event.preventDefault();
-  if (next && !next.classList.contains("future")) next.focus();
+  if (next) next.focus();
 });
 
 // In columns, the nearest token of the other side.
@@ -438,8 +429,4 @@ function tokenBeyond({side, index}, direction) {
 document.addEventListener("keydown", event => {
   if (state.view !== "story" || event.defaultPrevented) return;
   if (event.key === "Escape" && (state.isLocked || story.pointed)) { isOverToken = false; releaseToken(); }
-  if (!$("shortcuts").checked || event.ctrlKey || event.altKey || event.metaKey || !hasSteps()) return;
-  if (isTyping(event)) return;
-  if (event.key === ",") showPreviousStep();
-  else if (event.key === ".") showNextStep();
 });
