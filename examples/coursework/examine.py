@@ -7,10 +7,8 @@ no answer, is examined by ``check_soundness``.
 """
 
 import functools
-import importlib.util
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coursework.grader import Finding, check, place
+from coursework.grader import Finding, check
+from coursework.isolation import load, readers_code
 from coursework.museum.exhibit import exhibits, format_result, violated
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
@@ -278,29 +277,20 @@ def judge(unit: str, functions: dict[str, Any]) -> tuple[list[Finding], int]:
     module = ModuleType("examined")
     vars(module).update(functions)
     laws = [law for law in UNITS[unit].laws if law.of in functions and "names and" not in law.title]
-    found = [f for f in check(UNITS[unit], module) if f.law in laws]
+    titles = {law.title for law in laws}
+    found = [f for f in check(UNITS[unit], module) if f.title in titles]
     return [f for f in found if not f.is_empty], len(laws) - sum(f.is_empty for f in found)
 
 
 def examine(path: Path, name: str) -> list[str]:
     """Examine a class or function of a file; return what is told about it."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # whose source is shown
-    try:
-        spec.loader.exec_module(module)
-        kind = getattr(module, name)
+    with readers_code(f"{name} cannot be examined"):
+        kind = getattr(load(path, path.stem), name)
         unit, adapters = candidates(kind)
-        if not adapters:
-            return list(examine_model(kind))
         results = {text: judge(unit, functions) for text, functions in adapters.items()}
         results = {text: each for text, each in results.items() if each[1]}
         if not results:
             return list(examine_model(kind))
-    except (Exception, SystemExit) as error:  # whatever the code raises
-        return [f"{name} cannot be examined: {type(error).__name__}{place(error)}: {error}"]
 
     def rank(text: str) -> tuple[int, ...]:
         findings, count = results[text]
@@ -318,7 +308,7 @@ def tell(kind: Any, text: str, findings: list[Finding], count: int) -> Iterator[
         text
     )
     for each in findings:
-        yield f"violated: {each.law.title}: {each.difference}"
+        yield f"violated: {each.title}: {each.difference}"
     for cause in dict.fromkeys(each.cause for each in findings if each.cause):
         yield f"a known mistake gives the same: {cause.name}{line_of(kind, cause.name)}"
         if cause.exhibit:

@@ -50,7 +50,8 @@ class Mistake(NamedTuple):
         return Mistake(name, self.edits + other.edits, self.exhibit or other.exhibit)
 
 
-class Law(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Law:
     """A law of a unit.
 
     Attributes:
@@ -72,7 +73,7 @@ class Law(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unit:
     """A unit: the name of the file of its laws, its title, and what it needs.
 
@@ -168,7 +169,8 @@ class Raised(NamedTuple):
 class Finding(NamedTuple):
     """A law that does not hold: the difference, and the mistake that gives the same result."""
 
-    law: Law
+    of: str
+    title: str
     difference: str
     cause: Mistake | None
     is_empty: bool
@@ -233,7 +235,7 @@ def check_type(name: str, value: Any, annotation: Any) -> None:
 def kind(value: Any) -> str:
     """Name a value in an error: a small one itself, of others the type and the size."""
     if isinstance(value, Tensor):
-        return f"a Tensor of shape {tuple(value.shape)}"
+        return f"Tensor{tuple(value.shape)}"
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)} items"
     is_small = isinstance(value, str | int | float | None)
@@ -305,7 +307,8 @@ def are_equal(a: Any, b: Any) -> bool:
     if isinstance(a, Raised) or isinstance(b, Raised):
         return False
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and bool(close(a, b).all())
+        are_masks = {x.dtype == torch.bool for x in (a, b)}
+        return len(are_masks) == 1 and a.shape == b.shape and bool(close(a, b).all())
     return type(a) is type(b) and bool(a == b)
 
 
@@ -329,6 +332,8 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
         return f"item {first} is {mine[0]!r} instead of {right[0]!r}, in {got}"
     if not (isinstance(got, Tensor) and isinstance(expected, Tensor)):
         return f"{kind(got)} instead of {kind(expected)}"
+    if (got.dtype == torch.bool) != (expected.dtype == torch.bool):
+        return f"the dtype is {got.dtype} instead of {expected.dtype}"
     if got.shape != expected.shape:
         return f"the shape is {tuple(got.shape)} instead of {tuple(expected.shape)}"
     wrong = ~close(got, expected)
@@ -352,64 +357,53 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
     """Yield the laws of a unit that do not hold for the reader's functions."""
     mine = typed(functions, unit.template)
-    results = {law.title: evaluate(unit, law, mine) for law in unit.laws}
-    for law in unit.laws:
-        got = results[law.title]
-        expected = right_value(unit.file, law.title)
+    results = {law: evaluate(unit, law, mine) for law in unit.laws}
+    for law, got in results.items():
+        expected = right_value(unit, law)
         if not are_equal(got, expected):
-            is_empty = isinstance(got, Raised) and got.is_empty
             cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
             difference = f"{law.case}: {describe(got, expected, law.axes)}"
-            yield Finding(law, difference, cause, is_empty)
+            is_empty = isinstance(got, Raised) and got.is_empty
+            yield Finding(law.of, law.title, difference, cause, is_empty)
 
 
-def find_cause(unit: Unit, law: Law, results: dict[str, Any]) -> Mistake | None:
+def find_cause(unit: Unit, law: Law, results: dict[Law, Any]) -> Mistake | None:
     """Return what gives the reader's results in all laws of a function: a mistake, or two at once.
 
     A law in which one of them raises an error, such as one of gradients of numpy's numbers, is left
     out.
     """
-    others = [each.title for each in unit.laws_of(law.of) if each is not law]
+    others = [each for each in unit.laws_of(law.of) if each is not law]
     pairs = itertools.combinations(unit.mistakes, 2)
     for mistake in itertools.chain(unit.mistakes, itertools.starmap(Mistake.with_another, pairs)):
-        found = functools.partial(result_of, unit.file, mistake.edits)
-        if are_equal(found(law.title), results[law.title]) and all(
-            isinstance(found(title), Raised)
-            or isinstance(results[title], Raised)
-            or are_equal(found(title), results[title])
-            for title in others
+        found = functools.partial(result_of, unit, mistake.edits)
+        if are_equal(found(law), results[law]) and all(
+            isinstance(found(each), Raised)
+            or isinstance(results[each], Raised)
+            or are_equal(found(each), results[each])
+            for each in others
         ):
             return mistake
     return None
 
 
 @functools.cache
-def right_value(file: str, title: str) -> Any:
+def right_value(unit: Unit, law: Law) -> Any:
     """Compute what a law must give."""
-    law = law_of(file, title)
-    return comparable(law.expected()) if law.expected else result_of(file, (), title)
+    return comparable(law.expected()) if law.expected else result_of(unit, (), law)
 
 
 @functools.cache
-def result_of(file: str, edits: tuple[tuple[str, str], ...], title: str) -> Any:
+def result_of(unit: Unit, edits: tuple[tuple[str, str], ...], law: Law) -> Any:
     """Compute what a law gives for the answer with these edits."""
-    answer = answer_with(file, edits)
-    if isinstance(answer, Raised):
-        return answer
-    return evaluate(sys.modules[file].UNIT, law_of(file, title), answer)
+    answer = answer_with(unit, edits)
+    return answer if isinstance(answer, Raised) else evaluate(unit, law, answer)
 
 
 @functools.cache
-def answer_with(file: str, edits: tuple[tuple[str, str], ...]) -> ModuleType | Raised:
+def answer_with(unit: Unit, edits: tuple[tuple[str, str], ...]) -> ModuleType | Raised:
     """Run the answer with these edits, once; an error if they exclude each other."""
     try:
-        answer: ModuleType = sys.modules[file].UNIT.answer(edits)
+        return unit.answer(edits)
     except (ValueError, SyntaxError) as error:
         return Raised(str(error))
-    return answer
-
-
-def law_of(file: str, title: str) -> Law:
-    """Return a law of the unit of a file."""
-    laws: list[Law] = sys.modules[file].UNIT.laws
-    return next(each for each in laws if each.title == title)

@@ -56,8 +56,9 @@ def _torch_layer() -> Any:
 )
 def the_output_equals_that_of_torch_with_the_same_weights(my: Any) -> Any:
     """The output with the weights of an nn.MultiheadAttention."""
-    from transformer_blocks.interop import from_torch
-
-    layer = my.MultiHeadAttention(18, 3)
-    layer.load_state_dict(from_torch(_torch_layer()).state_dict())
+    layer, theirs = my.MultiHeadAttention(18, 3), _torch_layer()
+    for kind in ("weight", "bias"):
+        parts = *getattr(theirs, f"in_proj_{kind}").chunk(3), getattr(theirs.out_proj, kind)
+        for name, part in zip(("query", "key", "value", "output"), parts, strict=True):
+            getattr(getattr(layer, f"{name}_projection"), kind).data = part.detach()
     return layer(X, MEMORY, OTHERS, mask=FUTURE)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import course
-from coursework.debug import Case, cases, judge_check, judge_model, learn, template
+from coursework.debug import Case, cases, figures, judge_check, judge_model, learn, template
 from coursework.museum.cache_not_reordered import Steps as RecurrentSteps
 from coursework.museum.decoding import Steps
 from coursework.museum.exhibit import difference
@@ -139,6 +139,14 @@ def test_the_learners_file_has_the_broken_code_and_does_not_reveal_the_fault(cas
     assert all(line in text for line in statements if "roken" not in line)
     for word in ("the fault", "mended", "broken_", case.exhibit.title.lower()):
         assert word not in text.lower().replace("the broken model", "")
+
+
+@every_case
+def test_a_case_begins_with_figures_that_are_computed(case: Case) -> None:
+    shown = list(figures(case))
+    assert shown
+    if case.level == 3 and len(shown) == 4:  # the losses of learning
+        assert shown[2].split()[2:] != shown[3].split()[3:]
 
 
 def test_there_are_at_least_24_cases_of_four_levels() -> None:

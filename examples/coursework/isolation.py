@@ -1,0 +1,119 @@
+"""Isolation: the reader's code runs in a process of its own, which it may end, or never end."""
+
+import faulthandler
+import importlib.util
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from coursework.grader import place
+
+LIMIT = 60.0
+"""Seconds after which the process is stopped; the slowest check takes about one."""
+PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+"""How processes start: a fork has imported all modules already, but is not safe elsewhere."""
+
+
+class CodeError(Exception):
+    """The reader's code cannot be judged; the message tells the error and its line."""
+
+
+@contextmanager
+def readers_code(what: str) -> Iterator[None]:
+    """Turn whatever the reader's code raises into an error that says what cannot be done.
+
+    Raises:
+        CodeError: If it raises an error.
+    """
+    try:
+        yield
+    except CodeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CodeError(f"{what}: {type(error).__name__}{place(error)}: {error}") from None
+
+
+def load(path: Path, name: str) -> ModuleType:
+    """Import a file under a name; the file ``__init__.py`` is a package.
+
+    Raises:
+        CodeError: If it raises an error.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    with readers_code(f"{path.name} cannot be imported"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def in_process(file: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own.
+
+    Args:
+        file: The name of the reader's file.
+        work: The function; its result is sent back.
+        arguments: Its arguments.
+
+    Returns:
+        Its result, or why there is none: the error, the exit status of the process, or where it was
+        after :data:`LIMIT` seconds.
+
+    Raises:
+        KeyboardInterrupt: If it is interrupted; it names the law and the line.
+    """
+    receiver, sender = PROCESSES.Pipe(duplex=False)
+    given = file, work, arguments, sender
+    process = PROCESSES.Process(target=_send_result, args=given, daemon=True)
+
+    def where() -> str:
+        with suppress(EOFError):
+            return str(receiver.recv()) if receiver.poll(1) else ""
+        return ""
+
+    with warnings.catch_warnings():  # that other threads end in the child, as Python 3.12 says
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    sender.close()
+    try:
+        if receiver.poll(LIMIT):
+            return receiver.recv()
+        os.kill(process.pid or 0, signal.SIGINT)
+        return f"{file} is stopped{where()}: it takes more than {LIMIT:g} seconds"
+    except EOFError:
+        process.join()
+        return f"{file} ends its process, with the exit status {process.exitcode}"
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(where().strip()) from None
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+
+
+def _send_result(
+    file: str, work: Callable[..., Any], arguments: tuple[Any, ...], sender: Connection
+) -> None:
+    """Call a function, and send its result, or where it is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.dump_traceback_later(LIMIT + 9, exit=True, file=2)  # if its parent is killed
+    torch.set_num_threads(1)  # threads do not survive a fork
+    try:
+        found = work(*arguments)
+    except KeyboardInterrupt as stop:
+        found = f" {stop.args[0]}" if stop.args else place(stop)
+    except CodeError as error:
+        found = str(error)
+    sys.stdout.flush()  # what it printed, before this process is killed
+    sender.send(found)
