@@ -85,6 +85,7 @@ def explain_mask(
     Raises:
         TypeError: If ``mask`` is not boolean.
         ValueError: If its shape or the labels do not fit.
+        IndexError: If there is no such sequence or head.
 
     Example:
         >>> import torch
@@ -140,11 +141,8 @@ def _select(mask: Tensor, sequence: int, head: int) -> Tensor:
     mask = mask[None, None] if mask.dim() == 2 else mask
     if mask.dim() != 4:
         raise ValueError(f"mask must have shape (L, S) or (B, H, L, S), got {tuple(mask.shape)}")
-    for name, index in {"sequence": sequence, "head": head}.items():
-        size = len(mask)
-        if size != 1 and not 0 <= index < size:
-            raise ValueError(f"{name} must be in 0..{size - 1}, got {name}={index}")
-        mask = mask[index if size > 1 else 0]
+    for index in (sequence, head):
+        mask = mask[index if len(mask) > 1 else 0]
     return mask.cpu()
 
 

@@ -16,12 +16,12 @@ from functools import cache, cached_property
 from itertools import product, zip_longest
 from os import PathLike
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Function, checked, raise_type_error
+from transformer_blocks._contracts import Function, checked
 from transformer_blocks._tables import find_width, html_table, text_table
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.compare.corrections import Site, Values, corrected, corrections
@@ -151,14 +151,9 @@ def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
-def _is_model_or_file(name: str, value: object, *_: object) -> None:
-    if not callable(value) and not isinstance(value, str | PathLike):
-        raise_type_error(name, "a model, or the path of saved values", value)
-
-
 @checked
 def first_difference(
-    a: Annotated[Callable[..., Any] | str | PathLike[str], _is_model_or_file],
+    a: Callable[..., Any] | str | PathLike[str],
     b: Function[Callable[..., Any]],
     inputs: Any,
     *,
