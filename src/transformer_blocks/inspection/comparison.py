@@ -16,6 +16,10 @@ Tolerance = Annotated[float, at_least(0)]
 SAMPLED = 64  # positions of which the deviations are measured
 
 
+class NotTriedError(Exception):
+    """A check cannot be run; the message is the reason."""
+
+
 def measure_changes(
     first: Tensor, second: Tensor, tolerance: float | None, *, scales: Tensor | None = None
 ) -> Tensor:
@@ -31,12 +35,11 @@ def measure_changes(
         scales: Standard deviations that :func:`measure_scales` found in more outputs.
 
     Raises:
-        ValueError: If the shapes differ.
+        NotTriedError: If the shapes differ.
     """
     if first.shape != second.shape:
-        raise ValueError(
-            f"function must return outputs of one shape, got {tuple(first.shape)} and "
-            f"{tuple(second.shape)}"
+        raise NotTriedError(
+            f"outputs have other shapes: {tuple(first.shape)} and {tuple(second.shape)}"
         )
     rounding = 16 * epsilon(first)
     if tolerance is None:
@@ -142,7 +145,7 @@ def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
     the factor of x + x.
 
     Raises:
-        ValueError: If ``known`` does not hold two different ids.
+        NotTriedError: If ``known`` does not hold two different ids.
     """
     if original.is_floating_point():
         generator = torch.Generator().manual_seed(crc32(bytes_of(original)) + seed)
@@ -150,7 +153,7 @@ def perturb(original: Tensor, known: Tensor, seed: int) -> Tensor:
         return original + deviation * torch.randn(original.shape, generator=generator).to(original)
     ids = known.unique()
     if len(ids) < 2:
-        raise ValueError(f"x must hold at least two different ids, got {ids.tolist()} only")
+        raise NotTriedError(f"inputs must hold at least two different ids, got {ids.tolist()} only")
     following = torch.searchsorted(ids, original.contiguous()) + 1
     return ids[following % len(ids)]
 

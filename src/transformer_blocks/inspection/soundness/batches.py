@@ -3,8 +3,12 @@
 import torch
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import describe, is_valid, measure_scales
-from transformer_blocks.inspection.soundness.inputs import NotTriedError
+from transformer_blocks.inspection.comparison import (
+    NotTriedError,
+    describe,
+    is_valid,
+    measure_scales,
+)
 from transformer_blocks.inspection.soundness.tested import TestedModel, check_output, first_line
 
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from transformer_blocks.generation import IncrementalDecoder, StepModel
 from transformer_blocks.inspection.comparison import (
+    NotTriedError,
     describe,
     find_output,
     find_tensors,
     measure_changes,
     measure_scales,
 )
-from transformer_blocks.inspection.soundness.inputs import NotTriedError
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.tested import TestedModel, first_line
 from transformer_blocks.models import LanguageModel, Seq2Seq

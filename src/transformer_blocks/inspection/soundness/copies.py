@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from transformer_blocks.inspection.changes import without_fast_path
 from transformer_blocks.inspection.comparison import (
+    NotTriedError,
     bytes_of,
     describe,
     epsilon,
@@ -25,7 +26,6 @@ from transformer_blocks.inspection.comparison import (
     is_valid,
     perturb,
 )
-from transformer_blocks.inspection.soundness.inputs import NotTriedError
 from transformer_blocks.inspection.soundness.tested import TestedModel, first_line
 
 NEAR = {torch.float64: 1e-3, torch.float16: 0.25, torch.bfloat16: 0.5}  # standard deviations

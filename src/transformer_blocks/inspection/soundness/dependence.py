@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import describe, is_valid
+from transformer_blocks.inspection.comparison import NotTriedError, describe, is_valid
 from transformer_blocks.inspection.soundness.inputs import (
     Argument,
     Inputs,
-    NotTriedError,
     is_toeplitz,
 )
 from transformer_blocks.inspection.soundness.tested import TestedModel

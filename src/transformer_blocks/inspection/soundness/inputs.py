@@ -14,13 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import perturb
+from transformer_blocks.inspection.comparison import NotTriedError, perturb
 
 PADDING = -1  # instead of a position: no token of the inputs
-
-
-class NotTriedError(Exception):
-    """A check cannot be run; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ class Inputs:
         for number, value in self.contents(group).items():
             chosen, real = (each.to(value.device) for each in (where, self.groups[group].real))
             values[number] = other = value.clone()
-            other[chosen] = draw_others(value[chosen], value[real], seed)
+            other[chosen] = perturb(value[chosen], value[real], seed)
         return self.replaced(values)
 
     def inverted(self, group: int) -> "Inputs":
@@ -230,14 +226,6 @@ def _take(argument: Argument, batch_size: int, rows: Tensor, *own: tuple[Tensor,
     if kind == "mask":
         taken = taken.reshape(len(rows), *shape[1:-1], taken.shape[-1])
     return taken
-
-
-def draw_others(original: Tensor, real: Tensor, seed: int) -> Tensor:
-    """Replace tokens by others of the real ones, or add noise to vectors."""
-    try:
-        return perturb(original, real, seed)
-    except ValueError as error:  # one id only
-        raise NotTriedError(str(error).replace("x must", "inputs must")) from None
 
 
 def build_pairs(

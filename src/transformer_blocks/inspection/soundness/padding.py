@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from transformer_blocks.inspection.comparison import is_valid
+from transformer_blocks.inspection.comparison import NotTriedError, is_valid
 from transformer_blocks.inspection.soundness.dependence import PROBED, choose_positions
-from transformer_blocks.inspection.soundness.inputs import Inputs, NotTriedError
+from transformer_blocks.inspection.soundness.inputs import Inputs
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.tested import TestedModel
 

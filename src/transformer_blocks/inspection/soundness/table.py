@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import Factory, Function, Mask, Size, checked
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.changes import evaluation
-from transformer_blocks.inspection.comparison import Tolerance, find_tensors
+from transformer_blocks.inspection.comparison import NotTriedError, Tolerance, find_tensors
 from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
 from transformer_blocks.inspection.soundness.cached_steps import check_cache
 from transformer_blocks.inspection.soundness.copies import (
@@ -24,7 +24,6 @@ from transformer_blocks.inspection.soundness.dependence import (
     find_dependence,
     is_causal,
 )
-from transformer_blocks.inspection.soundness.inputs import NotTriedError
 from transformer_blocks.inspection.soundness.padding import (
     RESAMPLED,
     check_padding_amount,
@@ -183,7 +182,8 @@ def check_soundness(
             (``model(**kwargs)``). Sequences are ids of shape (B, L) or vectors of shape
             (B, L, size). Padding masks have shape (B, L), (B, 1, L) or (B, 1, 1, L), those of
             queries and keys (L, S), (B, L, S), (B * H, L, S) or (B, H, L, S), where B may be 1;
-            which of their values marks a real token is found from the inputs.
+            which of their values marks a real token is found by the longest row, which has no
+            padding, or by the content, which is the same wherever there is padding.
         only: Titles of the properties to check, or one title; all of a model by default.
         probes: Largest number of forward passes, cached steps included; by default, there are a few
             dozen. Calls that the model refuses, as of more tokens than it accepts, do not count.
@@ -212,9 +212,9 @@ def check_soundness(
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If the inputs hold no batch of two dimensions or more, or is empty, or if the
-            model returns no tensor with one entry for each row, or if either is on the meta device,
-            whose tensors have no values.
+        ValueError: If the inputs hold no batch of two dimensions or more, or is empty, if what a
+            padding mask means cannot be told, if the model returns no tensor with one entry for
+            each row, or if either is on the meta device, whose tensors have no values.
         Exception: What the model raises if it is called with the inputs.
 
     Example:
