@@ -184,20 +184,13 @@ def test_every_rule_states_its_threshold_and_is_documented_in_its_order() -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"weights": [[[1.0]]]}, TypeError, "^weights must be a tensor, got list"),
-        ({"weights": torch.ones(4, 4)}, ValueError, r"^weights must have shape \(H, L, S\), got"),
-        ({"keys": "abcdefgh"}, TypeError, "^keys must be a list, got keys="),
-        ({"keys": ["a"]}, ValueError, r"^keys must be the S = 8 tokens of the keys, got 1$"),
-        ({"mask": torch.zeros(8, 8)}, TypeError, "^mask must be bool"),
-        ({"mask": causal_mask(3)}, ValueError, r"^mask must have shape \(L, S\) = \(8, 8\), got"),
-        ({"self_attention": 1}, TypeError, "^self_attention must be True or False, got"),
+        ({"weights": torch.ones(4, 4)}, r"^weights must have shape \(H, L, S\), got"),
+        ({"keys": ["a"]}, r"^keys must be the S = 8 tokens of the keys, got 1$"),
+        ({"mask": causal_mask(3)}, r"^mask must have shape \(L, S\) = \(8, 8\), got"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(
-    change: dict[str, object], error: type[Exception], message: str
-) -> None:
-    arguments = {"weights": EQUAL[None]} | change
-    with pytest.raises(error, match=message):
-        head_patterns(**arguments)  # type: ignore[arg-type]
+def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        head_patterns(**{"weights": EQUAL[None]} | change)

@@ -1,6 +1,6 @@
 """Recording captures all attention weights and changes no output."""
 
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from transformer_blocks import (
     Encoder,
     MultiHeadAttention,
     PreNorm,
-    SingleHeadAttention,
     attention_weights,
     build_decoder,
     build_encoder,
@@ -23,7 +22,6 @@ from transformer_blocks import (
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import (
     record_projections,
 )
@@ -134,19 +132,6 @@ def test_recorded_weights_are_those_of_equation_1_before_dropout(training: bool)
     assert (cross[1] == 0.0).all()  # the whole second source is padding
 
 
-@pytest.mark.parametrize("kind", [SingleHeadAttention, MultiHeadAttention])
-def test_a_single_layer_is_recorded_with_positional_and_keyword_arguments(kind: Any) -> None:
-    layer = kind(8) if kind is SingleHeadAttention else kind(8, 2)
-    query, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
-    with record_attention(layer) as maps:
-        layer(query, memory, memory, mask=PADDING, causal=True)
-        layer(query, memory, value=memory, mask=PADDING, causal=True)
-        layer(query=query, key=memory, value=memory, mask=PADDING, causal=True)
-    assert list(maps) == [""]
-    expected = layer.attention_weights(query, memory, mask=PADDING, causal=True)
-    assert [torch.equal(weights, expected) for weights in maps[""]] == [True] * 3
-
-
 def test_recording_ends_with_the_block_also_after_an_error() -> None:
     encoder = build_encoder(**SIZES)
     x = torch.randn(1, 3, 8)
@@ -189,56 +174,22 @@ def test_weights_are_stored_on_the_requested_device() -> None:
     assert maps[""][0].device.type == "cpu"
 
 
-class RandomWeights:
-    """An attention function with random weights, which records those that it has returned."""
+@pytest.mark.parametrize("training", [True, False])
+def test_weights_that_the_attention_function_returns_are_recorded(training: bool) -> None:
+    returned: list[Tensor] = []
 
-    def __init__(self) -> None:
-        self.returned: list[Tensor] = []
-
-    def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, **_: Any
-    ) -> tuple[Tensor, Tensor]:
+    def attend(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
         weights = torch.rand(*query.shape[:3], key.shape[2]) + 0 * query[..., :1]
-        if mask is not None:
-            weights = weights.masked_fill(mask, 0.0)
-        self.returned.append(weights.detach().clone())
+        returned.append(weights.detach())
         return weights @ value, weights
 
-
-@pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize("training", [True, False])
-def test_weights_that_the_attention_function_returns_are_recorded(
-    prepared: bool, training: bool
-) -> None:
-    def run(record: bool) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-        torch.manual_seed(1)
-        attention_function.returned.clear()
-        maps: dict[str, list[Tensor]] = {}
-        with ExitStack() as recording:
-            if record:
-                maps = recording.enter_context(record_attention(model))
-            outputs = [model(source, target) for _ in range(2)]
-            with torch.no_grad():
-                cache = model.decoder.new_cache(memory)
-                outputs += [model.decoder(x, cache=cache) for x in target.split(1, dim=1)]
-        return outputs, maps
-
-    model = Translator(dropout=0.0).train(training)
-    if prepared:
-        model.encoder, model.decoder = prepare(model.encoder), prepare(model.decoder)
-    attention_function = RandomWeights()
-    for part in model.modules():
-        if isinstance(part, MultiHeadAttention):
-            part.attention_function = attention_function
-    source, target, memory = torch.randn(2, 4, 8), torch.randn(2, 3, 8), torch.randn(2, 4, 8)
-    expected, _ = run(record=False)
-    outputs, maps = run(record=True)
-    assert all(map(torch.equal, outputs, expected))
-    calls = [weights for each in maps.values() for weights in each]
-    assert len(calls) == len(attention_function.returned) == 2 * 6 + 3 * 4
-    for weights in attention_function.returned:
-        assert sum(torch.equal(weights, call) for call in calls) == 1
-    assert not any(call.requires_grad for call in calls)
+    attention = MultiHeadAttention(8, 2, attention_function=attend).train(training)
+    query, memory = torch.randn(2, 3, 8), torch.randn(2, 4, 8)
+    with record_attention(attention) as maps:
+        attention(query, memory, memory)
+        attention(query, query, query)
+    assert [*map(torch.equal, maps[""], returned)] == [True, True]
+    assert not any(weights.requires_grad for weights in maps[""])
 
 
 def linear(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:

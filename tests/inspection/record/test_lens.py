@@ -49,13 +49,6 @@ def test_layers_of_other_libraries_that_return_tuples_are_read() -> None:
     torch.testing.assert_close(lens[0][0], output.softmax(-1), atol=1e-3, rtol=0.0)
 
 
-def test_layers_and_their_reader_are_checked() -> None:
-    layer, wrong = nn.Linear(2, 2), ["relu", nn.Linear, 1]
-    for other in wrong:
-        with pytest.raises(TypeError, match=r"^layers\[0\] must be an instance of Module"):
-            logit_lens([other], layer).__enter__()  # type: ignore[list-item]
-        with pytest.raises(TypeError, match=r"^read must be a"):
-            logit_lens([layer], other).__enter__()  # type: ignore[arg-type]
+def test_no_layers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^layers must not be empty, got none$"):
-        logit_lens([], layer).__enter__()
-    assert not layer._forward_hooks
+        logit_lens([], nn.Linear(2, 2)).__enter__()

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.inspection.foreign import FAMILIES, Family, capture_torch_weights, own_weights
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
@@ -29,8 +27,7 @@ from transformer_blocks import (
     record_attention,
     scaled_dot_product_attention,
 )
-from transformer_blocks.inspection import ablate, trace_shapes
-from transformer_blocks.inspection.record.projections import KernelCall
+from transformer_blocks.inspection import ablate
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 TOLERANCE: dict[str, Any] = {"atol": 1e-5, "rtol": 0.0}
@@ -210,16 +207,6 @@ def test_weights_of_torch_are_recorded_before_dropout_also_of_a_single_sequence(
         torch.testing.assert_close(maps[""], [own.detach()])
 
 
-def test_a_prompt_of_as_many_tokens_as_a_group_has_heads_is_no_packed_step() -> None:
-    family = FAMILIES["Llama"]
-    model, ids = family.build().eval(), torch.tensor([[5, 6]])
-    with record_attention(model) as maps:
-        model(ids)
-    own = own_weights(family.eager(model)(ids, output_attentions=True))
-    for (weights,), expected in zip(maps.values(), own, strict=True):
-        torch.testing.assert_close(weights, expected.detach())
-
-
 def test_a_fully_masked_row_of_torch_is_recorded_as_zeros() -> None:
     layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
     mask = torch.tensor([[True] * 5, [False] * 5])
@@ -325,17 +312,6 @@ def test_recording_changes_no_bit_also_where_torch_takes_its_fast_path(
     assert mode_count() == 0
 
 
-def test_the_fast_path_of_torch_is_what_the_test_above_is_about() -> None:
-    model = torch_encoder().eval()
-    mask = {"src_key_padding_mask": PADDING}
-    with torch.no_grad():
-        fast = model(X, **mask)
-        torch.backends.mha.set_fastpath_enabled(False)
-        slow = model(X, **mask)
-        torch.backends.mha.set_fastpath_enabled(True)
-    assert not torch.equal(fast, slow)
-
-
 class Failing(nn.Module):
     """Raises an error between two attention layers."""
 
@@ -431,37 +407,6 @@ def test_the_output_of_another_model_is_the_same_too() -> None:
 
 
 # --- other ways to compute attention
-
-
-@settings(max_examples=60)
-@given(
-    st.sampled_from(["none", "bool", "float", "causal"]),
-    st.sampled_from([None, 0.3]),
-    st.sampled_from([(4, 4), (4, 2), (4, 1)]),
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.integers(0, 10**6),
-)
-def test_weights_times_values_are_the_output_of_the_fused_kernel(
-    mask: str, scale: float | None, heads: tuple[int, int], length: int, keys: int, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    query = torch.randn(2, heads[0], length, 3, generator=generator, dtype=torch.float64)
-    key, value = (
-        torch.randn(2, heads[1], keys, 3, generator=generator, dtype=torch.float64)
-        for _ in range(2)
-    )
-    options: dict[str, Any] = {"scale": scale, "enable_gqa": heads[0] != heads[1]}
-    if mask == "bool":  # also with fully masked rows
-        options["attn_mask"] = torch.rand(2, 1, length, keys, generator=generator) < 0.6
-    elif mask == "float":
-        options["attn_mask"] = torch.randn(length, keys, generator=generator, dtype=torch.float64)
-    options["is_causal"] = mask == "causal"
-    weights = KernelCall(query, key, value, **options).weights()
-    assert weights.shape == (2, heads[0], length, keys)
-    output = weights @ value.repeat_interleave(heads[0] // heads[1], dim=1)
-    expected = F.scaled_dot_product_attention(query, key, value, **options)
-    torch.testing.assert_close(output, expected.nan_to_num(0.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -721,12 +666,6 @@ def test_weights_that_cannot_be_computed_are_named_and_the_model_is_not_disturbe
     assert all(map(torch.equal, output.unbind(), expected.unbind()))
 
 
-def test_shapes_of_weights_are_recorded_without_numbers_too() -> None:
-    with record_attention(model := Fused()) as maps:
-        model(X.to("meta"))
-    assert maps[""][0].shape == (2, 1, 5, 5)
-
-
 def test_blocks_inside_other_modules_are_recorded_once_and_not_missed() -> None:
     class AttentionBlock(nn.Module):
         def __init__(self) -> None:
@@ -820,26 +759,6 @@ def test_a_head_that_does_not_exist_or_is_not_seen_is_refused(
     with pytest.raises(ValueError, match=message), ablate(model, heads={name: heads}):
         model(**FAMILIES["Llama"].inputs(padded=False))
     assert mode_count() == 0
-
-
-@torch.no_grad()
-def test_a_module_of_hugging_face_is_replaced_by_zeros() -> None:
-    family = FAMILIES["Llama"]
-    model, inputs = family.build().eval(), family.inputs(padded=False)
-    changed = copy.deepcopy(model)
-    changed.model.layers[0].self_attn.o_proj.weight.zero_()
-    with ablate(model, modules=["model.layers.0.self_attn"]):
-        output = model(**inputs)[0]
-    torch.testing.assert_close(output, changed(**inputs)[0])
-
-
-def test_shapes_of_other_models_are_traced() -> None:
-    family = FAMILIES["Llama"]
-    sizes = {"B": 2, "V": 50}
-    trace = trace_shapes(family.build(), keywords=family.inputs(padded=False), sizes=sizes)
-    assert trace.named((trace.calls[0].outputs or [()])[0]) == "(B, 7, V)"
-    trace = trace_shapes(torch_encoder().eval(), X)
-    assert any(call.kind == "MultiheadAttention" for call in trace.calls)  # not the fast path
 
 
 class Mixing(nn.Module):

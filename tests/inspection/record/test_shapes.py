@@ -99,12 +99,6 @@ def test_a_failing_call_ends_the_table_and_is_described() -> None:
     ]
 
 
-def test_a_call_with_missing_arguments_is_described_too() -> None:
-    trace = trace_shapes(Model(), IDS[0])
-    assert isinstance(trace.error, TypeError)
-    assert "failed: (Model) received (B, L) = (2, 7): " in str(trace)
-
-
 class CatchesError(nn.Module):
     """Calls a layer that fails, catches the error, and calls another layer."""
 

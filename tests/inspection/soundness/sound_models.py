@@ -109,12 +109,6 @@ def our_classifier() -> Sound:
 
 
 @sound
-def our_encoder_stack() -> Sound:
-    example = {"x": vectors(3, 6, D), "mask": padding_mask(TOKENS)}
-    return Sound(build_encoder(**SIZES), example, "encoder")
-
-
-@sound
 def our_causal_stack() -> Sound:
     example = {"x": vectors(3, 6, D), "mask": padding_mask(TOKENS), "causal": True}
     return Sound(build_encoder(**SIZES), example, "causal")
@@ -168,13 +162,6 @@ def our_encoder_decoder() -> Sound:
     )
 
 
-@sound
-def our_attention() -> Sound:
-    x = vectors(3, 6, D)
-    example = {"query": x, "key": x, "value": x, "mask": padding_mask(TOKENS)}
-    return Sound(MultiHeadAttention(D, H), example, "encoder")
-
-
 # torch.nn
 
 
@@ -187,13 +174,6 @@ def initialised(module: nn.Module) -> nn.Module:
 
 
 LAYER: dict[str, Any] = {"d_model": D, "nhead": H, "dim_feedforward": 32, "batch_first": True}
-
-
-@sound
-def torch_encoder() -> Sound:
-    model = initialised(nn.TransformerEncoder(nn.TransformerEncoderLayer(**LAYER), 2))
-    example = {"src": vectors(3, 6, D), "src_key_padding_mask": PADDED}
-    return Sound(model, example, "encoder")
 
 
 @sound
@@ -247,25 +227,12 @@ def torch_attention() -> Sound:
     return Sound(nn.MultiheadAttention(D, H, batch_first=True), example, "encoder")
 
 
-@sound
-def torch_cross_attention() -> Sound:
-    x, y = vectors(3, 6, D), vectors(3, 5, D)
-    example = {"query": x, "key": y, "value": y, "key_padding_mask": SOURCE == 0}
-    return Sound(nn.MultiheadAttention(D, H, batch_first=True), example, "encoder-decoder")
-
-
 # Recurrent networks and convolutions
 
 
 @sound
 def lstm() -> Sound:
     return Sound(nn.LSTM(D, D, 2, batch_first=True), vectors(3, 6, D), "causal")
-
-
-@sound
-def gru_bidirectional() -> Sound:
-    model = nn.GRU(D, D, batch_first=True, bidirectional=True)
-    return Sound(model, vectors(3, 6, D), "encoder")
 
 
 class PackedLSTM(nn.Module):
@@ -319,22 +286,6 @@ def convolutions_masked() -> Sound:
     return Sound(model, TOKENS, "encoder", {"padding_id": 0})
 
 
-class ImageClassifier(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images)
-
-
-@sound
-def convolutions_on_images() -> Sound:
-    return Sound(ImageClassifier(), vectors(2, 3, 8, 8), "rows of a fixed size")
-
-
 # Arguments and outputs of other forms
 
 
@@ -364,26 +315,6 @@ def two_sequences_with_named_masks() -> Sound:
     return Sound(Siamese(), (TOKENS, other, other != 0, ~PADDED), "sequence to vector")
 
 
-class SiameseWithLengths(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, D)
-        self.gru = nn.GRU(D, D, batch_first=True)
-
-    def embed(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        output, _ = self.gru(self.embedding(tokens))
-        return output[torch.arange(len(tokens), device=tokens.device), lengths - 1]
-
-    def forward(self, a: Tensor, b: Tensor, a_lengths: Tensor, b_lengths: Tensor) -> Tensor:
-        return torch.cat([self.embed(a, a_lengths), self.embed(b, b_lengths)], dim=1)
-
-
-@sound
-def two_sequences_with_lengths() -> Sound:
-    example = (TOKENS, SOURCE, (~PADDED).sum(1), (SOURCE != 0).sum(1))
-    return Sound(SiameseWithLengths(), example, "sequence to vector")
-
-
 @dataclass
 class Output:
     """Outputs in a class of the user."""
@@ -393,41 +324,20 @@ class Output:
 
 
 class Layer(nn.Module):
-    """A layer that returns a dataclass, and adds a multiple of the padding or a class token."""
+    """A layer that returns a dataclass."""
 
-    def __init__(self, multiple: int = 1, *, token: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Sequential(nn.Embedding(VOCABULARY, D), SinusoidalPositionalEncoding(D))
         self.layer = nn.TransformerEncoderLayer(**LAYER)
-        self.token = nn.Parameter(torch.randn(1, 1, D)) if token else None
-        self.multiple = multiple
 
     def forward(self, tokens: Tensor, real: Tensor) -> Output:
-        extra = -tokens.shape[1] % self.multiple
-        x, real = self.embedding(nn.functional.pad(tokens, (0, extra))), real
-        real = nn.functional.pad(real, (0, extra))
-        if self.token is not None:
-            x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
-            real = nn.functional.pad(real, (1, 0), value=True)
-        return Output(self.layer(x, src_key_padding_mask=~real))
-
-
-OTHER_LENGTH = "sequence to sequence of another length"
+        return Output(self.layer(self.embedding(tokens), src_key_padding_mask=~real))
 
 
 @sound
 def output_in_a_dataclass() -> Sound:
     return Sound(Layer(), (TOKENS, ~PADDED), "encoder")
-
-
-@sound
-def length_rounded_up() -> Sound:
-    return Sound(Layer(8), (TOKENS, ~PADDED), OTHER_LENGTH)
-
-
-@sound
-def class_token_prepended() -> Sound:
-    return Sound(Layer(token=True), (TOKENS, ~PADDED), OTHER_LENGTH)
 
 
 class Subsampled(nn.Module):
@@ -445,7 +355,8 @@ class Subsampled(nn.Module):
 
 @sound
 def subsampled_speech() -> Sound:
-    return Sound(Subsampled(), (vectors(3, 6, D), ~PADDED), OTHER_LENGTH)
+    example = vectors(3, 6, D), ~PADDED
+    return Sound(Subsampled(), example, "sequence to sequence of another length")
 
 
 @sound
@@ -499,15 +410,9 @@ def add_hugging_face(name: str, config: str, kind: str, **sizes: Any) -> None:
 GPT: dict[str, Any] = {"n_embd": D, "n_layer": 2, "n_head": H, "n_positions": 24}
 LLAMA: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 8}
 add_hugging_face("BertModel", "BertConfig", "encoder")
-add_hugging_face("BertForSequenceClassification", "BertConfig", "sequence to vector")
-add_hugging_face(
-    "DistilBertModel", "DistilBertConfig", "encoder", dim=D, n_layers=2, n_heads=H, hidden_dim=32
-)
-add_hugging_face("AlbertModel", "AlbertConfig", "encoder", embedding_size=8)
 add_hugging_face("GPT2LMHeadModel", "GPT2Config", "causal", **GPT)
 add_hugging_face("LlamaForCausalLM", "LlamaConfig", "causal", **LLAMA)
 add_hugging_face("Gemma3ForCausalLM", "Gemma3TextConfig", "causal", **LLAMA, sliding_window=4)
-add_hugging_face("PhiForCausalLM", "PhiConfig", "causal")
 add_hugging_face("GPT2ForSequenceClassification", "GPT2Config", "sequence to vector", **GPT)
 add_hugging_face("RwkvForCausalLM", "RwkvConfig", "causal", attention_hidden_size=D)
 add_hugging_face("MixtralForCausalLM", "MixtralConfig", "causal", **LLAMA, num_local_experts=2)
@@ -562,18 +467,6 @@ def hf_vit() -> Sound:
 
 
 # x-transformers
-
-
-@sound
-def x_transformers_encoder() -> Sound:
-    from x_transformers import Encoder, TransformerWrapper
-
-    model = TransformerWrapper(
-        num_tokens=VOCABULARY,
-        max_seq_len=24,
-        attn_layers=Encoder(dim=D, depth=2, heads=H, attn_dim_head=8),
-    )
-    return Sound(model, {"x": TOKENS, "mask": ~PADDED}, "encoder")
 
 
 @sound

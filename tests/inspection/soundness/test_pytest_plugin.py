@@ -60,12 +60,6 @@ def test_a_failing_test_shows_the_table(pytester: pytest.Pytester) -> None:
     assert result.stdout.str().count("kind: ") == 1
 
 
-def test_loading_it_twice_is_harmless(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")
-    pytester.makepyfile(TESTS)
-    pytester.runpytest_inprocess("-p", PLUGIN, "-k", "sound").assert_outcomes(passed=1)
-
-
 @pytest.mark.slow
 def test_an_installed_package_needs_no_option(tmp_path: Path) -> None:
     pyproject = (SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8")
