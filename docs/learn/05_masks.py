@@ -571,3 +571,5 @@ def my_causal_mask(query_length, key_length):
 # - The masks of a whole translator in training: [chapter 12](12_encoder_decoder.py).
 # - Masks for windows and for several documents in one sequence:
 #   {mod}`~transformer_blocks.masks`.
+# - Find out why a model is wrong: `python examples/course.py debug 9`
+#   ([all cases](../howto/debug_a_transformer.md)).

@@ -619,3 +619,5 @@ def without_head(layer, head):
 # - Which heads a trained translator needs: [chapter 18](18_look_inside.py).
 # - Heads that share keys and values, to save memory: [chapter 21](21_since_2017.py).
 # - The layer with all its options: {mod}`~transformer_blocks.multi_head`.
+# - Find out why a model is wrong: `python examples/course.py debug 17`
+#   ([all cases](../howto/debug_a_transformer.md)).

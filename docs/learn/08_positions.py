@@ -611,3 +611,5 @@ def positions_of(tokens):
 #   [chapter 21](21_since_2017.py).
 # - The modules of this chapter, with all arguments:
 #   {mod}`~transformer_blocks.embedding`.
+# - Find out why a model is wrong: `python examples/course.py debug 21`
+#   ([all cases](../howto/debug_a_transformer.md)).

@@ -693,3 +693,5 @@ class PreNormLayer(Layer):
 # - The library's parts: {mod}`~transformer_blocks.residual`,
 #   {mod}`~transformer_blocks.feed_forward`,
 #   {mod}`~transformer_blocks.encoder`, {mod}`~transformer_blocks.schedule`.
+# - Find out why a model is wrong: `python examples/course.py debug 13`
+#   ([all cases](../howto/debug_a_transformer.md)).

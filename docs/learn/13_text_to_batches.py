@@ -469,3 +469,5 @@ def make_batches(lengths, batch_tokens):
 # - Why a mask is needed for padding, and which way it goes:
 #   [chapter 5](05_masks.py).
 # - Published tokenizers, GPT-2's from bytes among them: `transformer_blocks/pretrained/tokenizer.py`.
+# - Find out why a model is wrong: `python examples/course.py debug 11`
+#   ([all cases](../howto/debug_a_transformer.md)).

@@ -571,3 +571,5 @@ def early_stopping(losses, patience):
 #   [chapter 16](16_choose_words.py).
 # - A whole training program in one file, with a test set: `examples/train_minimal.py`.
 # - {mod}`~transformer_blocks.loss` and {mod}`~transformer_blocks.schedule`.
+# - Find out why a model is wrong: `python examples/course.py debug 23`
+#   ([all cases](../howto/debug_a_transformer.md)).

@@ -585,3 +585,5 @@ def best_hypothesis(hypotheses, alpha):
 # - All options of the searches: {mod}`~transformer_blocks.generation`. The cache:
 #   {mod}`~transformer_blocks.cache`.
 # - BLEU by number of beams on real sentences: [results](../results.md).
+# - Find out why a model is wrong: `python examples/course.py debug 28`
+#   ([all cases](../howto/debug_a_transformer.md)).

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import re
 import shutil
 import signal
 import sys
@@ -168,6 +169,17 @@ def test_the_template_has_a_file_for_each_unit_and_the_names_that_its_laws_judge
     files = {path.stem for path in TEMPLATE.glob("*.py")} - {"__init__"}
     assert list(UNITS) == [unit for unit in UNITS if unit in files]
     assert files == UNITS.keys()
+
+
+def test_the_page_names_the_chapters_of_each_template() -> None:
+    page = Path(course.__file__).parents[1] / "docs" / "howto" / "take_the_course.md"
+    rows = re.findall(r"^\| \d+ \| `(\w+)` \|.*\| ([\d, ]+) \|$", page.read_text("utf-8"), re.M)
+    named = {}
+    for unit in UNITS:
+        text = (TEMPLATE / f"{unit}.py").read_text("utf-8")
+        (chapters,) = re.findall(r"Chapters? ([\d, and]+) of the book", text)
+        named[unit] = re.findall(r"\d+", chapters)
+    assert {unit: numbers.split(", ") for unit, numbers in rows} == named
 
 
 def test_a_new_package_is_empty_and_is_refused(

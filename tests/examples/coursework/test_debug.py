@@ -173,6 +173,10 @@ def test_the_page_names_the_cases_of_each_chapter() -> None:
     rows = re.findall(r"\(\.\./learn/(\w+)\.py\) \| ([\d, ]+) \|", page.read_text("utf-8"))
     listed = {int(n): chapter for chapter, numbers in rows for n in numbers.split(",")}
     assert listed == {case.number: further[case.exhibit.theme].split()[0] for case in cases()}
+    for chapter in {*listed.values()}:
+        text = (page.parents[1] / "learn" / f"{chapter}.py").read_text("utf-8")
+        (number,) = re.findall(r"course\.py debug (\d+)", text.partition("# ## Where to go")[2])
+        assert listed[int(number)] == chapter
 
 
 def case_of(name: str) -> Case:
