@@ -43,7 +43,7 @@ from common.errors import UserError
 from common.files import FolderLock, write_atomically
 from common.run import AnyConfig, Model, Run, TrainingConfig
 from common.terminal import Display, SampleLines, counted, say
-from transformer_blocks import noam_rate
+from transformer_blocks import ModelWithLoss, noam_rate
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
 AnyBatch = TypeVar("AnyBatch")
@@ -104,7 +104,7 @@ class Learner(Generic[Model, AnyBatch]):
         self.model, self.loss = model, loss
         self.processes = Processes() if processes is None else processes
         self.device = next(model.parameters()).device
-        self.module: Any = _ModelWithLoss(model, loss)  # later with DDP around it
+        self.module: Any = ModelWithLoss(model, loss.loss)  # later with DDP around it
         self.moving = average_weights(model, average)
         self.optimizer = make_adam(model)
 
@@ -196,18 +196,6 @@ class Learner(Generic[Model, AnyBatch]):
         if self.processes.world_size > 1:
             devices = [self.device] if self.device.type == "cuda" else None
             self.module = DistributedDataParallel(self.module, device_ids=devices)
-
-
-class _ModelWithLoss(nn.Module):
-    """A model and its loss as one module, which DDP can wrap."""
-
-    def __init__(self, model: nn.Module, loss: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.compute_loss = loss.loss
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return self.compute_loss(self.model, *tensors)
 
 
 def make_adam(model: nn.Module) -> torch.optim.Adam:

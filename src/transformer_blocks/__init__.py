@@ -20,7 +20,7 @@ From ``transformer_blocks``:
   masks              padding_mask, length_mask, causal_mask, sliding_window_mask,
                      document_mask, packed_mask, format_mask
   pooling            mean_pool, first_pool, last_pool
-  training           linear_cross_entropy, noam_rate
+  training           ModelWithLoss, linear_cross_entropy, noam_rate
   fine-tuning        add_lora, merge_lora, LoraLinear
   decoding           greedy_search, beam_search, sample
   caches             SelfAttentionCache, DecoderCache, KeyValueCache
@@ -71,6 +71,7 @@ from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder_decoder import EncoderDecoder
 from transformer_blocks.builders import build_decoder, build_encoder
+from transformer_blocks.loss import ModelWithLoss
 from transformer_blocks.schedule import noam_rate
 from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
 from transformer_blocks.variants.explicit import ExplicitAttention
@@ -131,6 +132,7 @@ __all__ = [
     "Llama3Scaling",
     "LoraLinear",
     "MixtureOfExperts",
+    "ModelWithLoss",
     "MultiHeadAttention",
     "PositionInterpolation",
     "PostNorm",

@@ -23,18 +23,21 @@ The logits are the largest tensor of a training step: V numbers per token. The e
 therefore trained with :func:`~transformer_blocks.linear_cross_entropy`, which
 computes the same loss from the hidden vectors in chunks and never stores all logits.
 
+A model is trained by calling :class:`ModelWithLoss`, the module that returns the loss.
+
 Next: :mod:`transformer_blocks.schedule`, the learning-rate schedule.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from transformer_blocks._contracts import Ids, Probability, Vectors, checked, one_of
+from transformer_blocks._contracts import Ids, Module, Probability, Vectors, checked, one_of
 
-__all__ = ["cross_entropy"]
+__all__ = ["ModelWithLoss", "cross_entropy"]
 
 NO_ID = torch.iinfo(torch.int64).min
 """An id that no token has."""
@@ -100,3 +103,47 @@ def cross_entropy(
         return losses
     count = (target != ignore_index).sum().clamp(min=1) if reduction == "mean" else 1
     return losses.sum() / count
+
+
+class ModelWithLoss(nn.Module):
+    """A model and its loss as one module: calling it computes the loss.
+
+    ``torch.compile``, ``DistributedDataParallel`` and FSDP act when a module is *called*. They wrap
+    this module, not the model, because a method of the model bypasses them:
+    ``torch.compile(model).loss(x)`` runs the code that is not compiled, and
+    ``DistributedDataParallel(model).module.loss(x)`` leaves each process with its own gradients.
+
+    Args:
+        model: The model that is trained. Its parameters are those of this module.
+        loss: Function of the model and of the arguments of a call that returns the loss; by default
+            the model's method ``loss``.
+
+    Raises:
+        TypeError: If there is no ``loss`` and the model has no such method. One that
+            ``torch.compile`` or ``DistributedDataParallel`` has already wrapped has none.
+
+    Example:
+        >>> import torch
+        >>> from transformer_blocks import ModelWithLoss, build_language_model
+        >>> model = build_language_model(50, num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
+        >>> step = ModelWithLoss(model)  # torch.compile(step), DistributedDataParallel(step) ...
+        >>> tokens = torch.randint(50, (2, 10))
+        >>> torch.equal(step(tokens), model.loss(tokens))
+        True
+    """
+
+    @checked
+    def __init__(self, model: Module[nn.Module], loss: Callable[..., Tensor] | None = None) -> None:
+        super().__init__()
+        compute_loss = getattr(type(model), "loss", None) if loss is None else loss
+        if compute_loss is None:
+            raise TypeError(
+                f"model must have a method loss, got {type(model).__name__}; wrap this module by "
+                "torch.compile or DistributedDataParallel, not the model"
+            )
+        self.model, self.compute_loss = model, compute_loss
+
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        """Compute the loss of the model; the arguments are those of ``loss``."""
+        loss: Tensor = self.compute_loss(self.model, *inputs, **options)
+        return loss

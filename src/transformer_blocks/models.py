@@ -14,9 +14,10 @@ input  <bos>  I   am      hungry
 label  I      am  hungry  <eos>
 =====  =====  ==  ======  ======
 
-``forward`` computes the logits, and ``loss`` their cross-entropy with the labels. ``generate``
-calls one of the searches of :mod:`transformer_blocks.generation`: the model then reads the tokens
-that it has chosen itself.
+``forward`` computes the logits, and ``loss`` their cross-entropy with the labels, which
+:class:`~transformer_blocks.ModelWithLoss` computes when it is called. ``generate`` calls one of the
+searches of :mod:`transformer_blocks.generation`: the model then reads the tokens that it has chosen
+itself.
 
 The classes receive their parts as arguments, so that any part can be replaced.
 :func:`build_language_model` and :func:`build_seq2seq` need only sizes.
@@ -40,6 +41,7 @@ from transformer_blocks._contracts import (
     Probability,
     Size,
     checked,
+    one_of,
 )
 from transformer_blocks.builders import build_decoder, build_encoder
 from transformer_blocks.decoder import Decoder
@@ -56,6 +58,7 @@ Options = ParamSpec("Options")
 Found = TypeVar("Found")
 Source = Annotated[Tensor, Ids("B S")]
 Target = Annotated[Tensor, Ids("B L")]
+Reduction = Annotated[str, one_of("mean", "sum")]
 
 
 class TiedLinear(nn.Linear):
@@ -266,8 +269,13 @@ class LanguageModel(TokenModel):
         mask: Tensor | None = None,
         documents: Target | None = None,
         label_smoothing: Probability = 0.0,
+        reduction: Reduction = "mean",
     ) -> Tensor:
-        """Compute the mean cross-entropy of each token after those before it.
+        """Compute the cross-entropy of each token after those before it.
+
+        For ``torch.compile`` or ``DistributedDataParallel``, call a
+        :class:`~transformer_blocks.ModelWithLoss` instead: this method of a wrapped model is
+        neither compiled nor does it average gradients.
 
         Args:
             tokens: Token ids, int64, of shape (B, L).
@@ -278,6 +286,7 @@ class LanguageModel(TokenModel):
                 the first L - 1.
             documents: As in :meth:`forward`, of shape (B, L).
             label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`.
+            reduction: ``"mean"`` over the labels, or their ``"sum"``.
 
         Returns:
             The loss, a scalar, to which padding does not contribute; zero if there is nothing else.
@@ -295,7 +304,7 @@ class LanguageModel(TokenModel):
                 labels = labels.masked_fill(documents.diff(dim=1) != 0, ignored)
                 documents = documents[:, :-1]
         logits = self(tokens, mask=mask, documents=documents)
-        return _mean_loss(logits, labels, ignored, label_smoothing)
+        return _loss(logits, labels, ignored, label_smoothing, reduction)
 
     @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
@@ -408,8 +417,18 @@ class Seq2Seq(TokenModel):
         return self.output(self.hidden(source, target))
 
     @checked
-    def loss(self, source: Source, target: Target, *, label_smoothing: Probability = 0.0) -> Tensor:
-        """Compute the mean cross-entropy of each target token after those before it.
+    def loss(
+        self,
+        source: Source,
+        target: Target,
+        *,
+        label_smoothing: Probability = 0.0,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        """Compute the cross-entropy of each target token after those before it.
+
+        For ``torch.compile`` or ``DistributedDataParallel``, call a
+        :class:`~transformer_blocks.ModelWithLoss` instead, as for :meth:`LanguageModel.loss`.
 
         Args:
             source: Source token ids, padded at the end, of shape (B, S).
@@ -417,6 +436,7 @@ class Seq2Seq(TokenModel):
                 end, of shape (B, L).
             label_smoothing: As in :func:`transformer_blocks.loss.cross_entropy`; the paper uses
                 0.1.
+            reduction: ``"mean"`` over the target tokens, or their ``"sum"``.
 
         Returns:
             The loss, a scalar, to which padding does not contribute; zero if there is nothing else.
@@ -428,7 +448,7 @@ class Seq2Seq(TokenModel):
         """
         check_begin(target, self.begin_id)
         logits = self(source, target[:, :-1])
-        return _mean_loss(logits, target[:, 1:], self.padding_id, label_smoothing)
+        return _loss(logits, target[:, 1:], self.padding_id, label_smoothing, reduction)
 
     @checked
     def start(self, prompts: Prompts) -> tuple[IncrementalDecoder, Tensor]:  # noqa: D102
@@ -549,9 +569,14 @@ def build_seq2seq(
     )
 
 
-def _mean_loss(logits: Tensor, labels: Tensor, ignored: int, smoothing: float) -> Tensor:
-    """Compute the mean cross-entropy of labels, of shape (B, L), except for an id."""
+def _loss(logits: Tensor, labels: Tensor, ignored: int, smoothing: float, reduction: str) -> Tensor:
+    """Compute the cross-entropy of labels, of shape (B, L), except for an id."""
     if not labels.numel():
         raise ValueError("a loss needs at least two tokens: the first is not predicted")
-    rows = logits.flatten(0, 1), labels.flatten()
-    return cross_entropy(*rows, label_smoothing=smoothing, ignore_index=ignored)
+    return cross_entropy(
+        logits.flatten(0, 1),
+        labels.flatten(),
+        label_smoothing=smoothing,
+        ignore_index=ignored,
+        reduction=reduction,
+    )

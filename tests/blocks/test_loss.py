@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_blocks import linear_cross_entropy
+from transformer_blocks import ModelWithLoss, build_language_model, linear_cross_entropy
 from transformer_blocks.loss import cross_entropy
 
 TARGET = torch.tensor([0, 1, 10, 2])
@@ -58,3 +58,20 @@ def test_large_logits_do_not_overflow() -> None:
     logits = 1000.0 * torch.randn(4, 11)
     loss = cross_entropy(logits, TARGET, label_smoothing=0.1)
     torch.testing.assert_close(loss, F.cross_entropy(logits, TARGET, label_smoothing=0.1))
+
+
+def test_a_model_that_is_already_wrapped_is_refused() -> None:
+    """Its method ``loss`` would run, but neither compiled nor with averaged gradients."""
+    model = build_language_model(20, num_layers=1, d_model=8, num_heads=2, d_ff=8)
+    compiled: Any = torch.compile(model, backend="eager")
+    for wrapped in (compiled, torch.nn.DataParallel(model)):
+        with pytest.raises(TypeError, match="model must have a method loss"):
+            ModelWithLoss(wrapped)
+
+
+def test_a_loss_of_ones_own_takes_the_model_first() -> None:
+    model = torch.nn.Linear(3, 4)
+    step = ModelWithLoss(model, lambda model, x, y: F.mse_loss(model(x), y))
+    x, y = torch.randn(2, 3), torch.randn(2, 4)
+    torch.testing.assert_close(step(x, y=y), F.mse_loss(model(x), y))
+    assert [*step.parameters()] == [*model.parameters()]

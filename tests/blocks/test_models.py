@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, assert_type
@@ -11,12 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from transformer_blocks import (
     EncoderDecoder,
     LanguageModel,
     LearnedPositionalEncoding,
+    ModelWithLoss,
     MultiHeadAttention,
     PreNorm,
     Residual,
@@ -66,6 +68,21 @@ def sinusoidal_model() -> LanguageModel:
 def translator() -> Seq2Seq:
     """Build a sequence-to-sequence model from its sizes."""
     return build_seq2seq(20, 30, **SIZES).eval()
+
+
+def assert_compiled_loss(
+    model: Any, inputs: Sequence[Tensor], loss: Tensor, **options: Any
+) -> None:
+    """Check that a compiled call is one graph, and has the loss and the gradients of the method."""
+    torch.compiler.reset()
+    counter = CompileCounter()
+    compiled: Any = torch.compile(ModelWithLoss(model), fullgraph=True, backend=counter)
+    found = compiled(*inputs, **options)
+    assert counter.frame_count == 1
+    torch.testing.assert_close(found, loss)
+    parameters = [*model.parameters()]
+    expected = torch.autograd.grad(loss, parameters)
+    torch.testing.assert_close(torch.autograd.grad(found, parameters), expected)
 
 
 every_model = pytest.mark.parametrize(
@@ -173,12 +190,10 @@ def test_packed_documents_have_the_logits_and_the_loss_that_they_have_alone(
     together = model(PACKED, documents=DOCUMENTS)[[0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [*range(5)] * 2]
     alone = [model(torch.tensor([text]))[0] for text in TEXTS]
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
-    sums = [model.loss(torch.tensor([text])) * (len(text) - 1) for text in TEXTS[:3]]
+    sums = [model.loss(torch.tensor([text]), reduction="sum") for text in TEXTS[:3]]
     loss = model.loss(PACKED, documents=DOCUMENTS)
     torch.testing.assert_close(loss, torch.stack(sums).sum() / 6)
-    torch.compiler.reset()
-    compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(PACKED, documents=DOCUMENTS), loss)
+    assert_compiled_loss(model, (PACKED,), loss, documents=DOCUMENTS)
 
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS])
@@ -198,6 +213,7 @@ def test_a_mask_hides_keys_besides_the_causal_mask(documents: Tensor | None) -> 
     assert not torch.allclose(unmasked, expected, atol=1e-5)
     loss = model.loss(PACKED, mask=mask[:-1, :-1], documents=documents)
     assert loss != model.loss(PACKED, documents=documents)
+    assert_compiled_loss(model, (PACKED,), loss, mask=mask[:-1, :-1], documents=documents)
 
 
 @pytest.mark.parametrize("padding_id", [None, 0])
@@ -382,9 +398,7 @@ def test_the_loss_reads_no_values_where_there_are_none(new_model: Callable[[], A
     torch.testing.assert_close(each, torch.stack(expected))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         assert model.loss(*map(mode.from_tensor, inputs)).shape == ()
-    torch.compiler.reset()
-    compiled: Any = torch.compile(model.loss, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(*inputs), model.loss(*inputs))
+    assert_compiled_loss(model, inputs, model.loss(*inputs))
     meta = copy.deepcopy(model).to("meta")
     assert meta.loss(*(each.to("meta") for each in inputs)).is_meta
 
