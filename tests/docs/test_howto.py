@@ -3,6 +3,7 @@
 import doctest
 import importlib.util
 import inspect
+import os
 import re
 import shlex
 import subprocess
@@ -25,7 +26,7 @@ NEEDED = {
     "export_to_onnx": ("onnxruntime", "onnxscript"),
     "see_attention_weights": ("matplotlib", "transformers"),
 }
-SLOW = ("export_to_onnx", "train_a_model")
+SLOW = ("export_to_onnx", "train_a_model", "your_own_loop")
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -122,3 +123,57 @@ def test_the_programs_have_every_option_that_the_pages_name() -> None:
         options = {word.partition("=")[0] for word in words if word.startswith("--")}
         known = set(re.findall(r"--[a-z0-9-]+", helps[program, command]))
         assert options <= known, (program, command, options - known)
+
+
+BOTH = """
+leave, dist.destroy_process_group = dist.destroy_process_group, lambda: None
+torch.set_default_dtype(torch.float64)
+train(Path(sys.argv[1]), 5)
+"""
+SHARDED = """
+import copy
+torch.manual_seed(0)
+whole = build_language_model(256, num_layers=2, d_model=8, num_heads=2, d_ff=8, dropout=0.0)
+model, (batch, *_) = copy.deepcopy(whole), make_batches(0)
+rank = dist.get_rank()
+wrap(ModelWithLoss(model))(batch[rank::2], reduction="sum").backward()
+whole.loss(batch, reduction="sum").backward()
+for parameter, expected in zip(model.parameters(), whole.parameters(), strict=True):
+    torch.testing.assert_close(2 * parameter.grad.full_tensor(), expected.grad)
+leave()
+"""
+
+
+def test_a_loop_of_ones_own_is_the_same_resumed_in_two_processes_and_in_one_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "howto" / "your_own_loop.md"
+    code = [block.partition("\n\n\nmodel = train(")[0] for block in blocks(page, "python")]
+    monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: None)  # the page's own test does it
+    once, again, both, joined = (tmp_path / f"{number}.pt" for number in range(4))
+    names: dict[str, Any] = {}
+    run(code[0], names, page)
+    torch.set_default_dtype(torch.float64)
+    try:
+        names["train"](again, 2)
+        both.write_bytes(again.read_bytes())
+        for path in (again, once):
+            names["train"](path, 5)
+        make_batches = names["make_batches"]
+        names["make_batches"] = lambda update: make_batches(update, count=1, size=16)
+        names["train"](joined, 5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    program = tmp_path / "loop.py"
+    program.write_text("\n".join([code[0], "import sys", BOTH, code[-1], SHARDED]), "utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*command, "--standalone", str(program), str(both)],
+        env=os.environ | {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
+        timeout=120,
+        check=True,
+    )
+    expected = torch.load(once, weights_only=True)
+    for path, tolerance in ((again, 0.0), (both, 1e-9), (joined, 1e-9)):
+        found = torch.load(path, weights_only=True)
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
