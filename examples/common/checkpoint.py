@@ -92,6 +92,7 @@ def save_checkpoint(
 
     Example:
         >>> import tempfile
+        >>> import torch
         >>> folder = Path(tempfile.mkdtemp())
         >>> for step in (1, 2):
         ...     weights = {"weight": torch.full((3,), float(step))}

@@ -69,6 +69,11 @@ def test_the_one_billion_parameters_of_llama_3_2_are_those_of_its_sizes() -> Non
     with torch.device("meta"):
         model = build_llama(128_256)
     assert sum(weight.numel() for weight in model.parameters()) == 1_235_814_400
+    small = build_llama(
+        30, num_layers=1, d_model=16, num_heads=2
+    )  # too few heads for groups of four
+    attention: Any = small.decoder.layers[0].self_attention
+    assert attention.num_key_value_heads == 1
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def build_llama(
     num_layers: Size = 16,
     d_model: Size = 2048,
     num_heads: Size = 32,
-    num_key_value_heads: Size = 8,
+    num_key_value_heads: Size | None = None,
     d_k: Size | None = None,
     d_ff: Size | None = None,
     activation: Function[Callable[[Tensor], Tensor]] = F.silu,
@@ -68,7 +68,8 @@ def build_llama(
         num_layers: Number of layers.
         d_model: Size of the hidden vectors between the layers.
         num_heads: Number of query heads.
-        num_key_value_heads: Number of key and value heads, which divides ``num_heads``.
+        num_key_value_heads: Number of key and value heads, which divides ``num_heads``; a quarter
+            of it if not given, as in Llama 3.2 1B.
         d_k: Size of a head; ``d_model`` / ``num_heads`` if not given.
         d_ff: Inner size of the feed-forward networks; 4 * ``d_model`` if not given, as in Llama 3.2
             1B.
@@ -115,7 +116,7 @@ def build_llama(
     if attention is None:
         norm = partial(nn.RMSNorm, eps=eps) if query_key_norm else None
         sizes: dict[str, Any] = {
-            "num_key_value_heads": num_key_value_heads,
+            "num_key_value_heads": num_key_value_heads or max(1, num_heads // 4),
             "d_k": d_k,
             "bias": bias,
         }

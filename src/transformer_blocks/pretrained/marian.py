@@ -41,6 +41,8 @@ class SinesThenCosines(SinusoidalPositionalEncoding):
         max_length: Maximum number of positions.
 
     Example:
+        >>> import torch
+        >>> from transformer_blocks.pretrained.marian import SinesThenCosines
         >>> encoding = SinesThenCosines(4, max_length=8)(torch.zeros(1, 8, 4))
         >>> torch.allclose(encoding[0, :, 0], torch.arange(8.0).sin(), atol=1e-6)
         True
