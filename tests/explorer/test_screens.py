@@ -182,7 +182,7 @@ def test_the_first_screen_fits_and_a_tap_shows_the_true_weight(
     story.go()
     asked = page.inner_text("#story-queries .asked")
     best = MOVED[[label.text for label in token_labels(WORDS)].index(asked)]
-    assert story.text("#say-text").endswith(f"look at to write {asked}? Tap it.")
+    assert story.text("#say-text").endswith(f"look at to write “{asked}”? Tap it.")
     assert page.evaluate("window.explorerStory().shows") is None
     assert page.evaluate("document.getElementById('story-all').style.opacity") == "0"
     page.hover(key(best))

@@ -112,19 +112,3 @@ export function drawShares(canvas, width, rows, column) {
   });
   show(scene, canvas);
 }
-
-// The keys of a row: masked ones are hatched, the selected one has a frame.
-export function drawMask(canvas, width, {masked}, column) {
-  const colours = chartColours(), height = 24, step = Math.min(34, (width - 6) / masked.length), left = 3;
-  const scene = new Scene(width, height + 6), parts = [];
-  scene.rect(left, 3, step * masked.length, height, {fill: colours.background});
-  masked.forEach((isHidden, i) => {
-    const x = left + i * step;
-    if (isHidden) parts.push(hatching(x, 3, step, height));
-    if (step > 5) parts.push(`M${x} 3v${height}`);
-  });
-  scene.path(parts.join(""), {stroke: colours.muted, opacity: .6});
-  scene.rect(left, 3, step * masked.length, height, {stroke: colours.muted});
-  scene.rect(left + column * step, 3, Math.max(2, step), height, {stroke: colours.accent, line: 2.5});
-  show(scene, canvas);
-}

@@ -75,7 +75,7 @@ export function clearestHead() {
 const share = x => wholePercent(x).replace("<", "under ").replace(">", "over ");
 const term = textContent => make("b", {className: "term", textContent});
 function wordAt(side, index) {
-  const token = tokensOf(storyAttention(), side)[index], gloss = glossOf(side, token).replace(/(?<=.) \(.*?\)/g, "").replace(/[()]/g, ""), shown = make("b", {className: "word", textContent: inSentence(signOf(token)), lang: data.languages[side === "keys" ? 0 : 1] ?? ""});
+  const token = tokensOf(storyAttention(), side)[index], [begin, end] = side === "queries" ? "“”" : ["", ""], gloss = glossOf(side, token).replace(/(?<=.) \(.*?\)/g, "").replace(/[()]/g, ""), shown = make("b", {className: "word", textContent: begin + inSentence(signOf(token)) + end, lang: data.languages[side === "keys" ? 0 : 1] ?? ""});
   return gloss ? [shown, ` (${gloss})`] : [shown];
 }
 const inLanguage = (i, word) => `${languageName(i)} ${word}`.trim();
@@ -165,7 +165,7 @@ const withoutStep = start => ({
     if (screens.struck === null) return [`Tap any ${inLanguage(0, "word")} to take it away.`];
     if (!screens.change) return ["The network writes the sentence again without ", ...wordAt("keys", screens.struck), " …"];
     const {labels, probabilities: [before, after], texts: [whole, without]} = screens.change, place = placeOfLargest(before.map((x, i) => x - after[i]));
-    const change = before[place] - after[place] < .05 ? ["the probability of no word falls by more than 5 %. "] : ["the probability of ", make("b", {className: "word", textContent: labels[place]}), " falls from ", term(share(before[place])), " to ", term(share(after[place])), ". "];
+    const change = before[place] - after[place] < .05 ? ["the probability of no word falls by more than 5 %. "] : ["the probability of ", make("b", {className: "word", textContent: `“${labels[place]}”`}), " falls from ", term(share(before[place])), " to ", term(share(after[place])), ". "];
     return ["Without ", ...wordAt("keys", screens.struck), ", ", ...change, ...(without === whole ? ["It still writes the same sentence."] : ["It now writes: ", make("q", {lang: data.languages[1] ?? "", textContent: without})]), ` Tap another ${inLanguage(0, "word")}.`];
   },
   other: () => screens.struck === null ? "" : "Put it back",
@@ -184,8 +184,8 @@ function multiplication({query, key, products, dots, scores}, row, column) {
   const line = (name, numbers) => part("tr", "", make("th", {scope: "row"}, ...name), ...best.map(i => make("td", {textContent: decimal(numbers[i], 1)})), make("td", {textContent: size > best.length ? "…" : ""}));
   const rows = [line(wordAt("queries", row), query), line(["× ", ...wordAt("keys", column)], key), line(["= product"], products)];
   rows[2].className = "now";
-  const divisor = Math.abs(scale * Math.sqrt(size) - 1) < 1e-6 ? `divided by √${size}` : `times ${decimal(scale, 3)}`;
-  return [make("table", {}, make("tbody", {}, ...rows)), make("p", {}, `All ${size} products add up to ${decimal(dots[column], 1)}; ${divisor}, that is the `, term("score"), ` ${decimal(scores[column], 1)}.`)];
+  const divisor = decimal(1 / scale, 1);
+  return [make("table", {}, make("tbody", {}, ...rows)), make("p", {}, `All ${size} products add up to ${decimal(dots[column], 1)}. Divided by ${divisor}, to keep scores small, that is the `, term("score"), ` ${decimal(scores[column], 1)}.`)];
 }
 
 const whyStep = ({row, column}) => ({
@@ -195,7 +195,7 @@ const whyStep = ({row, column}) => ({
   choose: ({side, index}) => { if (side === "keys") Object.assign(state, {column: index}); render(); },
   enter: () => Object.assign(state, {row, column, isLocked: true, side: "queries"}),
   say: () => ["The network keeps a list of numbers for ", ...wordAt("queries", row), ", its ", term("query"), ", and one for each ", inLanguage(0, "word"), ", its ", term("key"),
-    ". It multiplies them number by number, and adds up. A high score gives a high weight."],
+    ". It multiplies them number by number and adds up: the score. The higher a score, the larger its part of the 100 %."],
   extra() {
     const attention = storyAttention(), place = {attention: state.attention, layer: state.layer, head: state.head, row, column: state.column};
     if (!attention.vectors) { decodeArithmetic(attention); return []; }
@@ -233,7 +233,7 @@ function favouriteOf({map, rows, columns}, head) {
 const headsStep = () => ({
   id: "heads", ...FREE,
   title: () => `${["", "", "Two", "Three", "Four"][storyAttention().heads] ?? storyAttention().heads} looks at once`,
-  say: () => [`Each of these looks is a `, term("head"), `. There are ${storyAttention().layers} `, term("layers"), ` of them, one after another; these are the heads of ${state.layer === storyAttention().layers - 1 ? "the last one" : `number ${state.layer + 1}`}. Tap one to see it above.`],
+  say: () => [`The network looks in ${storyAttention().heads} ways at once; each of them is a `, term("head"), `. It does so ${storyAttention().layers} times, one after another: these are its `, term("layers"), `, and below are the heads of ${state.layer === storyAttention().layers - 1 ? "the last" : `number ${state.layer + 1}`}. Tap one to see it above.`],
   extra() {
     const attention = storyAttention(), first = clearestHead()[2], clarity = head => (ruleOf(attention, state.layer, head)?.strength ?? -1) + (head === first) / 2;
     const heads = Array.from({length: attention.heads}, (_, head) => head).sort((x, y) => clarity(y) - clarity(x));
@@ -254,7 +254,7 @@ const written = () => data.title.slice(data.title.indexOf("→") + 1).trim();
 const learnStep = () => ({
   id: "learn", ...FREE, time: 0,
   title: () => "Watch it learn",
-  say: () => ["It began with random numbers. Move the slider to the right, and see how each word finds the few words that it looks at. After ", term(data.model.split(", ")[1] ?? data.model), " it writes: ",
+  say: () => ["The network began with random numbers, and each ", term("update"), " changed them a little. Move the slider to the right: each word finds the few words that it needs. After ", term(data.model.split(", ")[1] ?? data.model), " it writes: ",
     make("q", {lang: data.languages[1] ?? "", textContent: inSentence(written()) || "(nothing)"})],
 });
 const turnStep = () => ({

@@ -1,7 +1,7 @@
 // Why: the arithmetic of the selected weight, where the page has its queries, keys and values.
 
 import {MINUS, computeArithmetic, decimal, decodeArithmetic, exactPercent, inBrackets, normOf, placesOfLargest, quoted, roundPercent, small, sumOf} from "./arithmetic.js";
-import {drawFeatures, drawMask, drawScores, drawShares} from "./charts.js";
+import {drawFeatures, drawScores, drawShares} from "./charts.js";
 import {$, attentions, data, headsOn, isOff, make, nameOf, plural, summaries, weightsOf} from "./data.js";
 import {drawLens} from "./lens.js";
 import {patternOf} from "./patterns.js";
@@ -81,7 +81,7 @@ function maskStep(sum) {
     : count === of ? "All keys of this row are masked: its weights and its output are zero."
     : `${count} of ${of} keys of this row ${count === 1 ? "is" : "are"} masked (hatched): the score is replaced by ${decimal(-Infinity)}, the weight is 0.`;
   return makeStep(3, "mask", ["Mask"],
-    part("p", "detail", rule), chart("why-mask", rule),
+    part("p", "detail", rule),
     part("p", "result", `${decimal(sum.score)} \u2192 `, make("strong", {textContent: sum.isMasked ? decimal(-Infinity) : decimal(sum.score)}),
       ...(sum.isMasked ? [part("span", "note", "this key is masked")] : [])));
 }
@@ -152,7 +152,6 @@ function showArithmetic(place) {
   draw("why-products", drawFeatures, {strips: [["query", sum.query], ["key", sum.key]], bars: sum.products, name: "product", height: 72});
   draw("why-shares", drawShares, [["with", sum.weights], ["without", sum.unscaled]], place.column);
   draw("why-lengths", drawShares, [["lengths", sum.lengths.map(length => length / (sumOf(sum.lengths) || 1))]], place.column);
-  draw("why-mask", drawMask, sum, place.column);
   draw("why-scores", drawScores, sum, place.column, attention.keys[place.column]);
   draw("why-output", drawFeatures, {strips: [["value", sum.value]], bars: sum.contribution, marks: sum.output, name: "w \u00d7 v", height: 110});
 }
