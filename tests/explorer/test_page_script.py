@@ -166,9 +166,9 @@ def test_the_laboratory_begins_with_the_last_mean_of_the_cross_attention() -> No
 @pytest.mark.parametrize(
     "address",
     [
-        "#v=map&a=1&l=0&h=2&hs=2&q=3&k=1",
-        "#v=map&a=0&l=1&h=4&hs=4&q=0&k=4&z=2.50&lock=1",
-        "#v=story&a=2&l=0&h=1&hs=0.1&q=2&k=3&lock=1&side=keys",
+        "#v=map&a=1&l=0&h=2&q=3&k=1",
+        "#v=map&a=0&l=1&h=4&q=0&k=4&z=2.50&lock=1",
+        "#v=story&a=2&l=0&h=1&q=2&k=3&lock=1&side=keys",
     ],
 )
 def test_an_address_restores_the_whole_selection(address: str) -> None:
@@ -181,19 +181,17 @@ def test_an_address_restores_the_whole_selection(address: str) -> None:
 
 
 def test_an_address_that_does_not_fit_is_brought_into_range() -> None:
-    page = uneven("#v=map&a=1&l=9&h=9&hs=9.0&q=9&k=9&z=0.1&side=keys")
-    expected = "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2"
+    page = uneven("#v=map&a=1&l=9&h=9&q=9&k=9&z=0.1&side=keys")
+    expected = "#v=map&a=1&l=0&h=2&q=1&k=2"
     assert page("addressOf(state)") == expected
-    page.go("#v=story&a=0&h=4&hs=4.1")
-    assert page("state.heads") == [4]
 
 
 def test_another_attention_keeps_nothing_that_it_does_not_have() -> None:
     page = uneven("#v=map&a=0&l=2&h=3&q=4&k=4&z=3&lock=1")
     page("select({attention: 1})")
-    assert page("addressOf(state)") == "#v=map&a=1&l=0&h=2&hs=2&q=1&k=2&lock=1"
+    assert page("addressOf(state)") == "#v=map&a=1&l=0&h=2&q=1&k=2&lock=1"
     page("select({attention: 0, head: 1})")
-    assert page("[state.head, state.heads, state.layer]") == [1, [1], 0]
+    assert page("[state.head, state.layer]") == [1, 0]
 
 
 def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -> None:

@@ -24,11 +24,11 @@ from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.style import LINES
 
 
-def test_the_weights_of_a_token_are_those_of_the_shown_heads() -> None:
+def test_the_weights_of_a_token_are_those_of_the_shown_head() -> None:
     page = plain("#v=story&a=2")
-    for layer, heads in ((1, [3]), (1, [0, 2]), (0, [0, 2]), (0, [1])):
-        page(f"select({{layer: {layer}, heads: {heads}, head: {heads[0]}}})")
-        expected = np.mean([table(page.explorer, 2, layer, head) for head in heads], axis=0)
+    for layer, head in ((1, 3), (0, 2), (0, 1)):
+        page(f"select({{layer: {layer}, head: {head}}})")
+        expected = table(page.explorer, 2, layer, head)
         np.testing.assert_allclose(page("storyWeights()"), expected.ravel(), atol=2 * QUANTUM)
         for row in range(4):
             found = page(f"weightsAt({{side: 'queries', index: {row}}})")
@@ -63,11 +63,6 @@ def test_the_sentence_names_the_largest_weights() -> None:
     page("select({side: 'keys', row: 3, column: 1})")
     end = f"The weight of “{queries[3]}” to “{keys[1]}” is {100 * values[3, 1]:.0f} %."
     assert page.text("story-sentence").endswith(end) == (values[:, 1].argmax() != 3)
-    page("select({isLocked: false, heads: [0, 2], head: 0}), pointAt({side: 'queries', index: 1})")
-    best = [table(page.explorer, 2, 0, head)[1].argmax() for head in (0, 2)]
-    names = re.findall("“(.*?)”", page.text("story-sentence"))
-    assert names == [queries[1], keys[best[0]], keys[best[1]]]
-    assert page.text("story-sentence").endswith("in head 2.")
 
 
 def test_a_fully_masked_query_attends_to_no_token() -> None:
@@ -82,28 +77,16 @@ def test_a_fully_masked_query_attends_to_no_token() -> None:
     assert page(masked) == [True, True, False, False]
 
 
-def test_heads_are_switched_on_and_off_and_summaries_stand_alone() -> None:
-    page = plain("#v=story&a=0&h=3")
-    pressed = """[...$('story-heads').children]
-        .filter(each => each.attributes['aria-pressed'] === 'true').map(each => each.textContent)"""
-    for choice, heads, head, names in (
-        *(("1", [1], 1, ["1"]), ("2", [1, 2], 2, ["1", "2"]), ("1", [2], 2, ["2"])),
-        *(("2", [3], 3, ["mean"]), ("4", [4], 4, ["rollout"]), ("0", [0], 0, ["0"])),
-        *(("all", [0, 1, 2], 0, ["all", "0", "1", "2"]), ("1", [0, 2], 2, ["0", "2"])),
-        *(("all", [0, 1, 2], 2, ["all", "0", "1", "2"]), ("all", [3], 3, ["mean"])),
-    ):
-        page(f"$('story-heads').querySelector('[data-column=\"{choice}\"]').click()")
-        assert page("[state.heads, state.head]") == [heads, head]
-        assert page(pressed) == names
-    for heads, name in (
-        *(([4], "rollout"), ([3], "mean of 3 heads"), ([2], "head 2")),
-        *(([0, 1, 2], "all 3 heads"), ([2, 0], "heads 0, 2")),
-    ):
-        page(f"select({{heads: {heads}, head: {heads[0]}, layer: 0}})")
-        assert page.text("story-name") == f"Encoder self-attention, layer 0, {name}"
-        entries = page("views.story.legend().entries")
-        drawn = [] if heads[0] > 2 else sorted(heads)
-        assert entries == [{"colour": LINES[i], "name": f"head {i}"} for i in drawn]
+def test_a_head_or_a_summary_is_chosen_and_named() -> None:
+    page = plain("#v=story&a=0&h=3&l=0")
+    checked = """[...$('story-heads').children]
+        .filter(each => each.attributes['aria-checked'] === 'true').map(each => each.textContent)"""
+    for column, name in ((1, "1"), (3, "mean"), (4, "rollout"), (0, "0")):
+        page(f"$('story-heads').children[{column}].click()")
+        assert page("state.head") == column
+        assert page(checked) == [name]
+        head = f"head {name}" if column < 3 else name
+        assert page.text("story-name") == f"Encoder self-attention, layer 0, {head}"
 
 
 def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() -> None:
@@ -223,27 +206,26 @@ def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
 
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
     page = plain("#v=story&a=2&l=0&h=0")
-    for heads, token in (
-        *(([3], "null"), ([0, 2], "null"), ([1], "null")),
-        *(([0, 1], "{side: 'queries', index: 2}"), ([2], "{side: 'keys', index: 4}")),
+    for head, token in (
+        *((3, "null"), (1, "null")),
+        *((0, "{side: 'queries', index: 2}"), (2, "{side: 'keys', index: 4}")),
     ):
-        page(f"select({{heads: {heads}, head: {heads[0]}}})")
+        page(f"select({{head: {head}}})")
         ribbons = page(f"ribbonsOf(story.layout, {token})")
         least, layout = 0.01 if token == "null" else 0.002, page("story.layout")
         expected = {}
-        for head in heads:
-            for (row, column), weight in np.ndenumerate(table(page.explorer, 2, 0, head)):
-                own = ("queries" in token and row != 2) or ("keys" in token and column != 4)
-                if weight >= least and not own:
-                    expected[row, column, head] = weight
-        assert {(each["row"], each["column"], each["head"]) for each in ribbons} == set(expected)
+        for (row, column), weight in np.ndenumerate(table(page.explorer, 2, 0, head)):
+            own = ("queries" in token and row != 2) or ("keys" in token and column != 4)
+            if weight >= least and not own:
+                expected[row, column] = weight
+        assert {(each["row"], each["column"]) for each in ribbons} == set(expected)
         sizes = [each["weight"] for each in ribbons]
         assert sizes == sorted(sizes)
         for each in ribbons:
-            place = each["row"], each["column"], each["head"]
+            place = each["row"], each["column"]
             assert each["weight"] == pytest.approx(expected[place], abs=2 * QUANTUM)
-            assert each["colour"] == LINES[place[0] if heads == [3] else place[2]]
-            assert each["width"] == pytest.approx(max(0.6, 24 / len(heads) * each["weight"]))
+            assert each["colour"] == LINES[place[0] if head == 3 else head]
+            assert each["width"] == pytest.approx(max(0.6, 24 * each["weight"]))
         check_ends(ribbons, layout)
 
 
@@ -385,7 +367,7 @@ def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them
         replace(page, maps=[shifted(each, number) for each in page.maps], model=name, title=name)
         for number, name in enumerate(times[:2])
     ]
-    script = Script(replace(page, model=times[2], earlier=earlier).html, "#v=story&a=2&h=1&hs=1")
+    script = Script(replace(page, model=times[2], earlier=earlier).html, "#v=story&a=2&h=1")
     script("select({isLocked: true, row: 1, column: 2}), 0")
     shown = "[$('times-name').textContent, $('title').textContent, Number($('time').value)]"
     whole = script("[...weightsOf(2, 1, 1)]")

@@ -53,7 +53,7 @@ def test_the_story_shows_the_clearest_head_and_asks_for_its_own_keys_and_then_th
         assert rows[-1] == 0  # its key is near the end
         assert len(rows) == 3
         assert set(rows) <= {0, 1, 2, 3}
-    assert page("[state.view, state.screen, state.heads]") == ["screens", 0, [0]]
+    assert page("[state.view, state.screen, state.head]") == ["screens", 0, 0]
 
 
 def test_a_page_of_another_model_begins_with_the_name_of_its_clearest_head() -> None:
@@ -291,7 +291,7 @@ def test_forced_colours_show_what_is_selected(browser: Any, tmp_path: Any) -> No
     colour = "each => getComputedStyle(each).backgroundColor"
     for chosen, other in (
         ("#views [aria-checked=true]", "#views [aria-checked=false]"),
-        ("#story-heads [aria-pressed=true]", "#story-heads [aria-pressed=false]"),
+        ("#story-heads [aria-checked=true]", "#story-heads [aria-checked=false]"),
         ("#story-queries .shown", "#story-queries .token:not(.shown)"),
     ):
         found = [story.page.eval_on_selector(each, colour) for each in (chosen, other)]

@@ -135,16 +135,6 @@ export const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(tok
 
 export const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
 export const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
-const listHeads = heads => `${heads.length === 1 ? "head" : "heads"} ${heads.join(", ")}`;
-
-// Columns of a layer in words, with the heads among them that are switched off.
-export function namesOf(attention, layer, columns) {
-  const isMean = columns[0] === attention.heads, heads = isMean ? [...Array(attention.heads).keys()] : columns.filter(column => column < attention.heads);
-  const on = headsOn(attention, layer), off = heads.filter(head => !on.includes(head));
-  const name = isMean ? `mean of ${plural(on.length, "head")}` : heads.length > 1 && heads.length === attention.heads ? `all ${heads.length} heads`
-    : heads.length ? listHeads(heads) : "rollout";
-  return off.length ? `${name}; ${listHeads(off)} switched off` : name;
-}
 export const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
 export const languageName = i => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames(["en"], {type: "language"}).of(data.languages[i]) : "";
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

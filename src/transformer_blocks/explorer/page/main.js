@@ -59,7 +59,7 @@ export let shownContent = contentOf(state);
 
 // Replace the maps, decoding steps, title and name of the model. What is selected remains if the same tokens stand there.
 export function replaceMaps({attentions: others, decoding, title, model}, record = false) {
-  const {attention: a, row, column, head, heads} = state, next = others[Math.min(a, others.length - 1)];
+  const {attention: a, row, column, head} = state, next = others[Math.min(a, others.length - 1)];
   const isKept = attentions[a]?.queries[row] === next.queries[row] && attentions[a].keys[column] === next.keys[column];
   attentions.splice(0, attentions.length, ...others);
   Object.assign(data, {decoding, title, model});
@@ -68,7 +68,7 @@ export function replaceMaps({attentions: others, decoding, title, model}, record
   for (const forget of forgetting) forget();
   fillAttentions();
   state.attention = -1;  // others than before
-  select({attention: Math.min(a, others.length - 1), head, heads, ...(isKept ? {} : {row: 0, column: 0, isLocked: false})}, {record});
+  select({attention: Math.min(a, others.length - 1), head, ...(isKept ? {} : {row: 0, column: 0, isLocked: false})}, {record});
 }
 
 // Show what the state names: what the page holds, or what the model in the page computes.

@@ -15,7 +15,7 @@ views.map = {
   measure: measureMap,
   draw: drawMap,
   scene: mapScene,
-  legend: () => ({kind: "bar", most: shown().most}),
+  most: () => shown().most,
   caption: () => nameOf(state),
   weights: () => shown().values,
 };

@@ -4,7 +4,6 @@ import {hatching} from "./charts.js";
 import {$, attentions, data, headName, make, nameOf, percent} from "./data.js";
 import {state, views} from "./registry.js";
 import {Scene, fontsFor, paint, svgOf, textWidth, textsOf} from "./scene.js";
-import {nameOfStory} from "./story.js";
 import {coloursOf, palette} from "./style.js";
 
 function download(name, blob) {
@@ -15,7 +14,7 @@ function download(name, blob) {
 const fileName = ending => `${subjectsOf().slice(data.model ? 1 : 0).join(" ").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-")}.${ending}`;
 
 function csvOf() {
-  const attention = attentions[state.attention], values = views[state.view].weights();  // of several heads, their mean
+  const attention = attentions[state.attention], values = views[state.view].weights();
   const quote = text => `"${text.replace(/"/g, '""')}"`;
   const lines = [["", ...attention.keys].map(quote).join(",")];
   attention.queries.forEach((token, row) => lines.push([quote(token),
@@ -44,41 +43,34 @@ function wrapText(text, room, {size, weight = "normal", most}) {
   return shown;
 }
 
-// The entries of the legend: each has a width and draws itself from x on, around the height y.
-function legendEntries(legend, colours, unit) {
+// The entries of a map's legend: each has a width and draws itself from x on, around the height y.
+function legendEntries(most, colours, unit) {
   const attention = attentions[state.attention], size = 12 * unit, gap = 7 * unit, entries = [];
   const label = text => ({width: textWidth(text, size), draw: (scene, x, y) => scene.text(x, y, text, {size, fill: colours.text})});
   const joined = (...parts) => ({
     width: parts.reduce((width, part) => width + part.width + gap, -gap),
     draw(scene, x, y) { for (const part of parts) { part.draw(scene, x, y); x += part.width + gap; } },
   });
-  if (legend.kind === "bar") {
-    const width = 150 * unit, height = 11 * unit, steps = 150;
-    const name = headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
-    const places = Float32Array.from({length: steps}, (_, i) => i / (steps - 1));
-    const bar = {width, draw(scene, x, y) {
-      scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours.weights, place => place));
-      scene.rect(x, y - height / 2, width, height, {stroke: colours.muted, line: .75 * unit});
+  const width = 150 * unit, height = 11 * unit, steps = 150;
+  const name = headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
+  const places = Float32Array.from({length: steps}, (_, i) => i / (steps - 1));
+  const bar = {width, draw(scene, x, y) {
+    scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours.weights, place => place));
+    scene.rect(x, y - height / 2, width, height, {stroke: colours.muted, line: .75 * unit});
+  }};
+  entries.push(joined(label(name), label("0 %"), bar, label(percent(most))));
+  if (attention.mask?.some(Boolean)) {
+    const side = 14 * unit, swatch = {width: side, draw(scene, x, y) {
+      scene.path(hatching(x, y - side / 2, side, side), {stroke: colours.muted, line: unit});
+      scene.rect(x, y - side / 2, side, side, {stroke: colours.muted, line: .75 * unit});
     }};
-    entries.push(joined(label(name), label("0 %"), bar, label(percent(legend.most))));
-    if (attention.mask?.some(Boolean)) {
-      const side = 14 * unit, swatch = {width: side, draw(scene, x, y) {
-        scene.path(hatching(x, y - side / 2, side, side), {stroke: colours.muted, line: unit});
-        scene.rect(x, y - side / 2, side, side, {stroke: colours.muted, line: .75 * unit});
-      }};
-      entries.push(joined(swatch, label("masked")));
-    }
-  } else {
-    for (const {colour, name} of legend.entries) {
-      const width = 22 * unit, line = {width, draw: (scene, x, y) => scene.path(`M${x} ${y}h${width}`, {stroke: colour, line: 4 * unit})};
-      entries.push(joined(line, label(name)));
-    }
+    entries.push(joined(swatch, label("masked")));
   }
   return entries;
 }
 
 // What is shown: the model, then the attention, layer and heads.
-const subjectsOf = () => [data.model, state.view === "map" ? nameOf(state) : nameOfStory()].filter(Boolean);
+const subjectsOf = () => [data.model, nameOf(state)].filter(Boolean);
 const subjectOf = () => subjectsOf().join(" · ");
 
 // The shown view as a scene with all that a reader needs who does not have the page.
@@ -114,8 +106,7 @@ function posterOf() {
     if (x > margin && x + width > margin + room) { x = margin; y += leading; }
     if (isLast) x = margin + room - width;
   };
-  const legend = view.legend?.();
-  for (const entry of legend ? legendEntries(legend, colours, unit) : []) {
+  for (const entry of view.most ? legendEntries(view.most(), colours, unit) : []) {
     place(entry.width);
     entry.draw(scene, x, y + leading / 2);
     x += entry.width + space;

@@ -10,7 +10,6 @@ export const state = {
   attention: 0,     // index of the attention maps
   layer: 0,
   head: 0,          // column of the overview: a head, the mean or rollout
-  heads: [],        // columns that the story shows together
   row: 0,           // selected query
   column: 0,        // selected key
   side: "queries",  // side of the token that the story shows alone while it is locked

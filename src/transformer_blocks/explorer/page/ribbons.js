@@ -1,10 +1,10 @@
 // Ribbons: the places of the tokens and the lines between them, on the page and in pictures.
 
 import {placesOfLargest} from "./arithmetic.js";
-import {$, END_TOKENS, data, headName, lettersIn, weightsOf} from "./data.js";
+import {$, END_TOKENS, data, lettersIn} from "./data.js";
 import {state, views} from "./registry.js";
 import {Scene, isUpright, mostThatFit, textWidth} from "./scene.js";
-import {COLUMNS, LINES_OF_QUERY, MANY_TOKENS, MOST_RIBBONS, MOST_TOKENS, NARROW, OTHER_SIDE, PERCENT_ROOM, PERCENT_WIDTH, RIBBON_WIDTH, isCoarsePointer, isSummaryShown, shownToken, story, storyAttention, storyColumns, storySentence, tokensOf, weightsAt, wholePercent} from "./story.js";
+import {COLUMNS, LINES_OF_QUERY, MANY_TOKENS, MOST_RIBBONS, MOST_TOKENS, NARROW, OTHER_SIDE, PERCENT_ROOM, PERCENT_WIDTH, RIBBON_WIDTH, isCoarsePointer, isSummaryShown, shownToken, story, storyAttention, storySentence, storyWeights, tokensOf, weightsAt, wholePercent} from "./story.js";
 import {channels, lineColour} from "./style.js";
 
 // --- Places of the tokens -----------------------------------------------------------------------------
@@ -124,15 +124,12 @@ export function measureStory() {
 // Where one summary is shown, each query has a colour that differs from its neighbours'.
 const queryColour = row => lineColour(row);
 
-// The width of a ribbon whose weight is 1; heads that are drawn together share it.
-function ribbonWidth(layout, isAlone) {
-  const count = storyColumns().length, isWide = isAlone || layout.isFew;
-  return Math.max(count > 1 ? (isWide ? 5 : 3) : 0, (isWide ? RIBBON_WIDTH : layout.many) / count);
-}
+// The width of a ribbon whose weight is 1.
+const ribbonWidth = (layout, isAlone) => isAlone || layout.isFew ? RIBBON_WIDTH : layout.many;
 
 // Samples of lines with their weights, from (x, y) to the right.
 export function drawRibbonScale(scene, layout, x, y, colours, isAlone) {
-  const stroke = isSummaryShown() || storyColumns().length > 1 ? colours.muted : lineColour(storyColumns()[0]), full = ribbonWidth(layout, isAlone);
+  const stroke = isSummaryShown() ? colours.muted : lineColour(state.head), full = ribbonWidth(layout, isAlone);
   [.1, .5, 1].forEach((weight, i) => {
     const from = x + 82 * i;
     scene.path(`M${from} ${y}L${from + 34} ${y}`, {stroke, line: Math.max(.6, full * weight), opacity: .5 + .4 * weight});
@@ -153,30 +150,23 @@ export function sayWhatIsDrawn(layout) {
 
 // The smallest weight of which a ribbon is drawn while no token is isolated, so that there are not too many.
 export function leastDrawn(layout) {
-  const columns = storyColumns(), key = [state.attention, state.layer, columns, layout.least].join(" ");
+  const key = [state.attention, state.layer, state.head, layout.least].join(" ");
   if (leastDrawn.key === key) return leastDrawn.least;
-  const found = [];
-  for (const head of columns) {
-    const weights = weightsOf(state.attention, state.layer, head);
-    for (const i of drawnPlaces(weights, storyAttention())) if (weights[i] >= layout.least) found.push(weights[i]);
-  }
+  const weights = storyWeights(), found = drawnPlaces(weights, storyAttention()).map(i => weights[i]).filter(weight => weight >= layout.least);
   const least = found.length > MOST_RIBBONS ? Float32Array.from(found).sort()[found.length - MOST_RIBBONS] : layout.least;
   Object.assign(leastDrawn, {key, least});
   return least;
 }
 
-// The ribbons of all tokens, or of one: with {row, column, head, weight, colour, width}, weak ones first.
+// The ribbons of all tokens, or of one: with {row, column, weight, colour, width}, weak ones first.
 export function ribbonsOf(layout, token) {
-  const attention = storyAttention(), columns = storyColumns(), ribbons = [], summary = isSummaryShown();
+  const attention = storyAttention(), weights = storyWeights(), ribbons = [], summary = isSummaryShown();
   const each = ribbonWidth(layout, Boolean(token));
   const least = token ? .002 : leastDrawn(layout);
-  for (const head of columns) {
-    const weights = weightsOf(state.attention, state.layer, head);
-    for (const i of token ? weights.keys() : drawnPlaces(weights, attention)) {
-      const row = Math.floor(i / attention.columns), column = i % attention.columns, weight = weights[i];
-      if (weight < least || (token && token.index !== (token.side === "queries" ? row : column))) continue;
-      ribbons.push({row, column, head, weight, colour: summary ? queryColour(row) : lineColour(head), width: Math.max(.6, each * weight)});
-    }
+  for (const i of token ? weights.keys() : drawnPlaces(weights, attention)) {
+    const row = Math.floor(i / attention.columns), column = i % attention.columns, weight = weights[i];
+    if (weight < least || (token && token.index !== (token.side === "queries" ? row : column))) continue;
+    ribbons.push({row, column, weight, colour: summary ? queryColour(row) : lineColour(state.head), width: Math.max(.6, each * weight)});
   }
   spreadEnds(ribbons, layout, "queries");
   spreadEnds(ribbons, layout, "keys");
@@ -195,7 +185,7 @@ function spreadEnds(ribbons, layout, side) {
   for (const [index, group] of groups) {
     const item = layout[side][index], total = group.reduce((sum, ribbon) => sum + ribbon.width, 0);
     const room = Math.max(0, item[size] - 4), scale = Math.min(1, room / total), middle = item[place] + item[size] / 2;
-    group.sort((a, b) => others[a[other]][place] - others[b[other]][place] || a.head - b.head);
+    group.sort((a, b) => others[a[other]][place] - others[b[other]][place]);
     let at = middle - total * scale / 2;
     for (const ribbon of group) {
       ribbon[side] = at + ribbon.width * scale / 2;
@@ -285,8 +275,8 @@ const mixColours = (a, b, part) => `rgb(${channels(a).map((x, i) => Math.round(p
 // How a token is shaded while a token of the other side is isolated: by its weight.
 export function shadeOfToken(token, side, index, weight, colours) {
   if (!token || token.side === side || weight < .01) return null;
-  const row = side === "queries" ? index : token.index, columns = storyColumns();
-  const ink = isSummaryShown() ? queryColour(row) : columns.length === 1 ? lineColour(columns[0]) : colours.muted;
+  const row = side === "queries" ? index : token.index;
+  const ink = isSummaryShown() ? queryColour(row) : lineColour(state.head);
   return {colour: ink, part: .1 + .4 * weight};
 }
 
@@ -300,14 +290,9 @@ export function axisLabel(attention, side) {
   return `${axis[0].toUpperCase()}${axis.slice(1)} (${side})`;
 }
 
-export function storyLegend() {
-  if (isSummaryShown()) return {kind: "lines", entries: []};
-  return {kind: "lines", entries: storyColumns().map(column => ({colour: lineColour(column), name: headName(storyAttention(), column)}))};
-}
-
 export function storyCaption() {
   const token = state.isLocked ? shownToken() : null;
   const what = "Each line is an attention weight: the thicker, the larger";
-  const colours = isSummaryShown() ? "; its colour is that of the token below" : "; its colour is that of its head";
+  const colours = isSummaryShown() ? "; its colour is that of the token below" : "";
   return `${what}${colours}.${token ? ` ${storySentence(token)}` : ` ${sayWhatIsDrawn(layOutStory(1000))}`}`;
 }

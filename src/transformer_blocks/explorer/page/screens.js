@@ -5,7 +5,7 @@ import {$, attentions, data, inSentence, isEnd, languageName, make, plural, sequ
 import {open, render, shownContent} from "./main.js";
 import {patternOf, ruleOf} from "./patterns.js";
 import {contentOf, features, state, views} from "./registry.js";
-import {drawnPlaces, glossOf, measureStory, signOf, storyCaption, storyLegend, storyScene} from "./ribbons.js";
+import {drawnPlaces, glossOf, measureStory, signOf, storyCaption, storyScene} from "./ribbons.js";
 import {Scene, show} from "./scene.js";
 import {firstAttention, select} from "./state.js";
 import {drawPointed, drawStory, growRibbons, isCoarsePointer, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
@@ -27,7 +27,6 @@ views.screens = {
   measure: measureStory,
   draw: drawScreen,
   scene: (...options) => storyScene(...options),
-  legend: storyLegend,
   caption: storyCaption,
   weights: storyWeights,
   choose: token => shownStep().choose(token),
@@ -282,7 +281,7 @@ const NEXT = {look: "Next word", without: "Take a word away", why: "Why this wei
 
 function showClearest() {
   const [attention, layer, head] = clearestHead();
-  Object.assign(state, {attention, layer, head, heads: [head], isLocked: false});
+  Object.assign(state, {attention, layer, head, isLocked: false});
 }
 
 // Enter a step: its figure is that of the page's own sentence.

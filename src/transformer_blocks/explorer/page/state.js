@@ -23,10 +23,6 @@ export function readAddress() {
   const attention = attentions[state.attention];
   state.layer = clampIndex(read("l") ?? Math.min(firstLayer, attention.layers - 1), attention.layers);
   state.head = clampIndex(read("h") ?? Math.min(firstHead, attention.heads), columnsOf(attention));
-  const heads = (read("hs") ?? String(state.head)).split(".").filter(text => text !== "");
-  state.heads = [...new Set(heads.map(text => clampIndex(text, columnsOf(attention))))];
-  if (state.heads.length > 1) state.heads = state.heads.filter(column => column < attention.heads);  // summaries stand alone
-  if (!state.heads.includes(state.head)) state.heads = [state.head];
   state.row = clampIndex(read("q"), attention.rows);
   state.column = clampIndex(read("k"), attention.columns);
   state.isLocked = read("lock") === "1";
@@ -39,8 +35,8 @@ export function readAddress() {
   state.time = read("t") && Number(read("t")) < last ? clampIndex(read("t"), last) : null;
 }
 
-function addressOf({view, screen, attention, layer, head, heads, row, column, side, isLocked, zoom, text, off, sequence, time}) {
-  const place = `a=${attention}&l=${layer}&h=${head}&hs=${heads.join(".")}&q=${row}&k=${column}` +
+function addressOf({view, screen, attention, layer, head, row, column, side, isLocked, zoom, text, off, sequence, time}) {
+  const place = `a=${attention}&l=${layer}&h=${head}&q=${row}&k=${column}` +
     (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "");
   return `#${view === "screens" ? `p=${screen}` : `v=${view}&${place}`}` + (text === null ? "" : `&s=${encodeURIComponent(text)}`) +
     (off.length ? `&off=${encodeURIComponent(off.join("~"))}` : "") + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
@@ -75,13 +71,11 @@ export function dropAddress() {
 export function select(change, {record = true} = {}) {
   const isNew = change.attention !== undefined && change.attention !== state.attention;
   const isOther = change.view !== undefined && change.view !== state.view;
-  if (change.head !== undefined && change.heads === undefined) change = {...change, heads: [change.head]};
   Object.assign(state, change);
   const attention = attentions[state.attention];
   if (isNew) {
     state.zoom = 1;
     if (change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
-    if (change.heads === undefined) state.heads = [state.head];
   }
   state.layer = Math.min(state.layer, attention.layers - 1);
   state.head = Math.min(state.head, columnsOf(attention) - 1);

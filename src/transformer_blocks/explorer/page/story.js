@@ -1,10 +1,10 @@
 // Story: the keys above, the queries below, and ribbons between them for all tokens at once.
 
-import {$, END_TOKENS, attentions, columnsOf, data, headName, headsOn, inSentence, isMasked, isOff, make, namesOf, weightsOf} from "./data.js";
+import {$, END_TOKENS, attentions, columnsOf, data, headName, headsOn, inSentence, isMasked, isOff, make, nameOf, weightsOf} from "./data.js";
 import {drawLens} from "./lens.js";
 import {fillRadioGroup, mark} from "./main.js";
 import {forgetting, state, views} from "./registry.js";
-import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyLegend, storyScene} from "./ribbons.js";
+import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyScene} from "./ribbons.js";
 import {Scene, paint, show} from "./scene.js";
 import {ARROWS, select} from "./state.js";
 import {lineColour, palette, theme} from "./style.js";
@@ -16,7 +16,6 @@ views.story = {
   measure: measureStory,
   draw: drawStory,
   scene: (...options) => storyScene(...options),
-  legend: storyLegend,
   caption: storyCaption,
   weights: storyWeights,
 };
@@ -32,7 +31,7 @@ export const story = {
 forgetting.push(() => {
   story.built = story.painted = "";
   story.layout = story.pointed = null;
-  for (const kept of [storyWeights, leastDrawn, drawStoryLegend]) kept.key = "";
+  for (const kept of [leastDrawn, drawStoryLegend]) kept.key = "";
 });
 // For scripts that control the page.
 window.explorerStory = width => ({...story, shows: shownToken(), scene: width ? storyScene(palette(), {width}) : null});
@@ -52,28 +51,13 @@ export const tokensOf = (attention, side) => side === "keys" ? attention.keys : 
 const nameToken = text => text === "" ? "the empty token" : `“${inSentence(text)}”`;
 export const wholePercent = weight => weight > 0 && weight < .005 ? "<1\u00a0%" : weight > .995 && weight < 1 ? ">99\u00a0%" : `${Math.round(100 * weight)}\u00a0%`;
 
-// The columns of the overview that are drawn, in their order.
-export const storyColumns = () => state.heads.length ? [...state.heads].sort((a, b) => a - b) : [state.head];
-export const isSummaryShown = () => { const columns = storyColumns(); return columns.length === 1 && columns[0] >= storyAttention().heads; };
+export const isSummaryShown = () => state.head >= storyAttention().heads;
 
-export const nameOfStory = () => `${storyAttention().name}, layer ${state.layer}, ${namesOf(storyAttention(), state.layer, storyColumns())}`;
-
-// The mean weights of the shown columns, which shade tokens and give percentages; heads that are switched off have no part in it.
-export function storyWeights() {
-  const all = storyColumns(), on = all.filter(column => !isOff(storyAttention(), state.layer, column)), columns = on.length ? on : all;
-  if (columns.length === 1) return weightsOf(state.attention, state.layer, columns[0]);
-  const key = `${state.attention} ${state.layer} ${columns.join()}`;
-  if (storyWeights.key !== key) {
-    const mean = new Float32Array(storyAttention().rows * storyAttention().columns);
-    for (const column of columns) weightsOf(state.attention, state.layer, column).forEach((x, i) => { mean[i] += x / columns.length; });
-    Object.assign(storyWeights, {key, mean});
-  }
-  return storyWeights.mean;
-}
+export function storyWeights() { return weightsOf(state.attention, state.layer, state.head); }
 
 // The weights between a token and every token of the other side.
-export function weightsAt({side, index}, weights = storyWeights()) {
-  const {rows, columns} = storyAttention();
+export function weightsAt({side, index}) {
+  const {rows, columns} = storyAttention(), weights = storyWeights();
   if (side === "queries") return weights.subarray(index * columns, (index + 1) * columns);
   return Float32Array.from({length: rows}, (_, row) => weights[row * columns + index]);
 }
@@ -89,8 +73,8 @@ export function shownToken() {
 
 export function storySentence(token) {
   const attention = storyAttention();
-  if (isSummaryShown() ? !headsOn(attention, state.layer).length : storyColumns().every(head => isOff(attention, state.layer, head))) {
-    return `${storyColumns().length === 1 && !isSummaryShown() ? `Head ${storyColumns()[0]} is` : "These heads are"} switched off: the model does not use what it would attend to.`;
+  if (isSummaryShown() ? !headsOn(attention, state.layer).length : isOff(attention, state.layer, state.head)) {
+    return `${isSummaryShown() ? "These heads are" : `Head ${state.head} is`} switched off: the model does not use what it would attend to.`;
   }
   if (!token) {
     const weights = storyWeights(), unmasked = Array(attention.rows).fill(attention.columns);
@@ -101,22 +85,16 @@ export function storySentence(token) {
     const row = Math.floor(best / attention.columns), column = best % attention.columns;
     return `The largest weight: ${nameToken(attention.queries[row])} attends to ${nameToken(attention.keys[column])} (${wholePercent(weights[best])}).`;
   }
-  const columns = storyColumns();
-  if (columns.length > 1 && columns.length <= 3) {
-    const parts = columns.map(column => `${attendsMost(token, weightsOf(state.attention, state.layer, column), 1)} in ${headName(attention, column)}`);
-    return `${nameToken(tokensOf(attention, token.side)[token.index])} ${token.side === "queries" ? "attends most to" : "receives most attention from"} ${parts.join(", ")}.`;
-  }
-  const name = nameToken(tokensOf(attention, token.side)[token.index]), best = attendsMost(token, storyWeights(), 2);
-  const mean = columns.length > 1 ? `In the mean of ${columns.length} heads, ` : "";
-  if (token.side === "queries") return best ? `${mean}${name} attends most to ${best}.` : `${name} is fully masked: it attends to no token.`;
-  return best ? `${mean}${name} receives most attention from ${best}.` : `${name} receives no attention.`;
+  const name = nameToken(tokensOf(attention, token.side)[token.index]), best = attendsMost(token);
+  if (token.side === "queries") return best ? `${name} attends most to ${best}.` : `${name} is fully masked: it attends to no token.`;
+  return best ? `${name} receives most attention from ${best}.` : `${name} receives no attention.`;
 }
 
-function attendsMost(token, all, count) {
-  const weights = weightsAt(token, all), names = tokensOf(storyAttention(), OTHER_SIDE[token.side]);
+function attendsMost(token) {
+  const weights = weightsAt(token), names = tokensOf(storyAttention(), OTHER_SIDE[token.side]);
   const sorted = [...weights.keys()].filter(i => weights[i] > 0).sort((a, b) => weights[b] - weights[a]);
-  const best = sorted.filter((column, i) => i === 0 || weights[column] >= .005).slice(0, count);
-  return best.map(i => `${nameToken(names[i])} (${wholePercent(weights[i])})`).join(", then ") || (count === 1 ? "no token" : "");
+  const best = sorted.filter((column, i) => i === 0 || weights[column] >= .005).slice(0, 2);
+  return best.map(i => `${nameToken(names[i])} (${wholePercent(weights[i])})`).join(", then ");
 }
 
 function writeSentence() {
@@ -187,7 +165,7 @@ function paintStory(scene, canvas, part = 1) {
 }
 
 function drawAllRibbons() {
-  const {layout} = story, key = [state.attention, state.layer, storyColumns(), theme(), layout.width].join(" ");
+  const {layout} = story, key = [state.attention, state.layer, state.head, theme(), layout.width].join(" ");
   if (story.painted === key) return;
   story.painted = key;
   const scene = new Scene(layout.width, layout.height), ribbons = ribbonsOf(layout, null);
@@ -262,13 +240,13 @@ export function drawStory(isNew) {
     buildChoices();
   }
   markChoices();
-  $("story-name").textContent = nameOfStory();
+  $("story-name").textContent = nameOf(state);
   drawAllRibbons();
   drawPointed();
 }
 
 function drawStoryLegend() {
-  const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, storyColumns(), theme(), storyAttention().name, leastDrawn(layout)].join();
+  const {layout} = story, isAlone = shownToken() !== null, key = [isAlone, layout.isFew, state.head, theme(), storyAttention().name, leastDrawn(layout)].join();
   if (drawStoryLegend.key === key) return;
   drawStoryLegend.key = key;
   const scene = new Scene(256, 28);
@@ -276,8 +254,6 @@ function drawStoryLegend() {
   show(scene, $("story-scale"));
   const parts = [];
   if (isSummaryShown()) parts.push(`The colour of a line is that of the token ${layout.isColumns ? "on the right" : "below"}.`);
-  else if (storyAttention().heads > data.style.lines.length) parts.push(`The colour of a line is that of its head; colours repeat after ${data.style.lines.length} heads.`);
-  else parts.push("The colour of a line is that of its head.");
   parts.push(isAlone ? "Weights below 0.2 % are not drawn." : `${sayWhatIsDrawn(layout)}${layout.isFew ? "" : " A token that is pointed at shows all its weights."}`);
   const end = END_TOKENS.find(token => [...storyAttention().keys, ...storyAttention().queries].includes(token));
   if (end) parts.push(`${end} is the token that ends a sentence.`);
@@ -291,56 +267,25 @@ function buildChoices() {
   group.replaceChildren();
   fillRadioGroup(group, Array.from({length: attention.layers}, (_, layer) => String(layer)), layer => select({layer}));
   [...group.children].forEach((option, layer) => { option.ariaLabel = `layer ${layer}`; });
-  const chips = Array.from({length: columnsOf(attention)}, (_, column) => {
-    const isHead = column < attention.heads, chip = make("button", {type: "button", className: "head-chip", ariaLabel: headName(attention, column)});
-    chip.dataset.column = column;
-    if (isHead) {
-      const dot = make("span", {className: "dot", ariaHidden: "true"});
-      dot.style.borderColor = dot.style.backgroundColor = lineColour(column);
-      chip.append(dot);
-    }
-    chip.append(isHead ? String(column) : headName(attention, column));
-    return chip;
+  const heads = $("story-heads"), columns = Array.from({length: columnsOf(attention)}, (_, column) => headName(attention, column));
+  heads.replaceChildren();
+  fillRadioGroup(heads, columns.map(name => name.replace("head ", "")), head => select({head}));
+  columns.forEach((name, column) => {
+    const option = heads.children[column];
+    option.ariaLabel = name;
+    if (column < attention.heads) option.style.borderBottomColor = lineColour(column);
   });
-  const all = make("button", {type: "button", className: "head-chip", textContent: "all", ariaLabel: "all heads"});
-  all.dataset.column = "all";
-  $("story-heads").replaceChildren(...chips.slice(attention.heads), ...(attention.heads > 1 ? [all] : []), ...chips.slice(0, attention.heads));
 }
 
 function markChoices() {
   [...$("story-layers").children].forEach((option, layer) => mark(option, layer === state.layer));
-  const columns = storyColumns(), {heads} = storyAttention();
-  for (const chip of $("story-heads").children) {
-    const {column} = chip.dataset;
-    const isOn = column === "all" ? columns.length === heads : columns.includes(Number(column)), isUnused = isOff(storyAttention(), state.layer, column);
-    chip.setAttribute("aria-pressed", String(isOn));
-    chip.classList.toggle("off", isUnused);
-    chip.title = isUnused ? "switched off" : "";
-  }
+  [...$("story-heads").children].forEach((option, column) => {
+    const isUnused = isOff(storyAttention(), state.layer, column);
+    mark(option, column === state.head);
+    option.classList.toggle("off", isUnused);
+    option.title = isUnused ? "switched off" : "";
+  });
 }
-
-// Heads are drawn together; the mean and rollout stand alone.
-function toggleHead(column) {
-  const {heads} = storyAttention();
-  if (column === "all") {
-    const isOn = storyColumns().length === heads && !isSummaryShown();
-    select(isOn && heads > 1 ? {heads: [heads], head: heads} : {heads: Array.from({length: heads}, (_, head) => head), head: state.head < heads ? state.head : 0});
-    return;
-  }
-  const chosen = Number(column);
-  if (chosen >= heads) { select({heads: [chosen], head: chosen}); return; }
-  const shown = storyColumns().filter(each => each < heads), isOn = shown.includes(chosen);
-  const next = isOn ? shown.filter(each => each !== chosen) : [...shown, chosen];
-  if (!next.length) select({heads: [heads], head: heads});
-  else select({heads: next, head: isOn ? next.at(-1) : chosen});
-}
-
-$("story-heads").addEventListener("click", event => {
-  const chip = event.target.closest("button");
-  if (chip) toggleHead(chip.dataset.column);
-});
-
-// --- Pointing, locking, and keys ----------------------------------------------------------------------
 
 function tokenAt(target) {
   const button = target instanceof Element ? target.closest(".token") : null;

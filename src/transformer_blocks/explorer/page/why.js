@@ -160,8 +160,7 @@ function showArithmetic(place) {
 function showHeads({attention: a, layer, head, row, column}) {
   const attention = attentions[a], summary = summaries(attention)[head - attention.heads];
   const sentence = summary === "mean" ? `The mean is the average of the weights of ${plural(headsOn(attention, layer).length, "head")}, and each head computes its own.`
-    : summary === "rollout" ? "Rollout is a product of the means of this layer and the layers before it, and each of their heads computes its own weight."
-    : "Several heads are shown, and each computes its own weight.";
+    : "Rollout is a product of the means of this layer and the layers before it, and each of their heads computes its own weight.";
   const buttons = Array.from({length: attention.heads}, (_, i) => {
     const weight = weightsOf(a, layer, i)[row * attention.columns + column];
     const button = make("button", {type: "button", className: isOff(attention, layer, i) ? "off" : ""}, `head ${i}`, make("span", {textContent: roundPercent(weight)}));
@@ -229,7 +228,7 @@ export function drawWhy() {
 
 let wasLocked = null, isRevealing = false;  // an address with a locked cell opens the panel, but does not scroll to it
 function drawPanel() {
-  const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads && !(state.view === "story" && state.heads.length > 1);
+  const {attention, layer, head, row, column, isLocked} = state, isHead = head < attentions[attention].heads;
   drawLens();
   isRevealing = isLocked && (isRevealing || wasLocked === false);
   wasLocked = isLocked;
