@@ -277,7 +277,7 @@ def train(
         if findings := findings_of(name, folder):
             return show(name, findings, folder)
     mine = SimpleNamespace(**{name: load_unit(name, folder) for name in UNITS})
-    result = training.train(mine, corpus["train"], corpus["test"][:200], updates=updates)
-    result.page.save(page)
+    _, shown = training.train(mine, corpus["train"], corpus["test"][:200], updates=updates)
+    shown.save(page)
     print(f"{page} shows its attention; open it in a browser")
     return True

@@ -7,14 +7,14 @@ them, and beam search translates the sentence of the page.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
+from common.batching import pad
 from transformer_blocks.explorer import Explorer, explore
 
 PAD, BOS, EOS = range(3)
@@ -25,7 +25,6 @@ SAMPLE = 4000
 """Number of sentences of which the merges are learned."""
 
 Pairs = Sequence[tuple[str, str]]
-Show = Callable[[str], object]
 
 
 class Vocabulary:
@@ -124,18 +123,6 @@ class Hypotheses:
         self.tokens = self.tokens[rows]
 
 
-class Result(NamedTuple):
-    """A trained translator: its score on the test sentences, and the page of one of them."""
-
-    bleu: float
-    page: Explorer
-
-
-def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Pad rows of ids to equal length: (B, L)."""
-    return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
-
-
 def batches(ids: list[tuple[list[int], list[int]]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of pairs of similar length, in random order, for ever."""
     ids = sorted(ids, key=lambda pair: (len(pair[1]), len(pair[0])))
@@ -154,9 +141,8 @@ def train(
     updates: int,
     merges: int = 400,
     batch_size: int = 64,
-    report: Show = print,
-) -> Result:
-    """Train the reader's translator.
+) -> tuple[float, Explorer]:
+    """Train the reader's translator, and print how it learns and what it translates.
 
     Args:
         mine: The reader's modules by the names of their units.
@@ -165,7 +151,9 @@ def train(
         updates: Number of updates.
         merges: Number of merges of each language.
         batch_size: Number of pairs in a batch.
-        report: Receives each line that is shown.
+
+    Returns:
+        BLEU of the test sentences, and the page with the attention of the first.
     """
     torch.manual_seed(0)
     started = time.monotonic()
@@ -174,7 +162,7 @@ def train(
     ids = [(source.encode(a), target.encode(b)) for a, b in training]
     model = Translator(mine, len(source.tokens), len(target.tokens))
     weights = sum(each.numel() for each in model.parameters())
-    report(f"{len(source.tokens)} and {len(target.tokens)} tokens, {weights:,} weights")
+    print(f"{len(source.tokens)} and {len(target.tokens)} tokens, {weights:,} weights")
     optimizer = mine.optimizer.Adam(model.parameters(), lr=0.0)
     for step, (sources, targets) in enumerate(islice(batches(ids, batch_size), updates), start=1):
         optimizer.lr = 0.5 * mine.optimizer.noam_rate(step, D_MODEL, WARMUP_STEPS)
@@ -184,12 +172,12 @@ def train(
         loss.backward()
         optimizer.step()
         if step % 100 == 0 or step == updates:
-            report(f"update {step:5}  loss {loss:.3f}  {time.monotonic() - started:4.0f} s")
-    return evaluate(mine, model.eval(), sides, test, report)
+            print(f"update {step:5}  loss {loss:.3f}  {time.monotonic() - started:4.0f} s")
+    return evaluate(mine, model.eval(), sides, test)
 
 
 @torch.no_grad()
-def evaluate(mine: Any, model: Translator, sides: Any, test: Pairs, report: Show) -> Result:
+def evaluate(mine: Any, model: Translator, sides: Any, test: Pairs) -> tuple[float, Explorer]:
     """Translate the test sentences, score them, and draw the attention of the first."""
     source, target = sides
     longest = 3 * max(len(target.encode(reference)) for _, reference in test[:100])
@@ -199,13 +187,13 @@ def evaluate(mine: Any, model: Translator, sides: Any, test: Pairs, report: Show
         hypotheses = Hypotheses(model, torch.tensor([source.encode(sentence)]))
         found.append(target.decode(mine.search.greedy_search(hypotheses, **limits)))
         if len(found) <= 5:
-            report(f"{sentence}  {found[-1]}{'' if found[-1] == reference else f'  ({reference})'}")
+            print(f"{sentence}  {found[-1]}{'' if found[-1] == reference else f'  ({reference})'}")
     references = [reference.split() for _, reference in test]
     score = mine.bleu.bleu([text.split() for text in found], references)
-    report(f"BLEU {score:.1f} of {len(test)} test sentences")
+    print(f"BLEU {score:.1f} of {len(test)} test sentences")
     first = torch.tensor([source.encode(test[0][0])])
     ids, _ = mine.search.beam_search(Hypotheses(model, first), beam_size=4, **limits)
     pair = first, torch.tensor([[BOS, *ids]])
     tokens = [[side.tokens[each] for each in row[0]] for side, row in zip(sides, pair, strict=True)]
     title = f"{test[0][0]} → {target.decode(ids)}"
-    return Result(score, explore(model, pair, tokens=(tokens[0], tokens[1]), title=title))
+    return score, explore(model, pair, tokens=(tokens[0], tokens[1]), title=title)

@@ -20,17 +20,13 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(EncoderLayer):
     def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(d_model, num_heads)
-        self.self_attention_residual = PostNorm(d_model, dropout)
+        super().__init__(d_model, num_heads, d_ff, dropout)
         self.cross_attention = MultiHeadAttention(d_model, num_heads)
         self.cross_attention_residual = PostNorm(d_model, dropout)
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.feed_forward_residual = PostNorm(d_model, dropout)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         memory: Tensor,
