@@ -52,11 +52,9 @@ class Check(PackageOptions):
 
     Attributes:
         unit: Name or number of the unit, or all.
-        junit: File for the result of each law, as JUnit XML (default: none).
     """
 
     unit: str
-    junit: Path | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +144,7 @@ def run(options: Any) -> bool:
     if isinstance(options, Museum):
         return commands.museum(options.exhibit)
     if isinstance(options, Check):
-        return commands.check_units(options.unit, options.package, junit_file=options.junit)
+        return commands.check_units(options.unit, options.package)
     from translation.toy import toy_corpus
 
     sizes = {"updates": options.updates, "page": options.page}

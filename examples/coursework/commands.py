@@ -10,7 +10,6 @@ from pathlib import Path
 from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement, tostring
 
 from common.errors import UserError
 from common.files import write_atomically
@@ -21,13 +20,10 @@ from coursework.units import UNITS
 TEMPLATE = Path(__file__).parent / "template"
 
 
-def check_units(unit: str, folder: Path, *, junit_file: Path | None = None) -> bool:
+def check_units(unit: str, folder: Path) -> bool:
     """Check a unit, or all; return whether what is checked is right."""
     names = list(UNITS) if unit == "all" else [resolve(unit, list(UNITS))]
-    results = {name: findings_of(name, folder) for name in names}
-    if junit_file:
-        write_atomically(junit_file, junit(results))
-    shown = [show(name, findings, folder) for name, findings in results.items()]
+    shown = [show(name, findings_of(name, folder), folder) for name in names]
     return all(shown)
 
 
@@ -246,25 +242,6 @@ def status(folder: Path, cases: Path) -> bool:
             result = "empty" if is_empty else f"{len(findings)} of {len(unit.laws)} laws fail"
         print(f"{number:2}  {name:13} {unit.title:46} {result}")
     return True
-
-
-def junit(results: dict[str, list[Finding] | str]) -> bytes:
-    """Report each law of these units as a test, in the XML of JUnit."""
-    suites = Element("testsuites")
-    for name, findings in results.items():
-        suite = SubElement(suites, "testsuite", name=name, tests=str(len(UNITS[name].laws)))
-        for law in UNITS[name].laws:
-            test = SubElement(suite, "testcase", classname=f"{name}.{law.of}", name=law.title)
-            if isinstance(findings, str):
-                SubElement(test, "error", message=findings)
-                continue
-            for each in findings:
-                known = f"; a known mistake gives the same: {each.cause.name}" if each.cause else ""
-                if each.title == law.title:
-                    SubElement(test, "failure", message=each.difference + known)
-        for kind in ("failure", "error"):
-            suite.set(f"{kind}s", str(len(suite.findall(f"testcase/{kind}"))))
-    return tostring(suites, encoding="utf-8", xml_declaration=True)
 
 
 def train(
