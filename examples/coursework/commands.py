@@ -49,12 +49,13 @@ def check_name(folder: Path) -> None:
     Raises:
         UserError: If it has, or if the name cannot be that of a module.
     """
-    found = importlib.util.find_spec(folder.name) if folder.name.isidentifier() else None
+    name = folder.absolute().name
+    found = importlib.util.find_spec(name) if name.isidentifier() else None
     is_other = found and Path(found.origin or "").parent.resolve() != folder.resolve()
-    if is_other or not folder.name.isidentifier():
+    if is_other or not name.isidentifier():
         raise UserError(
             f"the name of the package must be a word of letters, digits and _ that no other module "
-            f"has, got {folder.name!r}"
+            f"has, got {name!r}"
         )
 
 
@@ -168,10 +169,11 @@ def examine_file(target: str) -> bool:
 
 def load_unit(name: str, folder: Path) -> Any:
     """Import the reader's file of a unit."""
-    if folder.name not in sys.modules:
-        load(folder / "__init__.py", folder.name)
+    package = folder.absolute().name
+    if package not in sys.modules:
+        load(folder / "__init__.py", package)
     with readers_code(f"{name}.py cannot be imported"):
-        return importlib.import_module(f"{folder.name}.{name}")
+        return importlib.import_module(f"{package}.{name}")
 
 
 def findings_of(name: str, folder: Path) -> list[Finding] | str:

@@ -201,6 +201,8 @@ def test_a_new_package_is_empty_and_is_refused(
     printed = capsys.readouterr().err
     assert "did you mean masks?" in printed
     assert "that no other module has, got 'json'" in printed
+    monkeypatch.chdir("my_empty")
+    assert course.main(["check", "masks", "--package", "."]) == 1
 
 
 def test_a_check_prints_where_by_how_much_and_why(
