@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from tests.inspection.foreign import FAMILIES, Family, capture_torch_weights, own_weights
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
-from transformers import AttentionInterface
 from x_transformers import Decoder, TransformerWrapper, XTransformer
 
 from transformer_blocks import (
@@ -613,28 +612,6 @@ def test_attention_that_cannot_be_seen_is_named(
     ):
         model(X)
     assert list(maps) == names
-
-
-def test_a_kernel_that_is_no_function_of_torch_is_named_with_its_implementation() -> None:
-    family = FAMILIES["Llama"]
-    model = family.build().eval()
-
-    def attend(module: nn.Module, query: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
-        return query.transpose(1, 2), None  # as a kernel that torch knows nothing of
-
-    AttentionInterface.register("kernel", attend)
-    model.config._attn_implementation = "kernel"
-    with (
-        pytest.warns(
-            UserWarning,
-            match=r"'model\.layers\.0\.self_attn' \(LlamaAttention with attn_implementation="
-            r"'kernel'\), 'model\.layers\.1",
-        ),
-        torch.no_grad(),
-        record_attention(model) as maps,
-    ):
-        model(input_ids=family.inputs(padded=False)["input_ids"])
-    assert maps == {}
 
 
 class Fused(nn.Module):

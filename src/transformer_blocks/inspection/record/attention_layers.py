@@ -228,7 +228,8 @@ def _describe_missing(model: nn.Module, recording: Recording) -> Iterator[str]:
     """Describe all attention that was executed and could not be recorded."""
 
     def describe(names: Iterable[str]) -> str:
-        return ", ".join(_describe(name, model.get_submodule(name)) for name in sorted(names))
+        kinds = {name: type(model.get_submodule(name)).__name__ for name in sorted(names)}
+        return ", ".join(f"{name!r} ({kind})" for name, kind in kinds.items())
 
     if recording.has_hypotheses:
         yield (
@@ -258,10 +259,3 @@ def _has_heads(module: nn.Module) -> bool:
     """Return whether an attribute of a module is a number of several heads."""
     numbers = [getattr(module, name, 1) for name in ("num_heads", "num_attention_heads", "n_heads")]
     return any(isinstance(number, int) and number > 1 for number in numbers)
-
-
-def _describe(name: str, module: nn.Module) -> str:
-    """Name a module, its class and the implementation of attention in its configuration."""
-    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    setting = f" with attn_implementation={implementation!r}" if implementation else ""
-    return f"{name!r} ({type(module).__name__}{setting})"
