@@ -645,8 +645,6 @@ class _Search:
             text, values = of_layers[0]
             if not text:  # the other layers have more parts
                 break
-            if not _changes(parts, values):
-                continue
             agrees = self.mends(values, pairs)
             kinds = {re.sub("[0-9]+", "", each) for each, _ in of_layers}
             if agrees is False and len(sites) > 1 and len(kinds) == 1:
@@ -678,15 +676,6 @@ class _Search:
 
 def _is_same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.equal(b)
-
-
-def _changes(parts: Mapping[str, nn.Module], values: Values) -> bool:
-    """Return whether a correction changes anything."""
-    pairs = [(getattr(parts[name], key), new) for (name, key), new in values.items()]
-    return not all(
-        _is_same(old, new) if isinstance(old, Tensor) and isinstance(new, Tensor) else old is new
-        for old, new in pairs
-    )
 
 
 @cache
