@@ -39,7 +39,9 @@ def test_a_wrong_causal_mask_is_found(mask: Tensor | None, message: str) -> None
 def test_a_causal_mask_that_the_model_ignores_says_that_no_output_may_depend_on_later() -> None:
     attention, x = MultiHeadAttention(D, 4).eval(), torch.randn(2, 5, D)
     model = lambda x, mask: attention(x, x, x)  # noqa: E731
-    assert check_soundness(model, (x, causal_mask(5))).violated == ("causality",)
+    biases = torch.arange(5.0).expand(5, 5).masked_fill(causal_mask(5), -torch.inf)
+    for mask in (causal_mask(5), biases):
+        assert check_soundness(model, (x, mask)).violated == ("causality",)
     assert not check_soundness(model, (x, causal_mask(5) & False)).violated
 
 

@@ -42,7 +42,7 @@ def read(example: Any, padding_id: int | None = None, config: Any = None) -> Inp
         ({"ids": TOKENS, "lengths": COUNTS}, "content 0, lengths 0"),
         ({"ids": TOKENS, "labels": COUNTS + 1}, "content 0, rows"),
         ({"ids": TOKENS, "labels": COUNTS}, "content 0, rows"),
-        ({"ids": TOKENS, "labels": COUNTS - 3}, "content 0, rows"),
+        ({"ids": TOKENS, "classes": COUNTS - 3}, "content 0, rows"),
         ({"ids": TOKENS, "weights": torch.rand(3)}, "content 0, rows"),
         ({"query": X, "key": X, "value": X}, "content 0, content 0, content 0"),
         ({"query": X, "key": X + 1, "value": X + 2}, "content 0, content 1, content 1"),

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from transformer_blocks.inspection.comparison import NotTriedError, describe, is_valid
 from transformer_blocks.inspection.soundness.inputs import (
-    Argument,
     Inputs,
     is_toeplitz,
 )
@@ -51,8 +50,10 @@ class Dependence:
             return hidden | tested.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
         for argument in tested.inputs.arguments:
             if argument.kind == "pairs" and argument.groups == (group, group):
-                mask = find_hidden_keys(argument)  # (1 | B * H, L, L)
-                heads = mask.view(len(hidden) if argument.has_rows else 1, -1, *mask.shape[-2:])
+                mask: Tensor = argument.value.detach().cpu()
+                own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
+                rows = len(hidden) if argument.has_rows else 1
+                heads = (mask != own).view(rows, -1, *mask.shape[-2:])
                 hidden |= heads.all(1)
             elif argument.name.startswith("document") and argument.groups == (group,):
                 hidden |= (argument.value[:, :, None] != argument.value[:, None]).cpu()
@@ -330,19 +331,13 @@ def declares_causal(tested: TestedModel) -> bool:
     """Return whether one of the model's arguments says that it is causal."""
     return any(
         ("causal" in argument.name.lower() and argument.value is True)
-        or (argument.kind == "pairs" and _is_triangular(find_hidden_keys(argument)))
+        or (argument.kind == "pairs" and _is_triangular(argument.value))
         for argument in tested.inputs.arguments
     )
 
 
-def find_hidden_keys(argument: Argument) -> Tensor:
-    """Return where a mask has another value than on most of its diagonal, of shape (N, L, S)."""
-    mask: Tensor = argument.value.detach().cpu()
-    own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
-    return (mask != own).reshape(-1, *mask.shape[-2:])
-
-
-def _is_triangular(hidden: Tensor) -> bool:
-    """Return whether later keys are hidden and no earlier ones."""
-    length, keys = hidden.shape[-2:]
+def _is_triangular(mask: Tensor) -> bool:
+    """Return whether a mask hides all later keys, as the last from the first query, and no more."""
+    length, keys = mask.shape[-2:]
+    hidden = mask == mask[..., :1, -1:]
     return length == keys > 1 and torch.equal(hidden, torch.ones_like(hidden).triu(1))

@@ -184,7 +184,6 @@ def _assign_groups(
     if "memory" in name.lower() or "cross" in name.lower():
         query = next((each for each in queries if each != key), query)
     has_rows = value.dim() > 2 and value.shape[0] % batch_size == 0
-    has_rows &= batch_size > 1 or not is_toeplitz(value)  # one causal mask is of any row
     argument = replace(argument, kind="pairs", groups=(query, key), has_rows=has_rows)
     values = value.unique()
     if has_rows and query == key and len(values) == 2:
