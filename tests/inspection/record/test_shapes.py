@@ -142,3 +142,16 @@ def test_a_module_that_calls_itself_has_two_calls() -> None:
         ([(2, 3)], [(1, 3)]),
         ([(1, 3)], [(1, 3)]),
     ]
+
+
+def test_a_module_that_fails_after_its_parts_is_the_one_that_is_described() -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.part(x) @ x
+
+    text = str(trace_shapes(Failing(), torch.ones(2, 4)))
+    assert "failed: (Failing) received (B, L) = (2, 4): " in text

@@ -391,7 +391,6 @@ HF: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-LEFT = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 4, 3, 8], [0, 0, 9, 7, 3, 6]])
 
 
 def hugging_face(name: str, config: str, kind: str, **sizes: Any) -> Sound:

@@ -67,14 +67,6 @@ class DecoderModel:
             self.cache.reorder(rows)
 
 
-def test_a_correct_cache_passes() -> None:
-    model = DecoderModel()
-    tokens = IDS
-    for length in (2, 3, 6):
-        report = ask("cache", model.full_pass, tokens[:, :length], new_step_model=model.start)
-        assert report, report
-
-
 @pytest.mark.parametrize(
     ("bug", "first"),
     [

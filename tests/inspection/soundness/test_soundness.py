@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from tests.inspection.soundness.sound_models import (
     FULL,
     HF,
-    LEFT,
     LLAMA,
     MODELS,
     PADDED,
@@ -41,7 +40,6 @@ from transformer_blocks import (
     causal_mask,
     packed_mask,
 )
-from transformer_blocks.generation import IncrementalDecoder
 from transformer_blocks.inspection import (
     Report,
     Soundness,
@@ -300,11 +298,6 @@ def position_ids_are_ignored() -> Sound:
     return Sound(IgnoresPositions(), {"input_ids": TOKENS, "mask": ~PADDED}, "encoder")
 
 
-@broken("padding side", "with padding at the right (input_ids), by")
-def position_ids_are_ignored_in_a_batch_that_is_padded_at_the_left() -> Sound:
-    return Sound(IgnoresPositions(), {"input_ids": LEFT, "mask": LEFT != 0}, "encoder")
-
-
 def test_position_ids_of_the_source_do_not_tell_the_positions_of_the_target() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -346,23 +339,6 @@ def all_rows_use_one_memory() -> Sound:
     return Sound(Model(), (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
 
 
-class Steps(IncrementalDecoder):
-    """Decoding steps with a fault."""
-
-    def __init__(self, model: LanguageModel, *, offset: int = 0) -> None:
-        def embed(tokens: Tensor, position: int) -> Tensor:
-            return model.embed(tokens, position + offset)
-
-        super().__init__(model.decoder, model.decoder.new_cache(), embed=embed, output=model.output)
-
-
-@broken("cache", "step 0 of row 0 differs")
-def cached_positions_are_shifted() -> Sound:
-    model = decoder_only(SinusoidalPositionalEncoding(D))
-    options = {"new_step_model": lambda: Steps(model, offset=1)}
-    return Sound(model, FULL, "causal", options)
-
-
 @broken("cache", "step 1 of row 0 differs")
 def the_cache_of_a_hugging_face_model_is_dropped() -> Sound:
     import transformers
@@ -377,29 +353,6 @@ def the_cache_of_a_hugging_face_model_is_dropped() -> Sound:
 
     model = Model(transformers.LlamaConfig(**(HF | LLAMA)))
     return Sound(model, {"input_ids": TOKENS, "attention_mask": (~PADDED).long()}, "causal")
-
-
-class CachedAttention(nn.Module):
-    """Attention whose cache is an argument: several tokens at once may have the wrong mask."""
-
-    def __init__(self, *, hides_past: bool = False) -> None:
-        super().__init__()
-        self.embedding, self.hides_past = TokenEmbedding(VOCABULARY, D), hides_past
-        self.attention = MultiHeadAttention(D, H)
-
-    def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        x = self.embedding(tokens)
-        keys = x if state is None else torch.cat([state, x], dim=1)
-        count, length = x.shape[1], keys.shape[1]
-        mask = causal_mask(count, length, device=x.device)
-        if self.hides_past and count > 1:
-            mask = torch.ones_like(mask).triu(1)
-        return self.attention(x, keys, keys, mask=mask), keys
-
-
-@broken("cache", "one pass of tokens 3 to 4 of row 0 differs in generation 2, by")
-def a_chunk_after_a_prefix_is_masked_as_if_it_came_first() -> Sound:
-    return Sound(CachedAttention(hides_past=True), FULL, "causal")
 
 
 @broken("device", "the tensors of embedding are not on the same device")
