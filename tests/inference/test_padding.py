@@ -21,7 +21,7 @@ from transformer_blocks import (
     fused_attention,
     record_attention,
 )
-from transformer_blocks.inference import prepare
+from transformer_blocks.inference import layers, prepare
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-5}
@@ -31,6 +31,26 @@ PADDED_MASKS = {
     "at the beginning": torch.arange(9) < 9 - LENGTHS[:, None],
     "anywhere": torch.rand(4, 9, generator=torch.Generator().manual_seed(0)) < 0.5,
 }
+
+
+@pytest.fixture(autouse=True)
+def _padding_of_small_encoders_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "MIN_SAVED_WORK", 0)
+
+
+@pytest.mark.parametrize(("share", "is_removed"), [(1, True), (1.01, False)])
+@torch.no_grad()
+def test_padding_is_removed_if_enough_work_is_saved_and_the_tokens_are_the_same(
+    share: float, is_removed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = build_encoder(**SIZES).eval()
+    x, padding = torch.randn(4, 9, 16), PADDED_MASKS["at the end"]
+    monkeypatch.setattr(layers, "MIN_SAVED_WORK", share * int(padding.sum()) * 16**2)
+    output, expected = (
+        each(x, mask=padding[:, None, None]) for each in (prepare(encoder), encoder)
+    )
+    torch.testing.assert_close(output[~padding], expected[~padding], **TOLERANCE)
+    assert bool(output[padding].any()) is not is_removed
 
 
 @torch.no_grad()

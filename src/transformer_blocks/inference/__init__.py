@@ -17,8 +17,8 @@ plain computation, up to rounding:
 - **Fused projections.** The query, key and value projections of a self-attention are one matrix
   product with their concatenated weights.
 - **No computation for padding.** An :class:`~transformer_blocks.Encoder` computes the tokens of a
-  padded batch as one sequence without padding. Its output at these positions is that of the plain
-  encoder; at padding positions it is zero.
+  padded batch as one sequence without padding, if that saves time. Its output at these positions is
+  that of the plain encoder; at padding positions it is then zero.
 
 One replacement is an approximation:
 
