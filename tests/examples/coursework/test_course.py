@@ -301,12 +301,13 @@ def test_arguments_of_a_law_that_a_call_changes_are_restored_too() -> None:
 
 
 def test_a_class_is_graded_by_the_tests_that_the_page_for_teachers_shows(
-    build: Build, tmp_path: Path
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Path(course.__file__).parents[1] / "docs" / "howto" / "teach_a_class.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
     shutil.copytree(folder_of(build("attention", OVER_QUERIES)), tmp_path / "my_transformer")
-    names: dict[str, Any] = {"__file__": str(tmp_path / "test_units.py")}
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
     exec(code, names)
     assert names["test_unit"].pytestmark[0].args == ("unit", list(UNITS))
     names["test_unit"]("masks")
