@@ -185,6 +185,7 @@ OF_CALLS: dict[str, dict[str, Any]] = {
     "build_llama": {"residual": PreNorm, "feed_forward": None, "rotary": None},
     "build_seq2seq": {"residual": PreNorm},
     "LanguageModel": MODULES | {"decoder": encoder()},
+    "ModelWithLoss": {"model": nn.Linear(D, D), "loss": torch.dist},
     "Seq2Seq": MODULES,
     "DecoderCache": {"memory": [cache()]},
     "format_mask": {"mask": torch.zeros(L, L, dtype=torch.bool), "queries": None, "keys": None},

@@ -23,7 +23,7 @@ from transformer_blocks import (
     softmax_over_all,
     softmax_over_chosen,
 )
-from transformer_blocks.inference import prepare
+from transformer_blocks.inference import layers, prepare
 from transformer_blocks.inspection import check_soundness
 
 WIDTH, EXPERTS, TOP = 6, 8, 3
@@ -192,7 +192,10 @@ def language_model() -> Any:
 
 
 @torch.no_grad()
-def test_a_model_of_experts_is_sound_is_recorded_and_can_be_prepared() -> None:
+def test_a_model_of_experts_is_sound_is_recorded_and_can_be_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layers, "MIN_SAVED_WORK", 0)
     model, tokens = language_model(), torch.randint(1, 20, (2, 6))
     report = check_soundness(model, tokens)
     assert report, report
