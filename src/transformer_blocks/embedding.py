@@ -48,6 +48,15 @@ class TokenEmbedding(nn.Module):
     ``projection.weight = embedding.weight``, and uses it without the factor. Its initial logits
     then have a standard deviation of 1 for inputs of unit variance.
 
+    The hidden vector of a token resembles its embedding before training, and a tied output then
+    expects the token itself once more: the loss of a language model begins above ln V, that of a
+    guess, at 13.5 with :class:`PreNorm` and 9.9 with :class:`PostNorm` where ln V is 6.9 (V 1,000,
+    ``d_model`` 512, 2 layers; means of 3 seeds). Half the standard deviation begins at 7.1;
+    :func:`build_language_model` uses it. After 300 updates its validation loss was lower with every
+    seed (on average 2.10 and 2.16 with pre-norm, 2.11 and 2.15 with post-norm; ``d_model`` 64, 2
+    layers, bytes of English text), and higher with a quarter of it (2.24 and 2.19), or with logits
+    that are divided by :math:`\sqrt{d_{model}}` (2.49 with pre-norm).
+
     Args:
         vocabulary_size: V, the number of token ids.
         d_model: Size of an embedding vector.

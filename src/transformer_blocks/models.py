@@ -478,6 +478,9 @@ def build_language_model(
 ) -> LanguageModel:
     """Build a decoder-only model with the paper's parts.
 
+    The embeddings have half the initial standard deviation of :class:`TokenEmbedding`, so that the
+    loss begins near ln V.
+
     Args:
         vocabulary_size: V, the number of token ids.
         num_layers: Number of layers.
@@ -504,8 +507,11 @@ def build_language_model(
         True
     """
     sizes = dict[str, Any](num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
+    embedding = TokenEmbedding(vocabulary_size, d_model)
+    with torch.no_grad():
+        embedding.weight.mul_(0.5)
     return LanguageModel(
-        TokenEmbedding(vocabulary_size, d_model),
+        embedding,
         build_encoder(**sizes, dropout=dropout, residual=residual),
         positions=SinusoidalPositionalEncoding(d_model),
         dropout=dropout,

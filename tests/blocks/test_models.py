@@ -1,6 +1,7 @@
 """The two models: their logits, their loss, and what they generate."""
 
 import copy
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from transformer_blocks import (
     LearnedPositionalEncoding,
     ModelWithLoss,
     MultiHeadAttention,
+    PostNorm,
     PreNorm,
     Residual,
     RotaryPositionalEncoding,
@@ -451,3 +453,12 @@ def test_a_type_checker_knows_what_generate_returns() -> None:
     assert_type(greedy, list[Generation])
     assert_type(beams, list[list[Generation]])
     assert len(greedy) == len(beams) == len(PROMPTS)
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_the_loss_of_a_new_language_model_is_near_that_of_a_guess(residual: Any) -> None:
+    sizes = SIZES | {"d_model": 256, "d_ff": 256}
+    model = build_language_model(500, **sizes, residual=residual).eval()
+    with torch.no_grad():
+        loss = model.loss(torch.randint(500, (2, 40)))
+    assert loss.item() == pytest.approx(math.log(500), abs=0.5)
