@@ -339,6 +339,11 @@ def all_rows_use_one_memory() -> Sound:
     return Sound(Model(), (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
 
 
+@broken("batch", "row 0 alone: IndexError")
+def the_batch_dimension_is_squeezed() -> Sound:
+    return Sound(lambda x: x.squeeze().cumsum(1)[:, :, 0], torch.randn(2, 5, D), "causal")
+
+
 @broken("cache", "step 1 of row 0 differs")
 def the_cache_of_a_hugging_face_model_is_dropped() -> Sound:
     import transformers
@@ -744,6 +749,18 @@ def test_a_sound_loss_has_no_violation(function: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (lambda parts: sum(losses(parts)) / len(parts), "the gradient of logits at padded"),
+        (
+            lambda parts: torch.cat(
+                [
+                    losses([(z[i : i + 1], y[i : i + 1])], ignore_index=0)[0][None]
+                    for z, y in parts
+                    for i in range(len(y))
+                    if y[i].any()
+                ]
+            ).mean(),
+            "weighted by their tokens",
+        ),
         (
             lambda parts: (
                 sum(
@@ -754,12 +771,26 @@ def test_a_sound_loss_has_no_violation(function: Any) -> None:
             ),
             "if another part is all padding",
         ),
+        (  # of which an empty part is 0
+            lambda parts: (
+                sum(
+                    loss / max(int(n), 1)
+                    for n, loss in zip(
+                        counts(parts),
+                        losses(parts, ignore_index=0, reduction="sum"),
+                        strict=True,
+                    )
+                )
+                / len(parts)
+            ),
+            "if each row is a part of its own",
+        ),
         (  # 0, whose gradient is not a number
             lambda parts: sound_mean(parts) + (0 * parts[0][0][0, 0, 0]).sqrt(),
             "the loss or its gradient is not finite",
         ),
     ],
-    ids=["empty part", "one gradient"],
+    ids=["padding", "rows", "empty part", "parts", "one gradient"],
 )
 def test_a_wrong_loss_is_found(function: Any, message: str) -> None:
     report = ask("loss", function, (LOGITS, TARGET), padding_id=0)
