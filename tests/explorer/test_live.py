@@ -44,7 +44,8 @@ from transformer_blocks import (
 )
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.arithmetic import as_text
-from transformer_blocks.explorer.live import LiveModel
+from transformer_blocks.explorer.live import LiveModel, quantize
+from transformer_blocks.explorer.tokens import token_labels
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.inspection import ablate, head_patterns
 from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
@@ -506,6 +507,29 @@ def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> N
     assert box(selected) == [True, 1, 2]  # as here
     box.run("$('live-text').value = 'a dog', runText(), 0")
     assert box(selected) == [False, 0, 0]
+
+
+def test_a_rounded_weight_is_the_nearest_step() -> None:
+    weight = torch.randn(5, 64)
+    integers, steps = quantize(weight)
+    inside = integers.abs() < 127  # the largest of a row may lie beyond, as steps are rounded too
+    difference = (integers * steps[:, None] - weight).abs() / steps[:, None]
+    assert difference[inside].max() <= 0.5 + 1e-4
+
+
+def test_a_run_marks_the_words_the_chosen_tokens_and_the_masked_keys() -> None:
+    box = Box()
+    _, content = translator_of_texts()
+    processor = SentencePieceProcessor(model_proto=content)
+    pieces = processor.id_to_piece(box("live.ids"))
+    begins = "".join("01"[label.begins_word] for label in token_labels(pieces))
+    assert box("attentions[0].keyWords") == begins
+    tokens, marks = box("[data.decoding.tokens, data.decoding.candidates]")
+    chosen = [[text for text, _, is_chosen in step if is_chosen] for step in marks]
+    assert any(chosen)
+    assert all(found in ([], [token]) for found, token in zip(chosen, tokens, strict=True))
+    mask = torch.tensor(box("[...attentions[1].mask]")).view(len(tokens), -1)
+    assert torch.equal(mask.bool(), causal_mask(len(tokens)))
 
 
 def test_each_token_of_the_text_has_its_probability_with_and_without_a_part() -> None:
