@@ -16,7 +16,7 @@ from transformer_blocks.multi_head import MultiHeadAttention
 
 MAX_TOKEN_SHARE = 0.9
 """Share of tokens in a batch above which removing the padding costs more than it saves."""
-MIN_SAVED_WORK = 8_000_000
+MIN_SAVED_WORK = 8 * 10**6
 """Removed positions times d_model squared, below which removing the padding is slower."""
 
 Hidden = Annotated[Tensor, Vectors("B L d_model")]
