@@ -123,6 +123,7 @@ def test_a_nan_that_is_replaced_after_the_softmax_is_found_in_the_gradient(build
         ("positions", "return table", "return table.numpy()", "be Tensor, got a numpy.ndarray"),
         ("positions", ", persistent=False", "", "unexpected: state_dict() holds 'table'"),
         ("masks", "return mask", "mask", "causal_mask() must be Tensor, got None"),
+        ("masks", "dtype=torch.bool", "dtype=None", "dtype is torch.float32 instead of torch.bool"),
         ("masks", "- query_length + 1", "- query_length", "key 0: True (hidden) instead of False"),
         ("embedding", "nn.Parameter(", "(", "unexpected: weight is not an nn.Parameter"),
         ("tokens", "append(best)", "append(''.join(best))", "must be tuple[str, str], got 'es'"),
@@ -187,9 +188,12 @@ def test_a_new_package_is_empty_and_is_refused(
     assert course.main(["new", "my_empty"]) == 0
     assert course.main(["check", "masks", "--package", "my_empty"]) == 1
     assert "not written yet" in capsys.readouterr().out
+    with Path("my_empty", "masks.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef padding_mask(tokens, padding_id=0):\n    return tokens\n")
     assert course.main(["status", "--package", "my_empty"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == len(UNITS)
+    assert rows.pop(3).endswith("5 of 5 laws fail")
     assert all(row.endswith("empty") for row in rows)
     assert course.main(["new", "my_empty"]) == 2
     assert course.main(["new", "torch"]) == 2

@@ -245,23 +245,30 @@ def test_a_learner_begins_takes_hints_and_solves_a_case(
     assert "a right model" in printed
     assert "softmax" not in printed
     assert course.main(["debug", number]) == 1
-    assert "it is not written yet" in capsys.readouterr().out
-    for hint in ("Of which rows", "The library's check 'equivalence'", "is in 'normalise'"):
+    printed = capsys.readouterr().out
+    assert "it is not written yet" in printed
+    assert "your own check" not in printed
+    for hint in ("Of which rows", "The library's check 'equivalence'"):
         assert course.main(["debug", number, "--hint"]) == 0
         assert hint in capsys.readouterr().out
     path = tmp_path / "my_cases" / f"case_{number}.py"
     body = "x = torch.randn(2, 3, 16)\n    y = F.scaled_dot_product_attention(*model.project(x))\n"
     text = path.read_text("utf-8").replace("dim=1", "dim=2")
     test = f"{body}    assert torch.allclose(model(x), y, atol=1e-5)"
+    path.write_text(text, "utf-8")
+    assert course.main(["debug", number]) == 1
+    assert capsys.readouterr().out.endswith("model: right\n")
     path.write_text(text.replace("raise NotImplementedError", test), "utf-8")
     assert course.main(["debug", number]) == 0
     printed = capsys.readouterr().out
-    assert "Solved: 4 of 10 points. It was: A softmax over the queries." in printed
+    assert "Solved: 6 of 10 points. It was: A softmax over the queries." in printed
     known = json.loads((tmp_path / "my_cases" / "progress.json").read_text("utf-8"))
-    assert known == {number: {"hints": 3, "check": 1, "model": 1}}
+    assert known == {number: {"hints": 2, "check": 1, "model": 1}}
     assert course.main(["debug", number, "--hint"]) == 0
     assert course.main(["status"]) == 0
-    assert f"1 of {len(cases())} cases solved, 4 of" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "is in 'normalise'" in printed
+    assert f"1 of {len(cases())} cases solved, 6 of" in printed
     path.write_text("import os; os._exit(3)\n", "utf-8")
     assert course.main(["debug", number]) == 1
     assert "ends its process, with the exit status 3" in capsys.readouterr().out
