@@ -131,6 +131,7 @@ def test_a_weight_is_explained_by_its_largest_products_and_the_scores_of_the_key
     key = torch.randn(2, 2, 6, 8)
     query = torch.stack([key[:, :, column] for column in (3, 0, 1, 2, 5)], dim=2)
     query, key = query + torch.randn(2, 2, 5, 8) / 3, key + torch.randn(2, 2, 6, 8) / 3
+    query[..., 0], key[..., 0] = 3.0, -3.0  # a large product that is negative, for all keys alike
     stack, tokens = attention_weights(query, key), ["▁この", "犬は", "走", "りますか", "。", "</s>"]
     cross = AttentionMaps(
         *("Cross", stack, WORDS, tokens),
