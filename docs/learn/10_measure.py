@@ -3,7 +3,7 @@
 #
 # **What does one BLEU mean, and when is a difference between two translators real?**
 #
-# The next chapters build translators, and one must know whether their translations are good. The abstract of *Attention Is All You Need* does not claim to understand
+# The next chapters build better and better translators, and one must know how good their translations are. The abstract of *Attention Is All You Need* does not claim to understand
 # language. It claims 28.4 BLEU, *over 2 BLEU* more than the best before. Whole fields
 # have been steered by this number. You can compute it by hand, and once you have, you will
 # read every table of results with other eyes.
@@ -19,7 +19,7 @@
 #
 # An n-gram of the translation counts as a match at most as often as the reference has it. *cat*
 # occurs twice, but the reference has one, so one of the two does not match. (Without this
-# *clipping*, the translation *the the the* would be perfect.)
+# *clipping*, every word of *the the the* would match.)
 #
 # | n | n-grams of the translation | matches | precision |
 # | --- | --- | --- | --- |

@@ -396,16 +396,14 @@ for name, replaced in models.items():
 #
 # ## Since 2023
 #
-# Newer models continue in two directions: a token costs less memory in the cache, and less
-# time in the feed-forward networks.
+# Newer models continue in two directions: a token needs less memory in the cache, and less time in the feed-forward networks.
 #
 # **Windows, and a sink.** In every other layer of gpt-oss ([OpenAI
 # 2025](https://arxiv.org/abs/2508.10925)) a token attends to the last 128 tokens only, so
 # that the layer's cache stops growing. The other layers see the whole text. A window has a
-# difficulty: the weights of a softmax sum to 1, even if no key fits. Trained models
-# give this weight to the first token, whatever it is, and fail when the window no
-# longer contains it ([Xiao et al. 2023](https://arxiv.org/abs/2309.17453)). A *sink* is one more term
-# in the denominator, learned for each head, without a value. By hand, for two keys and
+# difficulty: the weights of a softmax sum to 1, even if no key fits. Models that were trained with full attention give this weight to the first tokens, whatever they are, and fail when the window no
+# longer contains these *sinks* ([Xiao et al. 2023](https://arxiv.org/abs/2309.17453)). In gpt-oss, a sink is one more term in the
+# denominator, learned for each head, without a value. By hand, for two keys and
 # a sink of $e^0$:
 #
 # | scores | weights | with a sink |
@@ -413,7 +411,7 @@ for name, replaced in models.items():
 # | 0, 0 | 1/2, 1/2 | 1/3, 1/3 |
 # | -4, -4 | 1/2, 1/2 | $e^{-4} / (1 + 2 e^{-4})$ = 0.018 each |
 #
-# In the second row the head attends to nothing.
+# In the second row the head attends to almost nothing.
 
 # %% tags=["proof"]
 from transformer_blocks import SinkAttention
@@ -429,10 +427,8 @@ assert torch.allclose(with_sink, theirs, atol=1e-6)
 print(with_sink)
 
 # %% [markdown]
-# **A mixture of experts.** Two thirds of a model's weights are in its feed-forward
-# networks, and every token is multiplied with all of them. A mixture has many such networks, the
-# *experts*, and a *router*, a linear layer that chooses a few for each token. The
-# memory is that of all experts, the time that of the chosen ones:
+# **A mixture of experts.** Two thirds of the weights of such a layer are in its feed-forward network, and every token is multiplied with all of them. A mixture has many such networks, the
+# *experts*, and a *router*, a linear layer that chooses a few for each token. The memory is that of all experts, the arithmetic that of the chosen ones:
 
 
 # %% tags=["implementation"]
@@ -471,15 +467,12 @@ print(f"{8 * one:,} weights, a token uses {2 * one:,}")
 # ![Five tokens above a router and eight experts. One token after another is marked, with lines through the router to its two experts, which light up. Below stands the number of tokens of each expert: 0, 1, 2, 1, 3, 1, 1, 1.](figures/experts.svg)
 #
 # In the figure, words stand for the five vectors. Expert 4 computes three of them, expert 0 none: nothing here
-# makes the router use all of its experts. In training, a term of the loss or a bias of the router has to ({mod}`~transformer_blocks.variants.routing`).
+# makes the router use all of its experts. To keep all of them in use, training adds a term to the loss or a bias to the router ({mod}`~transformer_blocks.variants.routing`).
 #
-# **Latent attention.** DeepSeek-V2 ([2024](https://arxiv.org/abs/2405.04434)) stores no
-# keys and values at all. A linear layer compresses a token to one short *latent vector*
-# $c$, and two others compute the keys and values of all heads from it. Only $c$ is
-# stored. And since $q \cdot (W c) = (W^T q) \cdot c$, the keys need not be computed again at
-# each step: the query is multiplied by $W^T$ instead, and compared with $c$ itself.
-# (A rotation would stand between the two, so the positions need a small
-# rotated key of their own, which all heads share.)
+# **Latent attention.** DeepSeek-V2 ([2024](https://arxiv.org/abs/2405.04434)) stores no keys and values of heads. A linear layer compresses a token to one short *latent vector* $c$, and two others compute the keys
+# and values of all heads from it. Only $c$ is stored, and one small rotated key. And since $q \cdot (W c) = (W^T q) \cdot c$, the keys need not be computed again at
+# each step: the query is multiplied by $W^T$ instead, and compared with $c$ itself. The matrix of the values can wait until the weighted sum.
+# (A rotation would stand between $W^T$ and the query. So the rotated key, which all heads share, is computed beside $c$.)
 
 # %%
 from transformer_blocks import LatentAttention
@@ -500,10 +493,10 @@ print(f"{stored // 10} numbers a token")
 # %% [markdown]
 # These are half as many as with two groups above, and every head has keys of its own. How
 # much do the published models save? Their configurations say how many
-# numbers a layer stores for a token, and how many layers grow with the text:
+# numbers a layer stores for a token, and how many layers attend to the whole text. (Some of them cannot read 131,072 tokens; the others use them.)
 
 # %%
-published = {  # growing layers, numbers a token in each
+published = {  # layers, numbers a token in each
     "GPT-2 XL (2019)": (48, 2 * 25 * 64),  # 25 heads of 64
     "Llama 3 8B (2024)": (32, 2 * 8 * 128),  # 8 groups of 128
     "Qwen3 30B-A3B (2025)": (48, 2 * 4 * 128),  # 4 groups of 128
@@ -518,14 +511,13 @@ for name, (layers, numbers) in published.items():
 
 # %% [markdown]
 # The largest of these models, DeepSeek-V3 with 671 billion weights, needs a quarter of the
-# cache of GPT-2 XL with its 1.5 billion. And of its 256 experts in a layer a token uses 8
+# cache of GPT-2 XL with its 1.5 billion. And of the 256 experts in most of its layers a token uses 8
 # (and one more that all tokens share): 37 billion of the 671 billion weights.
 #
 # ## Load GPT-2
 #
-# GPT-2 ([Radford et al.
-# 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) stands
-# between the two. These parts differ from the paper's: the stack is a decoder only, the
+# GPT-2 ([Radford et al. 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) stands between the paper's
+# model and today's. These parts differ from the paper's: the stack is a decoder only, the
 # norm is before each sublayer with one more at the end, the activation function is
 # GELU, positions are learned vectors, the embeddings are not multiplied by
 # $\sqrt{d_{model}}$, and the projections of attention have biases. LayerNorm, one head of
