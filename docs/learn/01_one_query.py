@@ -46,6 +46,13 @@
 # | 魚 | 2 · 0.5 + 0 · 1 + 0 · 0 | 1 |
 # | 食べます | 2 · 0 + 0 · 0 + 0 · 1 | 0 |
 #
+# Drawn as arrows, the dot product is the length of the query times the shadow that
+# the key casts on it. The shadow of 魚 has the length 0.5, so its score is
+# 2 · 0.5 = 1. A key at a right angle to the query scores 0, and one that points away
+# from it less than 0.
+#
+# ![A query arrow of length 2, and a key arrow of length 1 that turns around its origin. An orange line is the shadow of the key on the query, and an orange bar the score: 2 if both point in one direction, 1 at 60 degrees, 0 at a right angle, −2 if the key points away.](figures/dot_product.svg)
+#
 # **2. Weights.** A softmax turns the scores into weights: take the exponential
 # of each score, which is positive, and divide by the sum of all, which is
 # 7.389 + 2.718 + 1 = 11.107.
