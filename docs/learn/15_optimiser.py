@@ -187,8 +187,7 @@ for update in (1, 2, 5, 10, 30, 100):
     print(f"update {update:4d}: {found[update - 1]:.2f}")
 
 # %% [markdown]
-# The first step has the full size for every weight, by the whole rate. After ten updates, the noise has
-# halved the steps, and it continues to. So Adam takes its largest steps when it
+# The first step has the full size for every weight, by the whole rate. After ten updates, the noise has halved the steps, and they go on shrinking. So Adam takes its largest steps when it
 # knows least. **Warm-up** makes the rate small for exactly this time. [Liu et al.
 # (2019)](https://arxiv.org/abs/1908.03265) derive a correction that does the same without one. There is a
 # second reason, the large gradients of a fresh post-norm stack; [chapter 9](09_layer.py) shows it, and the
@@ -269,9 +268,8 @@ for update in (1, 25, 50, 100, 150):
 # %% [markdown]
 # For some 50 updates the forgotten one learns, too, only more slowly, and one could blame the rate. Then it becomes worse than
 # it was. Its gradient is the sum of all gradients since the beginning, so that it continues in
-# the direction of the past for as long as it has come. There is no error and no overflow. A check for it takes one line: after a
-# step, compute the gradient of the *same* batch twice. If the second is twice the first, something
-# is being added up. {func}`~transformer_blocks.inspection.check_soundness` and
+# the direction of the past for as long as it has come. There is no error and no overflow. A check for it takes a few lines: run the code that computes the gradients
+# twice, on the same batch with the same weights and without dropout. If the gradients differ, something is being added up. {func}`~transformer_blocks.inspection.check_soundness` and
 # [chapter 14](14_train.py) have more checks of this kind.
 #
 # ## Exercises

@@ -387,8 +387,9 @@ for guesses in (0, 1, 4):
     print(f" error {error:.3f}")
 
 # %% [markdown]
-# The samples are the same, up to the noise of counting: no pair is more than one per cent from its probability. With four guesses, a pass of
-# the large model gives more than three tokens instead of one, although half of the small model is a guess at random.
+# The samples are the same, up to the noise of counting: no frequency of a pair is more than 0.01 from its probability. With four guesses, a pass of
+# the large model gives more than three tokens instead of one, although half of the small model is a guess at random. (The
+# steps of the small model are not counted.)
 #
 # ## Broken on purpose
 #

@@ -133,7 +133,7 @@ for shape in ((4, 16, 2, 32, 128, 50), (8, 32, 4, 128, 512, 1000)):
 #
 # Before a large model is trained, its loss is *predicted*. [Kaplan et al. (2020)](https://arxiv.org/abs/2001.08361)
 # found that the loss of language models falls with the number of weights $N$ as a power law. Their law has no floor: it falls
-# to zero. [Hoffmann et al. (2022)](https://arxiv.org/abs/2203.15556) added a floor $E$ that no model can go below, since language is not completely predictable. (A third term of their law falls with the amount of text, which is the same for
+# to zero. [Hoffmann et al. (2022)](https://arxiv.org/abs/2203.15556) added a floor $E$ that no model can go below, since language is not completely predictable. ($N$ counts the weights of the layers, without the table of embeddings. A third term of their law falls with the amount of text, which is the same for
 # all sizes here, and so belongs to $E$.)
 #
 # $$L(N) = E + A \, N^{-\alpha}$$

@@ -9,8 +9,7 @@
 # $10^{10}$: 20 GB in half precision, for one head of one layer.
 #
 # But only the outputs leave the attention, and they are $L$ vectors. *FlashAttention*
-# ([Dao et al. 2022](https://arxiv.org/abs/2205.14135)) computes them exactly, without the matrix, and every
-# large model is trained with it. Its trick fits in two lines.
+# ([Dao et al. 2022](https://arxiv.org/abs/2205.14135)) computes them exactly, without the matrix, and nearly every large model is trained with it. Its trick fits in two lines.
 #
 # ## By hand: one query, two blocks of keys
 #
@@ -187,8 +186,8 @@ for name in ("explicit", "flash"):
 # | equation 1 writes scores, reads them for the softmax, writes weights, reads them | 4 · 33.6 = 134 MB |
 #
 # A GPU computes in a small and fast memory beside its cores, some hundred kilobytes, and keeps everything else
-# in a large and slow one. One block of scores fits into the small memory, is used there, and is forgotten. So
-# sixty times fewer bytes cross the slow connection. In Python, every line of our loop goes through the slow memory;
+# in a large and slow one. One block of scores fits into the small memory, is used there, and is forgotten. So up to sixty times fewer bytes cross the slow connection. (A real
+# kernel saves less, as it reads the keys and values again for each block of queries.) In Python, every line of our loop goes through the slow memory;
 # the gain needs one program for the whole loop, a *kernel*. PyTorch has one: `scaled_dot_product_attention` in
 # `torch.nn.functional`, which {func}`~transformer_blocks.fused_attention` calls, the default of this library's layers.
 #
@@ -197,7 +196,7 @@ for name in ("explicit", "flash"):
 #
 # **The gradient** seems to need the matrix after all: the backward pass multiplies by the weights. But each block of them can be computed
 # again, from the queries, the keys and one number for each query that the forward pass keeps,
-# $m + \ln \ell$, the logarithm of the sum of its exponentials. Computing twice is cheaper than storing once. Exercise 3 does it.
+# $m + \ln \ell$, the logarithm of the sum of its exponentials. Computing twice is cheaper than storing once. Exercise 3 does it for the values.
 #
 # ## Broken on purpose
 #
@@ -241,8 +240,7 @@ except AssertionError as error:
     print("assert_equivalent finds the", str(error).split(":")[0])
 
 # %% [markdown]
-# The first and the third answer are right. At the beginning of a training all scores are near zero, all factors near 1, and the
-# error is within what one may take for rounding. It grows as the model learns to attend to something. And if the best key is in the first
+# The first and the third answer are right. At the beginning of a training all scores are near zero, all factors near 1, and the error is within what one may take for rounding in half precision. It grows as the model learns to attend to something. And if the best key is in the first
 # block, there is nothing to correct, whatever the scores are. A test with sorted keys, with one block, or with an
 # untrained model passes. The comparison with equation 1, on random scores of usual size and more than one block, does not.
 #
