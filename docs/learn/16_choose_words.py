@@ -581,6 +581,7 @@ def best_hypothesis(hypotheses, alpha):
 #
 # ## Where to go
 #
+# - A model of your own that writes: [chapter 17](17_your_own_gpt.py).
 # - What a trained model attends to while it chooses:
 #   [chapter 18](18_look_inside.py).
 # - All options of the searches: {mod}`~transformer_blocks.generation`. The cache:
