@@ -294,8 +294,8 @@ for temperature in (0.3, 0.8, 1.3):
 #
 # Nothing in this model is a toy but its size. [Chapter 21](21_since_2017.py) loads a GPT-2 into the same
 # {class}`~transformer_blocks.LanguageModel`, with learned positions, and GELU in place of ReLU.
-# And {func}`~transformer_blocks.explorer.explore` writes a page in which such a model runs: one types a text, and sees what each
-# head attends to and what the model writes next.
+# `python examples/generate_text.py explore` writes a page in which a model that this program has trained runs: one types a
+# text, and sees what each head attends to and what the model writes next.
 #
 # ## Broken on purpose
 #
