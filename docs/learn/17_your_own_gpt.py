@@ -466,7 +466,6 @@ def windows_of(count, length, context):
 #
 # ## Where to go
 #
-# - A text of your own, a run that can be resumed, plots and a live page: `examples/generate_text.py train --text FILE`, and
-#   [how it works](../../examples/README.md).
+# - A text of your own, a run that can be resumed, plots and a live page: `examples/generate_text.py train --text FILE`.
 # - What a larger model and more text would bring, and what they cost: [chapter 19](19_costs.py).
 # - How the same attention is computed for long texts: [chapter 20](20_without_the_matrix.py).
