@@ -28,14 +28,17 @@
 #
 # ![Bits per byte of a text that no model has seen, as bars: 8 if nothing is known, 3.95, 2.64 and 2.34 for n-grams of 2, 4 and 6 bytes, 3.07 for the GPT of bytes, 2.42 for the GPT of subwords, and 2.23 after three minutes.](figures/bits_per_byte.svg)
 
-# %% [markdown] tags=["formula"]
-# $$\text{bits per byte} = \frac{1}{n_{\text{bytes}}} \sum_{t} -\log_2 p(x_t \mid x_1 \dots x_{t-1})$$
-
-# %% tags=["implementation"]
+# %%
 import math
 from textwrap import fill
 
+# %% [markdown] tags=["formula"]
+# $$b = -\frac{1}{n} \sum_{t > 1} \log_2 p(x_t \mid x_{<t})$$
+#
+# $b$ in bits per byte, for a text of $n$ bytes.
 
+
+# %% tags=["implementation"]
 def bits_per_byte(logits, labels, size):
     """Of labels that are a text of so many bytes."""
     log_p = logits.log_softmax(dim=-1)
