@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,10 +60,9 @@ class Live(Opened):
         self.page.wait_for_selector(f'#live[data-shown]:not([data-shown="{before}"])')
 
 
-@pytest.fixture(scope="module")
-def live(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    file = tmp_path_factory.mktemp("live") / "page.html"
-    page = Live(browser, file, viewport={"width": 1000, "height": 900})
+@pytest.fixture
+def live(browser: Any, tmp_path: Path) -> Iterator[Live]:
+    page = Live(browser, tmp_path / "page.html", viewport={"width": 1000, "height": 900})
     yield page
     page.close()
 
@@ -70,8 +70,8 @@ def live(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
 @in_browser
 def test_a_typed_sentence_is_translated_and_its_weights_are_shown(live: Live) -> None:
     assert live.text("#live label") == "Your own sentence in English"
-    live.type("the dog runs")
-    source, target, text = live.translate("the dog runs")
+    live.type("the dog sleeps")
+    source, target, text = live.translate("the dog sleeps")
     assert live.text("h1").partition("→")[2].split() == text.split()
     live.page.click("#views [role=radio] >> nth=1")
     inputs = torch.tensor([source]), torch.tensor([[BEGIN, *target[:-1]]])
@@ -135,7 +135,7 @@ def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both
     page = live.page
     seen = []
     changes: list[Callable[[], None]] = [
-        lambda: live.type("the dog runs"),
+        lambda: live.type("the cat runs"),
         lambda: live.type("a cat"),
         lambda: live.click(f'[data-part="{HEAD}.heads.1"]'),
     ]
