@@ -141,10 +141,13 @@ def update(path: Path) -> None:
     for message in messages_of(path):
         template.add(message)
     catalog.update(template)
+    for message in catalog:  # a wrapped comment about an earlier text is read as the translator's
+        message.user_comments.clear()
     header = HEADER.format(name=path.stem, language=path.parent.name)
     with path.open("wb") as file:
         file.write(header.encode())
-        write_po(file, catalog, width=0, omit_header=True, include_previous=True)
+        options = {"include_previous": True, "ignore_obsolete": True, "omit_header": True}
+        write_po(file, catalog, width=0, **options)
 
 
 def catalogs() -> list[Path]:
