@@ -138,8 +138,8 @@ def read_catalog(path: Path) -> Catalog:
 def update(path: Path) -> None:
     """Add new messages to a catalog, and mark the translations of changed ones as fuzzy."""
     catalog, template = read_catalog(path), Catalog()
-    for message in messages_of(path):
-        template.add(message)
+    for text in messages_of(path):
+        template.add(text)
     catalog.update(template)
     for message in catalog:  # a wrapped comment about an earlier text is read as the translator's
         message.user_comments.clear()
