@@ -3,7 +3,6 @@
     make bench                               # or: python benchmarks/decoding.py
     python benchmarks/decoding.py --only ours ctranslate2 --rounds 11
     python benchmarks/decoding.py --growth   # time per token at increasing lengths
-    python benchmarks/decoding.py --small    # a small language model, prepared or not
 
 All models have the same size: 3 + 3 layers, d_model 256, 4 heads, a vocabulary of 4,000, random
 weights. Each encodes source sentences of 8 to 16 tokens and decodes 32 target tokens, without an
@@ -19,10 +18,6 @@ earlier end. The implementations:
   all linear layers; and ``ctranslate2 int8``.
 
 Each implementation runs with one thread and with two; the table shows the faster of both.
-
-``--small`` times a model for which preparation gains least: a language model of 4 layers, d_model
-128, with grouped-query attention, rotary positions, RMSNorm and SwiGLU; ``small`` and ``small
-prepared``, with one thread.
 """
 
 import random
@@ -32,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import SetUp, compare, new_parser, run, run_in_process
+from harness import SetUp, new_parser, run, run_in_process
 from marian import build_marian
 
 THREADS = 1, 2
@@ -67,7 +62,6 @@ class Case(NamedTuple):
 
 
 CASES = [Case(beams, sentences, 32) for beams in BEAMS for sentences in (1, 32, 64)]
-SMALL = [Case(1, rows, 32) for rows in (1, 8, 64)]
 GROWTH = [Case(1, 8, length) for length in (16, 32, 64, 128, 256, 512)]
 
 
@@ -177,53 +171,6 @@ def compile_programs(folder: Path, *, int8: bool) -> None:
 def program_file(folder: Path, beams: int, *, int8: bool) -> Path:
     """Return the file of a program."""
     return folder / f"{'int8' if int8 else 'float32'}-{beams}.pt2"
-
-
-def make_small(*, prepared: bool) -> SetUp:
-    """Set up the layers of a small language model in the current architecture."""
-    import torch
-    from torch import nn
-
-    from transformer_blocks import (
-        Encoder,
-        EncoderLayer,
-        GatedFeedForward,
-        MultiHeadAttention,
-        PreNorm,
-        RotaryPositionalEncoding,
-    )
-    from transformer_blocks.inference import prepare
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    layers = [
-        EncoderLayer(
-            MultiHeadAttention(
-                128,
-                4,
-                num_key_value_heads=2,
-                bias=False,
-                transforms=[RotaryPositionalEncoding(32)],
-            ),
-            GatedFeedForward(128, 341),
-            residual=lambda: PreNorm(128, norm=nn.RMSNorm(128)),
-        )
-        for _ in range(4)
-    ]
-    encoder = Encoder(layers, norm=nn.RMSNorm(128)).eval()
-    model = prepare(encoder) if prepared else encoder
-
-    @torch.inference_mode()
-    def decode(x: Any, case: Case) -> None:
-        cache = model.new_cache()
-        for _ in range(case.length):
-            model(x, causal=True, cache=cache)
-
-    def set_up(case: Case) -> Callable[[], object]:
-        x = torch.randn(case.sentences, 1, 128)
-        return lambda: decode(x, case)
-
-    return set_up
 
 
 def make_marian() -> Any:
@@ -349,13 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         parser = new_parser(__doc__, implementations)
         parser.add_argument("--growth", action="store_true", help="time increasing lengths")
-        parser.add_argument("--small", action="store_true", help="time a small language model")
         options = parser.parse_args(arguments)
-        if options.small:
-            makes = {"small": False, "small prepared": True}
-            small = {key: partial(make_small, prepared=value) for key, value in makes.items()}
-            compare(small, SMALL, rounds=options.rounds)
-            return
         if any(name.startswith("ctranslate2") for name in options.only):
             run_in_process(convert, folder)
         for int8 in (False, True):

@@ -270,7 +270,6 @@ def new_parser(
     parser.add_argument("--only", nargs="+", choices=(*names,), default=[*names])
     parser.add_argument("--rounds", type=int, default=rounds, help="runs of each case")
     parser.add_argument("--output", type=Path, help="file for the times of all rounds, as JSON")
-    parser.add_argument("--picture", type=Path, help="file for a plot of the relative speeds")
     return parser
 
 
@@ -295,11 +294,9 @@ def run(
 
 
 def save(options: argparse.Namespace, results: Sequence[Result]) -> None:
-    """Write the files that the command-line options name."""
+    """Write the file that the command-line options name."""
     if options.output:
         write_json(options.output, results)
-    if options.picture:
-        plot(options.picture, results)
 
 
 def write_json(path: Path, results: Sequence[Result]) -> None:
@@ -324,44 +321,3 @@ def write_json(path: Path, results: Sequence[Result]) -> None:
         ],
     }
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def plot(path: Path, results: Sequence[Result]) -> None:
-    """Plot the speeds relative to the first implementation, in one panel for each case.
-
-    A bar is the speed of the median round, the line on it the range from the slowest to the
-    fastest round.
-    """
-    from transformer_blocks.explorer.figure import save_png, style_axes
-    from transformer_blocks.explorer.plots import new_figure
-    from transformer_blocks.explorer.style import LINES, PALETTES
-
-    muted = PALETTES["light"].muted
-    cases = list(dict.fromkeys(result.case for result in results))
-    names = list(dict.fromkeys(result.implementation for result in results))
-    columns = min(3, len(cases))
-    rows = -(-len(cases) // columns)
-    figure = new_figure(4.6 * columns, rows * (0.8 + 0.28 * len(names)) + 0.3)
-    for number, case in enumerate(cases, start=1):
-        row = [result for result in results if result.case == case]
-        axes = figure.add_subplot(rows, columns, number)
-        style_axes(axes)
-        base = row[0].median
-        for place, result in enumerate(row):
-            colour = LINES[names.index(result.implementation) % len(LINES)]
-            axes.barh(place, base / result.median, height=0.7, color=colour)
-            ends = base / max(result.seconds), base / min(result.seconds)
-            axes.plot(ends, [place] * 2, color=muted, linewidth=1.4, marker="|", markersize=7)
-            axes.annotate(f"{base / result.median:.2f}", (ends[1], place), (5, 0),
-                          textcoords="offset points", va="center", fontsize=8)  # fmt: skip
-        axes.axvline(1.0, color=muted, linewidth=0.8, zorder=0)
-        axes.set_yticks(range(len(row)), [result.implementation for result in row])
-        axes.set_xlim(left=0.0)
-        axes.margins(x=0.18)
-        axes.invert_yaxis()
-        axes.set_title(str(case), fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    text = f"times the speed of {names[0]} (bar: median round, line: slowest and fastest round)"
-    figure.supxlabel(text, fontsize=9, color=muted)
-    save_png(figure, path, dpi=150)

@@ -287,14 +287,17 @@ def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
     """Copy torch's weights into ours, and compare the losses without dropout."""
     import torch
 
+    from transformer_blocks.interop import from_torch
     from translation.batches import collate
     from translation.training import TranslationLoss
 
     torch.manual_seed(0)
     plain, model = build_torch(0.0), config_of(0.0).build(VOCABULARY, VOCABULARY)
-    torch_weights, weights = plain.state_dict(), model.state_dict()
-    for name in weights:
-        weights[name].copy_(_find_weight(name, torch_weights))
+    for stack in ("encoder", "decoder"):
+        converted = from_torch(getattr(plain.transformer, stack))
+        getattr(model, stack).load_state_dict(converted.state_dict())
+    model.source_embedding.load_state_dict(plain.source.state_dict())
+    model.target_embedding.load_state_dict(plain.target.state_dict())
     batch = collate(load_data(batch_tokens).ours[0])
     loss = TranslationLoss(0.1).loss(model, *batch) / len(batch.real)
     is_token = batch.next_token != 0
@@ -304,30 +307,6 @@ def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
     )
     print(f"loss of one batch with the same weights: torch {expected:.6f}, ours {loss:.6f}\n")
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
-
-
-def _find_weight(name: str, torch_weights: dict[str, Any]) -> Any:
-    """Return torch's parameter for the name of one of ours."""
-    tables = {"source_embedding.weight": "source.weight", "output.weight": "target.weight"}
-    tables["target_embedding.weight"] = "target.weight"
-    if name in tables:
-        return torch_weights[tables[name]]
-    stack, _, layer, part, rest = name.split(".", 4)
-    prefix = f"transformer.{stack}.layers.{layer}"
-    attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
-    if part in attentions:
-        projection, parameter = rest.split(".")
-        if projection == "output_projection":
-            return torch_weights[f"{prefix}.{attentions[part]}.out_proj.{parameter}"]
-        index = ["query_projection", "key_projection", "value_projection"].index(projection)
-        return torch_weights[f"{prefix}.{attentions[part]}.in_proj_{parameter}"].chunk(3)[index]
-    if part == "feed_forward":
-        linear, parameter = rest.split(".")
-        return torch_weights[f"{prefix}.linear{1 if linear == 'up_projection' else 2}.{parameter}"]
-    norms = ["self_attention_residual", "cross_attention_residual", "feed_forward_residual"]
-    if stack == "encoder":
-        norms.remove("cross_attention_residual")
-    return torch_weights[f"{prefix}.norm{norms.index(part) + 1}.{rest.split('.')[-1]}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
