@@ -170,10 +170,6 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
-    def open_table(self) -> None:
-        self.page.click("#weights summary")
-        self.page.wait_for_selector("#table td")
-
     def selected(self) -> tuple[int, int]:
         """Read which row and which column of the map are selected."""
         labels = self.page.evaluate("window.explorerLayout().labels")

@@ -74,7 +74,7 @@ class Element extends Listening {
   get width() { return this.size; }
   set width(size) { this.size = size; this.getContext().drawn.length = 0; }  // of a canvas, which forgets its picture
   getContext() { return this.context ??= new Context(); }
-  toDataURL() { return "data:image/png;base64,AA=="; }
+  toBlob(use) { use("blob"); }
 }
 
 // What a canvas shows, in the order of drawing: [kind, colour, shape] with the shape where it was moved to.
@@ -99,15 +99,11 @@ class Context {
   fillText(text, x, y) { this.drawn.push(["text", this.fillStyle, [this.at.x + x, this.at.y + y], text]); }
   drawImage({context}, ...box) { this.drawn.push(...(box.length > 2 ? [["cells", context.image, box]] : context.drawn)); }
   putImageData(image) { this.image = image; }
+  createPattern() { return "hatch"; }
   measureText(text) { return {width: text.length * Number(this.font.match(/[\d.]+/)[0]) / 2, actualBoundingBoxAscent: this.textBaseline === "middle" ? 25 : 50}; }
 }
 
 // What the engine of JavaScript alone lacks.
-function atob(text) {
-  const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", bits = [];
-  for (const letter of text.replace(/=/g, "")) for (let bit = 5; bit >= 0; bit--) bits.push(digits.indexOf(letter) >> bit & 1);
-  return Array.from({length: bits.length >> 3}, (_, i) => String.fromCharCode(Number.parseInt(bits.slice(8 * i, 8 * i + 8).join(""), 2))).join("");
-}
 Object.assign(globalThis, {
   Element, window: globalThis, innerWidth: 1280, innerHeight: 800, devicePixelRatio: 1, scrollBy() {},
   setTimeout: later, clearTimeout: forget, requestAnimationFrame: work => later(() => work(now.time), 16), cancelAnimationFrame: forget,

@@ -484,11 +484,11 @@ def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> N
     box = Box()
     box("select({view: 'story', attention: 2, layer: 1}), 0")
     box.click("decoder.layers.1.cross_attention.heads.1")
-    assert box.text("story-name") == "Cross-attention, layer 1, mean"
+    assert box.text("name") == "Cross-attention, layer 1, mean"
     assert box("[...weightsOf(2, 1, 2)]") == box("[...weightsOf(2, 1, 0)]")
     assert max(box("[...weightsOf(2, 1, 1)]")) == 0 < max(box("[...weightsOf(2, 0, 1)]"))
     box("select({head: 1, isLocked: true}), 0")
-    assert box.text("story-name") == "Cross-attention, layer 1, head 1, switched off"
+    assert box.text("name") == "Cross-attention, layer 1, head 1, switched off"
     assert box.text("story-sentence").startswith("Head 1 is switched off")
     assert "switched off" in box.text("why")
     box("select({head: 0}), 0")
@@ -498,7 +498,7 @@ def test_a_head_that_is_switched_off_has_no_lines_and_no_part_in_the_mean() -> N
     assert box.text("story-sentence").startswith("These heads are switched off")
     for head in (0, 1):
         box.click(f"decoder.layers.1.cross_attention.heads.{head}")
-    assert box.text("story-name") == "Cross-attention, layer 1, mean"
+    assert box.text("name") == "Cross-attention, layer 1, mean"
     box("select({attention: 0, row: 1, column: 2, isLocked: true}), 0")
     selected = "[state.isLocked, state.row, state.column]"
     box.click("positions")  # the same tokens are there

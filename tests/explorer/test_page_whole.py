@@ -1,39 +1,17 @@
 """The explorer's page as a whole: what its views, addresses and files must agree on."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from tests.browser import in_browser
-from tests.explorer.page import SOURCE, Opened, make_explorer, weights
+from tests.explorer.page import SOURCE, make_explorer, weights
 
 from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
 
 RIGHT_TO_LEFT, OVERRIDE, LONG = "שלום", "\u202eabc", "W" * 3000
 SYLLABLE = "\u1112\u1161\u11ab"  # one letter of three parts
 SENTENCE = "#story-sentence"
-
-
-@pytest.fixture(scope="module")
-def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    file = tmp_path_factory.mktemp("whole") / "page.html"
-    page = Opened(browser, file, make_explorer(), viewport={"width": 1180, "height": 700})
-    yield page
-    page.close()
-
-
-@in_browser
-def test_another_theme_leaves_the_map_where_it_was_moved_to(shared: Opened) -> None:
-    shared.show("#v=map&a=2&l=1&q=0&k=0&z=1000")
-    place = "(({cell, x, y}) => [cell, x, y])(window.explorerLayout())"
-    wheel = "new WheelEvent('wheel', {deltaX: 30, deltaY: 20, cancelable: true})"
-    shared.page.evaluate(f"document.getElementById('map').dispatchEvent({wheel})")
-    before = shared.page.evaluate(place)
-    shared.page.click("#theme")
-    shared.page.click("#theme")
-    assert shared.page.evaluate(place) == before
-    assert min(before[1:]) > 0
 
 
 @pytest.mark.slow
@@ -60,8 +38,6 @@ def test_tokens_change_neither_the_order_nor_the_width_of_a_sentence(open_page: 
             assert "\u202e" not in text
     page.show("#v=story&q=3&lock=1&n=1")
     assert page.page.eval_on_selector_all("#lens .chosen", "all => all.length") == 1
-    page.show("#v=map&a=1&q=3&k=3")
-    assert SYLLABLE in page.download("#save-svg").decode()
 
 
 @pytest.mark.slow

@@ -292,7 +292,7 @@ def test_forced_colours_show_what_is_selected(browser: Any, tmp_path: Any) -> No
     colour = "each => getComputedStyle(each).backgroundColor"
     for chosen, other in (
         ("#views [aria-checked=true]", "#views [aria-checked=false]"),
-        ("#story-heads [aria-checked=true]", "#story-heads [aria-checked=false]"),
+        ("#heads [aria-checked=true]", "#heads [aria-checked=false]"),
         ("#story-queries .shown", "#story-queries .token:not(.shown)"),
     ):
         found = [story.page.eval_on_selector(each, colour) for each in (chosen, other)]
@@ -343,6 +343,6 @@ def test_the_scripts_are_modules_that_import_what_they_use(browser: Any) -> None
     page.click("#story-queries button")
     for view in (1, 0):
         page.click(f"#views [role=radio] >> nth={view}")
-    page.click("#save-svg")
+    page.click("#save-png")
     assert errors == []
     page.close()

@@ -1,39 +1,45 @@
 // Main: what all views share.
 
 import {$, attentions, data, make, sequences} from "./data.js";
+import {drawChoices} from "./overview.js";
 import {contentOf, features, forgetting, state, views} from "./registry.js";
 import {ARROWS, dropAddress, readAddress, select, wrap} from "./state.js";
 import {theme} from "./style.js";
 import {drawWhy} from "./why.js";
 
-const SECTIONS = ["story", "screen", "overview", "head"];  // that belong to one or two views
+const SECTIONS = ["choices", "story", "screen", "overview", "head"];  // that belong to one or two views
 
 export const laboratory = () => Object.keys(views).filter(name => name !== "screens");
 
-// Draw the shown view: anew if it shows something else, and measured anew if it may have another size.
-export function render(isNew = false, isMeasured = isNew) {
+// Draw the shown view: anew if it shows something else, or may have another size.
+export function render(isNew = false) {
   const view = views[state.view], isLaboratory = state.view !== "screens";
   document.documentElement.dataset.view = state.view;
   for (const section of SECTIONS) $(section).hidden = !view.sections.includes(section);
   $("tools").hidden = !isLaboratory;
-  for (const [a, option] of [...$("attentions").children].entries()) mark(option, a === state.attention);
-  for (const [i, option] of [...$("views").children].entries()) mark(option, laboratory()[i] === state.view);
-  if (isMeasured) view.measure();
+  mark($("attentions"), state.attention);
+  mark($("views"), laboratory().indexOf(state.view));
+  if (isLaboratory) drawChoices();
+  if (isNew) view.measure();
   view.draw(isNew);
   $("title").textContent = $("title").title = view.title?.() ?? data.title;
   drawWhy();
   for (const draw of Object.values(features)) draw.draw();
 }
 
-export function mark(option, isChecked) {
-  option.setAttribute("aria-checked", String(isChecked));
-  option.tabIndex = isChecked ? 0 : -1;
+// Mark the chosen one of a group of radio buttons.
+export function mark(group, chosen) {
+  for (const [i, option] of [...group.children].entries()) {
+    option.setAttribute("aria-checked", String(i === chosen));
+    option.tabIndex = i === chosen ? 0 : -1;
+  }
 }
 
-// Fill a group of radio buttons, which arrow keys move through.
-export function fillRadioGroup(group, names, choose) {
+// Fill a group of radio buttons, which arrow keys move through; a label says more than the name, for readers who hear it.
+export function fillRadioGroup(group, names, choose, labelOf = i => names[i]) {
+  group.replaceChildren();
   names.forEach((textContent, i) => {
-    const option = make("button", {type: "button", role: "radio", textContent});
+    const option = make("button", {type: "button", role: "radio", textContent, ariaLabel: labelOf(i)});
     option.addEventListener("click", () => choose(i));
     option.addEventListener("keydown", event => {
       const move = ARROWS[event.key];
@@ -48,7 +54,6 @@ export function fillRadioGroup(group, names, choose) {
 }
 
 export function fillAttentions() {
-  $("attentions").replaceChildren();
   fillRadioGroup($("attentions"), attentions.map(attention => attention.name), i => select({attention: i}));
   $("attentions").hidden = attentions.length === 1;
 }
@@ -99,7 +104,7 @@ function setTheme(name) {
   document.documentElement.dataset.theme = name;
   try { localStorage.setItem("transformer_blocks.theme", name); } catch { /* a sandboxed frame */ }
   markTheme();
-  render(true, false);  // the map stays where it was moved to
+  render(true);
 }
 export const markTheme = () => $("theme").setAttribute("aria-pressed", String(theme() === "dark"));
 

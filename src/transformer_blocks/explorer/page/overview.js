@@ -1,27 +1,27 @@
-// Overview: a small map of every layer and head, of their mean, and of attention rollout.
+// Overview: the choice of a layer and a head, and a small map of each of them, of their mean, and of attention rollout.
 
-import {$, attentions, columnsOf, data, headName, make, weightsOf} from "./data.js";
+import {$, attentions, columnsOf, data, headName, isOff, make, nameOf, weightsOf} from "./data.js";
+import {fillRadioGroup, mark} from "./main.js";
 import {LEAST_WIDTH} from "./map.js";
 import {patternOf} from "./patterns.js";
 import {forgetting, state} from "./registry.js";
 import {Scene, paint, show} from "./scene.js";
 import {ARROWS, select, wrap} from "./state.js";
-import {coloursOf, palette, theme} from "./style.js";
+import {coloursOf, lineColour, palette, theme} from "./style.js";
 
 const LARGEST_THUMBNAIL = 110;
 let overview = null;  // where the small maps are: {left, top, cellWidth, cellHeight, gap, key}
 forgetting.push(() => { overview = null; });
 let thumbnailsLeft = [];  // [layer, head] of the small maps that are still to be drawn
 
-// The largest weight of each of `toRows` x `toColumns` equal parts of a map; of differences, the one of largest magnitude.
-export function reduceByMaximum(values, columns, {row = 0, column = 0, height, width}, toRows, toColumns) {
-  const reduced = new Float32Array(toRows * toColumns), places = new Int32Array(width);
-  for (let x = 0; x < width; x++) places[x] = Math.floor(x * toColumns / width);
-  for (let y = 0; y < height; y++) {
-    const to = Math.floor(y * toRows / height) * toColumns, from = (row + y) * columns + column;
-    for (let x = 0; x < width; x++) {
-      const value = values[from + x], place = to + places[x];
-      if (Math.abs(value) > Math.abs(reduced[place])) reduced[place] = value;
+// The largest weight of each of `toRows` x `toColumns` equal parts of a map.
+export function reduceByMaximum(values, rows, columns, toRows, toColumns) {
+  const reduced = new Float32Array(toRows * toColumns);
+  for (let row = 0; row < rows; row++) {
+    const to = Math.floor(row * toRows / rows) * toColumns;
+    for (let column = 0; column < columns; column++) {
+      const place = to + Math.floor(column * toColumns / columns);
+      reduced[place] = Math.max(reduced[place], values[row * columns + column]);
     }
   }
   return reduced;
@@ -84,43 +84,39 @@ function drawThumbnail(layer, head) {
   const {rows, columns} = attentions[state.attention], scale = devicePixelRatio || 1;
   const {margin} = overview, width = overview.cellWidth - 2 * margin, height = overview.cellHeight - 2 * margin;
   const toRows = Math.min(rows, Math.max(1, Math.floor(height * scale))), toColumns = Math.min(columns, Math.max(1, Math.floor(width * scale)));
-  const weights = reduceByMaximum(weightsOf(state.attention, layer, head), columns, {height: rows, width: columns}, toRows, toColumns);
+  const weights = reduceByMaximum(weightsOf(state.attention, layer, head), rows, columns, toRows, toColumns);
   const scene = new Scene(width, height);
   scene.cells(thumbnailX(head) + margin, thumbnailY(layer) + margin, width / toColumns, height / toRows, toRows, toColumns, coloursOf(weights, palette().weights, Math.sqrt));
   paint(scene, $("grid").getContext("2d"));
 }
 
-// The frame around the selected head, and its name.
+// The frame around the selected head.
 export function markOverview() {
   const attention = attentions[state.attention];
   $("chosen").hidden = false;
   Object.assign($("chosen").style, {
     left: `${thumbnailX(state.head)}px`, top: `${thumbnailY(state.layer)}px`, width: `${overview.cellWidth}px`, height: `${overview.cellHeight}px`,
   });
-  const pattern = patternOf(attention, state.layer, state.head);
-  $("pattern").hidden = pattern === null;
-  if (pattern !== null) {
-    const rule = data.rules?.[pattern];
-    $("pattern").replaceChildren(make("b", {textContent: pattern}), rule ? `: ${rule}` : "");
-  }
-  $("grid").setAttribute("aria-label", `${attention.layers} layers and ${attention.heads} heads of ${attention.name}; selected: ${placeName(attention, state.layer, state.head)}`);
-  $("layer").value = state.layer;
-  $("column").value = state.head;
+  $("grid").setAttribute("aria-label", `${attention.layers} layers and ${attention.heads} heads of ${attention.name}; selected: layer ${state.layer}, ${headName(attention, state.head)}`);
 }
-function placeName(attention, layer, head) {
-  const pattern = patternOf(attention, layer, head);
-  return `layer ${layer}, ${headName(attention, head)}${pattern ? `: ${pattern}` : ""}`;
-}
+// --- The choice of a layer and a head ---------------------------------------------------------------
 
-// The two lists from which a layer and a head are chosen.
-let listedAttention = null;
-export function fillSelects() {
-  const attention = attentions[state.attention];
-  if (listedAttention === attention) return;
-  listedAttention = attention;
-  const options = (count, name) => Array.from({length: count}, (_, i) => make("option", {value: i, textContent: name(i)}));
-  $("layer").replaceChildren(...options(attention.layers, String));
-  $("column").replaceChildren(...options(columnsOf(attention), i => headName(attention, i).replace("head ", "")));
+let builtChoices = null;  // the attention that the buttons are for
+export function drawChoices() {
+  const attention = attentions[state.attention], heads = Array.from({length: columnsOf(attention)}, (_, column) => headName(attention, column));
+  if (builtChoices !== attention) {
+    fillRadioGroup($("layers"), Array.from({length: attention.layers}, (_, layer) => String(layer)), layer => select({layer}), layer => `layer ${layer}`);
+    fillRadioGroup($("heads"), heads.map(name => name.replace("head ", "")), head => select({head}), head => heads[head]);
+    [...$("heads").children].slice(0, attention.heads).forEach((option, head) => { option.style.borderBottomColor = lineColour(head); });
+  }
+  builtChoices = attention;
+  mark($("layers"), state.layer);
+  mark($("heads"), state.head);
+  [...$("heads").children].forEach((option, head) => { option.className = isOff(attention, state.layer, head) ? "off" : ""; });
+  $("name").textContent = nameOf(state);
+  const pattern = patternOf(attention, state.layer, state.head), rule = data.rules?.[pattern];
+  $("pattern").hidden = !pattern;
+  $("pattern").replaceChildren(...(pattern ? [make("b", {textContent: pattern}), rule ? `: ${rule}` : ""] : []));
 }
 
 // --- Events ----------------------------------------------------------------------------------------
@@ -139,21 +135,9 @@ function thumbnailAt(event) {
 }
 
 $("grid").addEventListener("click", event => select(thumbnailAt(event)));
-$("grid").addEventListener("pointermove", event => {
-  const tip = $("grid-tip");
-  tip.hidden = event.pointerType === "touch";
-  if (tip.hidden) return;
-  const {layer, head} = thumbnailAt(event), frame = $("grid-frame");
-  tip.textContent = placeName(attentions[state.attention], layer, head);
-  tip.style.left = `${Math.max(0, Math.min(thumbnailX(head), frame.clientWidth - tip.offsetWidth))}px`;
-  tip.style.top = `${thumbnailY(layer) + overview.cellHeight + 6}px`;
-});
-$("grid").addEventListener("pointerleave", () => { $("grid-tip").hidden = true; });
 $("grid").addEventListener("keydown", event => {
   const move = ARROWS[event.key], attention = attentions[state.attention];
   if (!move) return;
   event.preventDefault();
   select({layer: wrap(state.layer + move[0], attention.layers), head: wrap(state.head + move[1], columnsOf(attention))});
 });
-$("layer").addEventListener("change", event => select({layer: Number(event.target.value)}));
-$("column").addEventListener("change", event => select({head: Number(event.target.value)}));

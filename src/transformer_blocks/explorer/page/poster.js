@@ -1,10 +1,9 @@
 // Poster: the shown view as a picture with title, legend and background, and the weights as a file.
 
-import {hatching} from "./charts.js";
-import {$, attentions, data, headName, make, nameOf, percent} from "./data.js";
+import {$, attentions, data, make, nameOf} from "./data.js";
 import {state, views} from "./registry.js";
-import {Scene, fontsFor, paint, svgOf, textWidth, textsOf} from "./scene.js";
-import {coloursOf, palette} from "./style.js";
+import {Scene, paint, textWidth} from "./scene.js";
+import {palette} from "./style.js";
 
 function download(name, blob) {
   const link = make("a", {href: URL.createObjectURL(blob), download: name});
@@ -25,11 +24,10 @@ const saveWeights = () => download(fileName("csv"), new Blob(["\ufeff", csvOf()]
 
 // --- The picture --------------------------------------------------------------------------------------
 
-// Break a text into lines of at most `room`: at spaces, and between Chinese, Japanese and Korean letters.
-const PIECES = /[（「『【]*[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}][ー、。，．！？」』）】…]*|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]+|\s+/gu;
+// Break a text into lines of at most `room`: at spaces, and within what is wider.
 function wrapText(text, room, {size, weight = "normal", most}) {
   const fits = line => textWidth(line.trim(), size, weight) <= room, lines = [""];
-  const pieces = (text.slice(0, 1000).match(PIECES) ?? []).flatMap(piece => fits(piece) ? [piece] : [...piece]);
+  const pieces = text.slice(0, 1000).split(/(?<=\s)/).flatMap(piece => fits(piece) ? [piece] : [...piece]);
   for (const piece of pieces) {
     if (fits(lines.at(-1) + piece)) lines[lines.length - 1] += piece;
     else lines.push(piece);
@@ -41,32 +39,6 @@ function wrapText(text, room, {size, weight = "normal", most}) {
     shown.push(`${letters.join("").trimEnd()}…`);
   }
   return shown;
-}
-
-// The entries of a map's legend: each has a width and draws itself from x on, around the height y.
-function legendEntries(most, colours, unit) {
-  const attention = attentions[state.attention], size = 12 * unit, gap = 7 * unit, entries = [];
-  const label = text => ({width: textWidth(text, size), draw: (scene, x, y) => scene.text(x, y, text, {size, fill: colours.text})});
-  const joined = (...parts) => ({
-    width: parts.reduce((width, part) => width + part.width + gap, -gap),
-    draw(scene, x, y) { for (const part of parts) { part.draw(scene, x, y); x += part.width + gap; } },
-  });
-  const width = 150 * unit, height = 11 * unit, steps = 150;
-  const name = headName(attention, state.head) === "rollout" ? "attention rollout" : "attention weight";
-  const places = Float32Array.from({length: steps}, (_, i) => i / (steps - 1));
-  const bar = {width, draw(scene, x, y) {
-    scene.cells(x, y - height / 2, width / steps, height, 1, steps, coloursOf(places, colours.weights, place => place));
-    scene.rect(x, y - height / 2, width, height, {stroke: colours.muted, line: .75 * unit});
-  }};
-  entries.push(joined(label(name), label("0 %"), bar, label(percent(most))));
-  if (attention.mask?.some(Boolean)) {
-    const side = 14 * unit, swatch = {width: side, draw(scene, x, y) {
-      scene.path(hatching(x, y - side / 2, side, side), {stroke: colours.muted, line: unit});
-      scene.rect(x, y - side / 2, side, side, {stroke: colours.muted, line: .75 * unit});
-    }};
-    entries.push(joined(swatch, label("masked")));
-  }
-  return entries;
 }
 
 // What is shown: the model, then the attention, layer and heads.
@@ -95,26 +67,10 @@ function posterOf() {
   y += 16 * unit;
   scene.add(body, margin + (room - body.width * scale) / 2, y, scale);
   y += body.height * scale + 16 * unit;
-  const note = (view.caption?.() ?? "").replace(nameOf(state), "").replace(/^: /, "");  // what the view says about itself
-  if (note) {
-    write(note.replace(/^./u, letter => letter.toUpperCase()), {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
-    y += 5 * unit;
-  }
-  let x = margin;
-  const leading = 24 * unit, space = 22 * unit;
-  const place = (width, isLast) => {  // in this row of the legend, or in the next one
-    if (x > margin && x + width > margin + room) { x = margin; y += leading; }
-    if (isLast) x = margin + room - width;
-  };
-  for (const entry of view.most ? legendEntries(view.most(), colours, unit) : []) {
-    place(entry.width);
-    entry.draw(scene, x, y + leading / 2);
-    x += entry.width + space;
-  }
+  write(view.caption(), {size: 12 * unit, leading: 17 * unit, fill: colours.muted, most: 3});
   const sign = "transformer_blocks", size = 11 * unit;
-  place(textWidth(sign, size), true);
-  scene.text(margin + room, y + leading / 2, sign, {size, fill: colours.muted, anchor: "end"});
-  scene.height = Math.ceil(y + leading + margin - 6 * unit);
+  scene.text(margin + room, y + size, sign, {size, fill: colours.muted, anchor: "end"});
+  scene.height = Math.ceil(y + 2 * size + margin);
   scene.shapes[0].height = scene.height;  // of the background
   return scene;
 }
@@ -123,29 +79,15 @@ function posterOf() {
 // side longer than 8,000, which every browser's canvas allows. Shapes are painted in that size.
 const pixelsOf = scene => Math.min(Math.max(2, 1600 / scene.width), 8000 / Math.max(scene.width, scene.height));
 
-function pngOf(scene) {  // at once: Canvas.toBlob may wait until the browser is idle
-  const pixels = pixelsOf(scene), canvas = make("canvas");
+function savePicture() {
+  const scene = posterOf(), pixels = pixelsOf(scene), canvas = make("canvas"), name = fileName("png");
   canvas.width = Math.round(scene.width * pixels);
   canvas.height = Math.round(scene.height * pixels);
   const context = canvas.getContext("2d", {alpha: false});
-  context.setTransform(canvas.width / scene.width, 0, 0, canvas.height / scene.height, 0, 0);
+  context.scale(pixels, pixels);
   paint(scene, context);
-  const text = canvas.toDataURL("image/png").split(",")[1];
-  if (!text) throw new RangeError("the canvas is too large");
-  return new Blob([Uint8Array.from(atob(text), letter => letter.charCodeAt(0))], {type: "image/png"});
+  canvas.toBlob(blob => download(name, blob));
 }
-const fileOf = scene => `<?xml version="1.0" encoding="UTF-8"?>\n` +
-  svgOf(scene, {title: document.title, description: subjectOf(), fonts: fontsFor(textsOf(scene))}) + "\n";
 
-function savePng() {
-  try {
-    download(fileName("png"), pngOf(posterOf()));
-  } catch {
-    saveSvg();  // a picture of any size
-  }
-}
-const saveSvg = () => download(fileName("svg"), new Blob([fileOf(posterOf())], {type: "image/svg+xml"}));
-
-$("save-svg").addEventListener("click", saveSvg);
-$("save-png").addEventListener("click", savePng);
+$("save-png").addEventListener("click", savePicture);
 $("save-csv").addEventListener("click", saveWeights);

@@ -14,7 +14,6 @@ export const state = {
   column: 0,        // selected key
   side: "queries",  // side of the token that the story shows alone while it is locked
   isLocked: false,  // whether a pointer that moves over tokens or cells leaves the selection as it is
-  zoom: 1,          // size of the map's cells, as a multiple of the size that shows all
   text: null,       // the typed text that the page shows
   off: [],          // names of the model's parts that are switched off
   sequence: 0,      // index of the page's sequence, and of the time of a training; null: the last one

@@ -2,7 +2,6 @@
 
 import {$} from "./data.js";
 import {fillAttentions, fillRadioGroup, laboratory, load, markTheme, render, shownContent} from "./main.js";
-import {scrollToCell} from "./map.js";
 import {contentOf, state, views} from "./registry.js";
 import {readAddress, select} from "./state.js";
 
@@ -12,5 +11,5 @@ markTheme();
 readAddress();
 render(true);
 if (contentOf(state) !== shownContent) load({isAddress: true});
-scrollToCell();
+if (state.view === "map" && /[#&][qk]=/.test(location.hash)) $("map").scrollIntoView({block: "nearest"});
 document.documentElement.dataset.ready = "true";

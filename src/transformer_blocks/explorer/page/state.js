@@ -27,7 +27,6 @@ export function readAddress() {
   state.column = clampIndex(read("k"), attention.columns);
   state.isLocked = read("lock") === "1";
   state.side = state.isLocked && read("side") === "keys" ? "keys" : "queries";
-  state.zoom = Math.max(1, Math.min(1000, Number.parseFloat(read("z")) || 1));
   state.text = data.live ? read("s") : null;
   state.off = data.live ? (read("off") ?? "").split("~").filter(Boolean) : [];
   state.sequence = clampIndex(read("n"), sequences.length);
@@ -35,9 +34,9 @@ export function readAddress() {
   state.time = read("t") && Number(read("t")) < last ? clampIndex(read("t"), last) : null;
 }
 
-function addressOf({view, screen, attention, layer, head, row, column, side, isLocked, zoom, text, off, sequence, time}) {
+function addressOf({view, screen, attention, layer, head, row, column, side, isLocked, text, off, sequence, time}) {
   const place = `a=${attention}&l=${layer}&h=${head}&q=${row}&k=${column}` +
-    (zoom > 1 ? `&z=${zoom.toFixed(2)}` : "") + (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "");
+    (isLocked ? `&lock=1${side === "keys" ? "&side=keys" : ""}` : "");
   return `#${view === "screens" ? `p=${screen}` : `v=${view}&${place}`}` + (text === null ? "" : `&s=${encodeURIComponent(text)}`) +
     (off.length ? `&off=${encodeURIComponent(off.join("~"))}` : "") + (sequence ? `&n=${sequence}` : "") + (time === null ? "" : `&t=${time}`);
 }
@@ -73,10 +72,7 @@ export function select(change, {record = true} = {}) {
   const isOther = change.view !== undefined && change.view !== state.view;
   Object.assign(state, change);
   const attention = attentions[state.attention];
-  if (isNew) {
-    state.zoom = 1;
-    if (change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
-  }
+  if (isNew && change.head === undefined) state.head = attention.heads;  // the mean: heads of different stacks have nothing in common
   state.layer = Math.min(state.layer, attention.layers - 1);
   state.head = Math.min(state.head, columnsOf(attention) - 1);
   state.row = Math.min(state.row, attention.rows - 1);

@@ -1,17 +1,16 @@
 // Story: the keys above, the queries below, and ribbons between them for all tokens at once.
 
-import {$, END_TOKENS, attentions, columnsOf, data, headName, headsOn, inSentence, isMasked, isOff, make, nameOf, weightsOf} from "./data.js";
+import {$, END_TOKENS, attentions, data, headsOn, inSentence, isMasked, isOff, make, weightsOf} from "./data.js";
 import {drawLens} from "./lens.js";
-import {fillRadioGroup, mark} from "./main.js";
 import {forgetting, state, views} from "./registry.js";
 import {axisLabel, drawPercentages, drawQueryBars, drawRibbonScale, drawRibbons, leastDrawn, measureStory, ribbonsOf, sayWhatIsDrawn, shadeOfToken, storyCaption, storyScene} from "./ribbons.js";
 import {Scene, paint, show} from "./scene.js";
-import {ARROWS, select} from "./state.js";
+import {ARROWS, select, wrap} from "./state.js";
 import {lineColour, palette, theme} from "./style.js";
 
 views.story = {
   name: "Lines",
-  sections: ["story"],
+  sections: ["choices", "story"],
   choose: lockToken,
   measure: measureStory,
   draw: drawStory,
@@ -237,10 +236,7 @@ export function drawStory(isNew) {
     if (story.built.split(" ")[0] !== String(state.attention)) story.pointed = null;
     story.built = key;
     buildTokens();
-    buildChoices();
   }
-  markChoices();
-  $("story-name").textContent = nameOf(state);
   drawAllRibbons();
   drawPointed();
 }
@@ -260,32 +256,7 @@ function drawStoryLegend() {
   $("story-note").textContent = parts.join(" ");
 }
 
-// --- Layers and heads ---------------------------------------------------------------------------------
-
-function buildChoices() {
-  const attention = storyAttention(), group = $("story-layers");
-  group.replaceChildren();
-  fillRadioGroup(group, Array.from({length: attention.layers}, (_, layer) => String(layer)), layer => select({layer}));
-  [...group.children].forEach((option, layer) => { option.ariaLabel = `layer ${layer}`; });
-  const heads = $("story-heads"), columns = Array.from({length: columnsOf(attention)}, (_, column) => headName(attention, column));
-  heads.replaceChildren();
-  fillRadioGroup(heads, columns.map(name => name.replace("head ", "")), head => select({head}));
-  columns.forEach((name, column) => {
-    const option = heads.children[column];
-    option.ariaLabel = name;
-    if (column < attention.heads) option.style.borderBottomColor = lineColour(column);
-  });
-}
-
-function markChoices() {
-  [...$("story-layers").children].forEach((option, layer) => mark(option, layer === state.layer));
-  [...$("story-heads").children].forEach((option, column) => {
-    const isUnused = isOff(storyAttention(), state.layer, column);
-    mark(option, column === state.head);
-    option.classList.toggle("off", isUnused);
-    option.title = isUnused ? "switched off" : "";
-  });
-}
+// --- Events -------------------------------------------------------------------------------------------
 
 function tokenAt(target) {
   const button = target instanceof Element ? target.closest(".token") : null;
@@ -339,37 +310,12 @@ $("story-figure").addEventListener("keydown", event => {
   const token = tokenAt(event.target);
   if (!token || event.ctrlKey || event.altKey || event.metaKey) return;
   const buttons = $(`story-${token.side}`).children;
-  let next = null;
-  const {isColumns} = story.layout, [before, after] = isColumns ? ["ArrowUp", "ArrowDown"] : ["ArrowLeft", "ArrowRight"];
-  if (event.key === before) next = buttons[Math.max(0, token.index - 1)];
-  else if (event.key === after) next = buttons[Math.min(buttons.length - 1, token.index + 1)];
-  else if (event.key === "Home") next = buttons[0];
-  else if (event.key === "End") next = buttons[buttons.length - 1];
-  else if (isColumns && ARROWS[event.key]) next = tokenBeside(token);
-  else if (ARROWS[event.key]) next = tokenBeyond(token, event.key === "ArrowUp" ? -1 : 1);
-  else return;
+  const move = ARROWS[event.key], ends = {Home: 0, End: buttons.length - 1};
+  const next = move ? wrap(token.index + move[0] + move[1], buttons.length) : ends[event.key];
+  if (next === undefined) return;
   event.preventDefault();
-  if (next) next.focus();
+  buttons[next].focus();
 });
-
-// In columns, the nearest token of the other side.
-function tokenBeside({side, index}) {
-  const other = OTHER_SIDE[side], from = story.layout[side][index].y;
-  const nearest = story.layout[other].reduce((a, b) => Math.abs(a.y - from) <= Math.abs(b.y - from) ? a : b);
-  return $(`story-${other}`).children[nearest.index];
-}
-
-// The nearest token in the next line of text, which may be of the other side.
-function tokenBeyond({side, index}, direction) {
-  const {layout} = story, own = layout[side][index], middle = own.x + own.width / 2;
-  const all = ["keys", "queries"].flatMap(each => layout[each].map(item => ({item, side: each})));
-  const further = all.filter(({item}) => direction * (item.y - own.y) > 0);
-  if (!further.length) return null;
-  const line = further.reduce((best, {item}) => direction * (item.y - best) < 0 ? item.y : best, further[0].item.y);
-  const nearest = further.filter(({item}) => item.y === line)
-    .reduce((a, b) => Math.abs(a.item.x + a.item.width / 2 - middle) <= Math.abs(b.item.x + b.item.width / 2 - middle) ? a : b);
-  return $(`story-${nearest.side}`).children[nearest.item.index];
-}
 
 document.addEventListener("keydown", event => {
   if (state.view !== "story" || event.defaultPrevented) return;

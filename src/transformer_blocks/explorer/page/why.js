@@ -1,7 +1,7 @@
 // Why: the arithmetic of the selected weight, where the page has its queries, keys and values.
 
 import {MINUS, computeArithmetic, decimal, decodeArithmetic, exactPercent, inBrackets, normOf, placesOfLargest, quoted, roundPercent, small, sumOf} from "./arithmetic.js";
-import {drawFeatures, drawScores, drawShares} from "./charts.js";
+import {drawFeatures} from "./charts.js";
 import {$, attentions, data, headsOn, isOff, make, nameOf, plural, summaries, weightsOf} from "./data.js";
 import {drawLens} from "./lens.js";
 import {patternOf} from "./patterns.js";
@@ -69,9 +69,9 @@ function dotStep(sum, {size}) {
 function scaleStep(sum, {size, scale}, column) {
   const isRoot = isRootOf(scale, size), most = Math.max(...sum.unscaled);
   const rule = sum.isFullyMasked ? "All keys of this row are masked: the scale has no effect on its weights."
-    : `The weights of all keys, with and without the ${isRoot ? "division" : "factor"}. Without it, this weight would be ${roundPercent(sum.unscaled[column])}${most > sum.unscaled[column] ? ` and the largest ${roundPercent(most)}` : ""}.`;
+    : `Without ${isRoot ? "this division" : "this factor"}, the weight would be ${roundPercent(sum.unscaled[column])}${most > sum.unscaled[column] ? ` and the largest ${roundPercent(most)}` : ""}.`;
   return makeStep(2, "scale", isRoot ? ["Scale by 1 / ", root("d", make("sub", {textContent: "k"}))] : ["Scale"],
-    part("p", "detail", rule), chart("why-shares", rule),
+    part("p", "detail", rule),
     part("p", "result", isRoot ? `${decimal(sum.dot)} / \u221a${size} = ` : `${decimal(sum.dot)} \u00d7 ${decimal(scale, 4)} = `, make("strong", {textContent: decimal(sum.score)})));
 }
 
@@ -122,7 +122,6 @@ function softmaxStep(sum, place) {
   const reason = sum.isFullyMasked ? "All keys are masked, so the weight is " : sum.isMasked ? `exp(${decimal(-Infinity)}) = 0, so the weight is `
     : `${small(sum.exps[place.column])} / ${small(sum.sum)} = `;
   return makeStep(4, "softmax", ["Softmax over all keys"],
-    chart("why-scores", `Scores of the ${plural(attention.columns, "key")}; that of ${quoted(attention.keys[place.column])} is marked.`),
     makeKeyTable(sum, place),
     part("p", "result", reason, weight, part("span", "note", "the page stores ", make("span", {id: "why-stored", textContent: exactPercent(sum.stored)}), ", rounded")));
 }
@@ -137,7 +136,7 @@ function outputStep(sum, place) {
     part("p", "detail", "Bars: the value of this key times its weight. Short lines: the output of the head, the sum over all keys."),
     part("p", "result", `${exactPercent(sum.weight)} \u00d7 v: length `, make("strong", {textContent: decimal(sum.lengths[place.column], 3)}),
       part("span", "note", `length of v: ${decimal(normOf(sum.value))}, of the output: ${decimal(normOf(sum.output))}`)),
-    chart("why-lengths", rule), part("p", "detail", rule));
+    part("p", "detail", rule));
 }
 
 function showArithmetic(place) {
@@ -150,9 +149,6 @@ function showArithmetic(place) {
   const canvases = [...$("why-body").querySelectorAll(".chart canvas")], widths = new Map(canvases.map(canvas => [canvas.id, canvas.parentElement.clientWidth]));
   const draw = (id, drawing, ...rest) => drawing($(id), widths.get(id), ...rest);
   draw("why-products", drawFeatures, {strips: [["query", sum.query], ["key", sum.key]], bars: sum.products, name: "product", height: 72});
-  draw("why-shares", drawShares, [["with", sum.weights], ["without", sum.unscaled]], place.column);
-  draw("why-lengths", drawShares, [["lengths", sum.lengths.map(length => length / (sumOf(sum.lengths) || 1))]], place.column);
-  draw("why-scores", drawScores, sum, place.column, attention.keys[place.column]);
   draw("why-output", drawFeatures, {strips: [["value", sum.value]], bars: sum.contribution, marks: sum.output, name: "w \u00d7 v", height: 110});
 }
 
