@@ -99,8 +99,8 @@ docs: $(VENV)/.docs  ## render the docstrings as pages: docs/_build/html/index.h
 	$(BIN)/python docs/_ext/pages.py docs docs/_build/html
 
 .PHONY: teaching
-teaching: $(VENV)/.docs  ## write slides of the book, and its notebooks without solutions: docs/_build/teaching
-	$(BIN)/python docs/_ext/teaching.py docs/_build/teaching
+teaching: $(VENV)/.docs  ## write the notebooks of the book without solutions: docs/_build/teaching
+	$(BIN)/python docs/_ext/execution.py --without-solutions docs/_build/teaching
 
 .PHONY: clean
 clean:  ## remove the environment and build outputs; runs/ and data/ remain

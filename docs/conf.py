@@ -9,10 +9,14 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "examples")]
+
+import reference_pages  # noqa: E402
 
 project = "transformer_blocks"
 author = "the transformer_blocks authors"
@@ -20,9 +24,6 @@ version = release = installed_version("transformer-blocks")
 
 extensions = [
     "myst_parser",
-    "accessible",
-    "beside",
-    "chapter",
     "columns",
     "cover",
     "katex_prerender",
@@ -66,6 +67,8 @@ pygments_dark_style = "a11y-high-contrast-dark"
 
 PLAIN = re.compile(r"<!-- plain -->\n.*?<!-- /plain -->\n", re.S)
 SITE = re.compile(r"<!-- site\n(.*?)-->\n", re.S)
+CONTENTS = "\n```{{toctree}}\n:hidden:\n\n{}\n```\n"
+REFERENCE = {f"reference/{page.path[:-3]}": page for page in reference_pages.pages()}
 
 
 def show_directives(app: Sphinx, name: str, source: list[str]) -> None:
@@ -73,6 +76,31 @@ def show_directives(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = SITE.sub(r"\1", PLAIN.sub("", source[0]))
 
 
+def complete_reference(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add the code of the names to a page of the reference, and to a folder its pages."""
+    if page := REFERENCE.get(name):
+        source[0] = reference_pages.render(page, on_site=True)
+        for module in page.modules:
+            app.env.note_dependency(str(module.__file__), docname=name)
+    if folder := re.fullmatch(r"reference/(\w+)/index", name):
+        names = [f"/reference/{each.path[:-3]}" for each in reference_pages.folders()[folder[1]]]
+        source[0] += CONTENTS.format("\n".join(each for each in names if each != f"/{name}"))
+
+
+def find_name(
+    app: Sphinx, env: BuildEnvironment, node: nodes.Element, text: nodes.Element
+) -> nodes.Node | None:
+    """Resolve a role such as ``:func:`` to the place of the name in the reference."""
+    page, heading = reference_pages.targets().get(node["reftarget"], ("", ""))
+    if not page:
+        return None
+    address = app.builder.get_relative_uri(node["refdoc"], f"reference/{page[:-3]}")
+    anchor = heading and f"#{nodes.make_id(heading)}"
+    return nodes.reference("", "", text, refuri=address + anchor, internal=True)
+
+
 def setup(app: Sphinx) -> None:
-    """Replace the plain text before a page is parsed."""
+    """Register the functions."""
     app.connect("source-read", show_directives)
+    app.connect("source-read", complete_reference)
+    app.connect("missing-reference", find_name)

@@ -6,14 +6,15 @@ wide character of a code block is put into a box that is two columns wide.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
 from pygments.formatters import HtmlFormatter
 from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 
-ABOVE_LATIN = re.compile("[\u1100-\U0010ffff]")
+WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60]"
+)
 
 
 class ColumnFormatter(HtmlFormatter):
@@ -22,13 +23,7 @@ class ColumnFormatter(HtmlFormatter):
     def wrap(self, source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         """Yield the formatted lines with the boxes."""
         for is_code, line in super().wrap(source):
-            yield is_code, ABOVE_LATIN.sub(_box, line)
-
-
-def _box(match: re.Match[str]) -> str:
-    character = match[0]
-    is_wide = unicodedata.east_asian_width(character) in "WF"
-    return f'<span class="wide">{character}</span>' if is_wide else character
+            yield is_code, WIDE.sub(r'<span class="wide">\g<0></span>', line)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

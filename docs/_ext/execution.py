@@ -1,14 +1,16 @@
 """Execution: run the chapters of the book, and write their notebooks with what they print.
 
     python docs/_ext/execution.py
-    python docs/_ext/execution.py --record 12
+    python docs/_ext/execution.py --record 14
+    python docs/_ext/execution.py --without-solutions FOLDER
 
 The second command runs chapter 14 with its long computations; the first keeps their outputs as they
-were recorded. A check of an exercise runs twice: it must fail after the stub, and pass after the
-solution.
+were recorded. The third writes notebooks for students. A check of an exercise runs twice: it must
+fail after the stub, and pass after the solution.
 """
 
 import argparse
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -19,7 +21,16 @@ import nbformat
 import torch
 from nbclient import NotebookClient
 
-from cells import LEARN, LONG, Output, chapter_files, make_notebook, read_cells, stored_outputs
+from cells import (
+    LEARN,
+    LONG,
+    SOLUTION,
+    Output,
+    chapter_files,
+    make_notebook,
+    read_cells,
+    stored_outputs,
+)
 
 # Warnings are errors, except while torch itself is imported.
 PROLOGUE = """import torch, warnings
@@ -111,17 +122,28 @@ def write_notebook(path: Path, *, with_recorded: bool = False) -> None:
     print(f"{path.stem}.ipynb is written")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, description=(__doc__ or "").partition("\n")[0]
-    )
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the notebooks of the chosen chapters."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").split("\n")[0])
     parser.add_argument("numbers", nargs="*", metavar="NN", help="chapters to run (default: all)")
     parser.add_argument("--record", action="store_true", help="run the long computations, too")
-    arguments = parser.parse_args()
-    chosen = [
-        path
-        for path in chapter_files()
-        if not arguments.numbers or path.stem[:2] in arguments.numbers
+    text = "write notebooks for students into this folder, and run nothing"
+    parser.add_argument("--without-solutions", type=Path, metavar="FOLDER", help=text)
+    chosen = parser.parse_args(words)
+    paths = [
+        each for each in chapter_files() if each.stem[:2] in chosen.numbers or not chosen.numbers
     ]
+    if chosen.without_solutions:
+        chosen.without_solutions.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            notebook = make_notebook(path)
+            kept = [cell for cell in notebook.cells if not cell.source.startswith(SOLUTION)]
+            notebook.cells = kept
+            nbformat.write(notebook, chosen.without_solutions / f"{path.stem}.ipynb")
+        return
     with ThreadPoolExecutor(2) as pool:
-        [*pool.map(partial(write_notebook, with_recorded=arguments.record), chosen)]
+        [*pool.map(partial(write_notebook, with_recorded=chosen.record), paths)]
+
+
+if __name__ == "__main__":
+    main()

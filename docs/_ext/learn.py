@@ -19,7 +19,6 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from cells import LEARN, Cell, Output, chapter_files, read_cells, stored_outputs
@@ -30,8 +29,6 @@ from localisation import (
     translate_markup,
     translate_script,
 )
-
-log = logging.getLogger(__name__)
 
 PIXELS = 10  # height of the smallest text of a figure on a telephone
 NAMES = {"en": "English", "ja": "日本語", "ko": "한국어"}
@@ -112,13 +109,11 @@ def write_translations(app: Sphinx) -> None:
 
 def set_language(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
     """Declare the language of a translated page, and translate what the theme adds to it."""
-    language = language_of(page)
-    if language != "en":
-        lookup = site_lookup(language)
+    if (language := language_of(page)) != "en":
         context["language"] = language
-        context["_"] = context["gettext"] = lambda text, **_: lookup(text) or text
+        context["_"] = context["gettext"] = lambda text, **_: words_in(language)(text)
         tree = context["furo_navigation_tree"]
-        context["furo_navigation_tree"] = translate_markup(tree, lookup)
+        context["furo_navigation_tree"] = translate_markup(tree, site_lookup(language))
 
 
 def language_of(page: str) -> str:
@@ -134,7 +129,7 @@ def site_lookup(language: str) -> Callable[[str], str | None]:
 
 def words_in(language: str) -> Callable[[str], str]:
     """Return the function that gives a text around a chapter in a language."""
-    return lambda text: (site_lookup(language)(text) if language != "en" else None) or text
+    return lambda text: site_lookup(language)(text) or text
 
 
 def show(cell: Cell, output: Output, word: Callable[[str], str]) -> str:
@@ -146,8 +141,7 @@ def show(cell: Cell, output: Output, word: Callable[[str], str]) -> str:
     shown = fenced("python", cell.source, cell.role) + printed
     if cell.role == "solution":
         summary = f"<summary>{word('Solution')}</summary>"
-        opened = f"```{{raw}} html\n<details class='solution'>{summary}\n```"
-        return f"{opened}\n\n{shown}\n\n```{{raw}} html\n</details>\n```"
+        return f"<details class='solution'>{summary}\n\n{shown}\n\n</details>"
     return shown
 
 
@@ -176,15 +170,8 @@ class InlineFigures(SphinxPostTransform):
                 target.replace_self(nodes.container("", link, classes=["drawing"]))
             if path.suffix != ".svg" or path.parent != LEARN / "figures":
                 continue
-            if not path.is_file():
-                log.warning("no figure %s; make pictures draws it", path.name, location=image)
-                continue
-            if len(image.get("alt", "")) < 40:
-                log.warning("the text of a figure describes it: %s", image, location=image)
             figure = inline_svg(path, image.get("alt", ""), large)
-            language = language_of(self.env.docname)
-            if language != "en":
-                figure = translate_markup(figure, site_lookup(language))
+            figure = translate_markup(figure, site_lookup(language_of(self.env.docname)))
             target.replace_self(nodes.raw("", figure, format="html"))
 
 
@@ -227,10 +214,8 @@ class Widget(SphinxDirective):
         self.env.note_dependency(str(script))
         static = "../" * self.env.docname.count("/") + "_static"
         opened = f'<div class="widget" id="widget-{name}" data-static="{static}"></div>\n<noscript>'
-        text = script.read_text("utf-8")
-        language = language_of(self.env.docname)
-        if language != "en":
-            text = translate_script(text, site_lookup(language))
+        lookup = site_lookup(language_of(self.env.docname))
+        text = translate_script(script.read_text("utf-8"), lookup)
         closed = f"</noscript>\n<script>\n{text}</script>"
         still = self.parse_content_to_nodes()
         return [nodes.raw("", opened, format="html"), *still, nodes.raw("", closed, format="html")]

@@ -119,8 +119,8 @@ def with_words(texts: list[str]) -> list[str]:
 
 @cache
 def lookup_in(path: Path) -> Lookup:
-    """Return the function that finds translations in a catalog; fuzzy ones do not count."""
-    catalog = read_catalog(path)
+    """Return the function that finds translations in a catalog, if any; fuzzy ones do not count."""
+    catalog = read_catalog(path) if path.is_file() else Catalog()
 
     def lookup(msgid: str) -> str | None:
         message = catalog.get(msgid)

@@ -20,12 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.builders.html import StandaloneHTMLBuilder
 
 NOT_SHOWN = addnodes.toctree, nodes.comment, nodes.image, nodes.pending, nodes.system_message
-FORMULA = [  # what is no text in it
-    (re.compile(r"\\(operatorname|text|math\w+)\b\s*"), ""),
-    (re.compile(r"\\(begin|end)\{\w+\}|\\(left|right|d?frac|q?quad)\b|\\[,;:! \\]|&"), " "),
-    (re.compile(r"\}\s*\{|(?<=[a-z])\{"), " "),
-    (re.compile(r"[\\{}]"), ""),
-]
+FORMULA = re.compile(r"\\[a-zA-Z]+|[\\{}&]")  # what is no text in it
 JAPANESE = "[\u3000-\u30ff\u3400-\u9fff\uff01-\uff9f]"
 BREAK_IN_JAPANESE = re.compile(rf"(?<={JAPANESE})[ \t]*\n[ \t]*(?={JAPANESE})")
 
@@ -49,10 +44,7 @@ def prepare(doctree: nodes.document) -> None:
         if isinstance(node, NOT_SHOWN):
             node.parent.remove(node)
         elif isinstance(node, nodes.math | nodes.math_block):
-            text = node.astext()
-            for pattern, replacement in FORMULA:
-                text = pattern.sub(replacement, text)
-            node.parent.replace(node, nodes.inline(text=text))
+            node.parent.replace(node, nodes.inline(text=FORMULA.sub(" ", node.astext())))
         elif isinstance(node, nodes.literal_block | nodes.doctest_block):
             lines = node.astext().replace("\n", "\n\n")  # which plain() does not join
             node.parent.replace(node, nodes.inline(text=lines))
@@ -62,9 +54,8 @@ def prepare(doctree: nodes.document) -> None:
 
 def visible(source: str) -> str:
     """Return the text of raw HTML without its scripts, styles and drawings."""
-    source = re.sub(
-        r"(?is)<(script|style|svg)\b.*?</\1\s*>|<!--.*?-->|<summary>Code</summary>", " ", source
-    )
+    hidden = r"(?is)<(script|style|svg)\b.*?</\1\s*>|<!--.*?-->|<summary>Code</summary>"
+    source = re.sub(hidden, " ", source)
     return html.unescape(re.sub(r"<[^>]+>", " ", source))
 
 

@@ -12,3 +12,11 @@ document.addEventListener("click", event => {
   document.body.append(dialog);
   dialog.showModal();
 });
+
+// A table, the output of a program or a formula that is wider than the screen scrolls within its own box, which the Tab key
+// reaches. (Python code wraps instead.) The captions of the navigation are headings, whose level the theme leaves out.
+document.addEventListener("DOMContentLoaded", () => {
+  const scrolling = ".table-wrapper, .formula, [class^=highlight-]:not([class*=python], [class*=default]) pre";
+  for (const box of document.querySelectorAll(scrolling)) box.tabIndex = 0;
+  for (const caption of document.querySelectorAll(".caption[role=heading]")) caption.ariaLevel = 2;
+});

@@ -3,13 +3,11 @@
 The library's :class:`~transformer_blocks.LanguageModel` is a decoder without cross-attention. Since
 the paper, the parts of its layers have changed:
 
-=============  ======================================  ======================================
-part           2017                                    today
-=============  ======================================  ======================================
-normalisation  LayerNorm, after each sublayer          RMSNorm, before each sublayer
-positions      sinusoids, added to the embeddings      rotations of queries and keys
-feed-forward   two linear layers, ReLU                 three linear layers, gated (SwiGLU)
-=============  ======================================  ======================================
+| part | 2017 | today |
+|---|---|---|
+| normalisation | LayerNorm, after each sublayer | RMSNorm, before each sublayer |
+| positions | sinusoids, added to the embeddings | rotations of queries and keys |
+| feed-forward | two linear layers, ReLU | three linear layers, gated (SwiGLU) |
 
 RMSNorm is from "Root Mean Square Layer Normalization" (Zhang and Sennrich 2019,
 https://arxiv.org/abs/1910.07467); the other parts have chapters of their own. The layers of

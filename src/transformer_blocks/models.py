@@ -7,12 +7,10 @@ sequence to another. :class:`LanguageModel` is its right half without the cross-
 *decoder-only* model; it continues a sequence.
 
 Both are trained by *teacher forcing*. The model reads a known target at once, and is to predict at
-each position the token that follows. Its input and its labels are the same tokens, shifted by one:
+each position the token that follows. Its input and its labels are the same tokens, shifted by one::
 
-=====  =====  ==  ======  ======
-input  <bos>  I   am      hungry
-label  I      am  hungry  <eos>
-=====  =====  ==  ======  ======
+    input  <bos>  I   am      hungry
+    label  I      am  hungry  <eos>
 
 ``forward`` computes the logits, and ``loss`` their cross-entropy with the labels, which
 :class:`~transformer_blocks.ModelWithLoss` computes when it is called. ``generate`` calls one of the

@@ -62,13 +62,16 @@ class Residual(nn.Module):
         norm: Normalisation layer, ``nn.LayerNorm(d_model)`` by default. Pass a new one to each
             residual connection; otherwise the connections share its parameters.
 
+    Attributes:
+        needs_final_norm: Whether a stack of these connections needs one more normalisation after
+            its last layer.
+
     Raises:
         TypeError: If ``norm`` is not a module, or another argument is of the wrong type.
         ValueError: If ``d_model`` is not positive or ``dropout`` is out of range.
     """
 
     needs_final_norm: ClassVar[bool]
-    """Whether a stack of these connections needs one more normalisation after its last layer."""
 
     @checked
     def __init__(

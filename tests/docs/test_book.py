@@ -23,7 +23,7 @@ from cells import (
     read_cells,
     stored_outputs,
 )
-from execution import execute
+from execution import execute, main
 
 DOCS = LEARN.parent
 CODE_COLUMNS, BESIDE_COLUMNS, OUTPUT_COLUMNS = 72, 58, 48
@@ -129,6 +129,7 @@ def test_a_number_in_a_text_is_that_of_its_source_as_far_as_cpus_agree(name: str
 def test_a_number_in_the_description_of_a_figure_is_shown_recorded_or_printed(path: Path) -> None:
     unknown = []
     for description, name in re.findall(FIGURE, prose(path)):
+        assert len(description) > 40, name
         data = DOCS / "images" / "data" / f"{Path(name).stem}.json"
         shown = "".join(re.findall(r">[^<]*", (path.parent / name).read_text("utf-8")))
         recorded = data.read_text("utf-8") if data.is_file() else ""
@@ -188,6 +189,19 @@ def test_the_first_cell_says_what_is_missing_outside_of_the_repository(
         exec(code, {})
     exec(code.replace('"../.."', repr(str(DOCS.parent))), {})
     assert Path.cwd() == LEARN
+
+
+def test_no_solution_is_in_a_notebook_for_students(tmp_path: Path) -> None:
+    main(["--without-solutions", str(tmp_path)])
+    for path in chapter_files():
+        made = (tmp_path / f"{path.stem}.ipynb").read_text("utf-8")
+        text = "\n".join(each.source for each in nbformat.reads(made, as_version=4).cells)
+        sources = {role: [] for role in ("check", "solution")}
+        for cell in read_cells(path):
+            sources.setdefault(cell.role, []).append(cell.source)
+        assert len(sources["solution"]) >= 3
+        assert all(each in text for each in sources["check"])
+        assert not any(each in text for each in sources["solution"])
 
 
 @pytest.mark.slow

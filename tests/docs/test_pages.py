@@ -2,12 +2,12 @@
 
 import ast
 import inspect
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from docutils import nodes
 from tests.public import EXPORTS, PUBLIC
 
 import reference_pages
@@ -25,7 +25,6 @@ class Page(HTMLParser):
         self.links: list[str] = []  # followed by a click
         self.loaded: list[str] = []
         self.undescribed: list[str] = []
-        self.next = ""
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -33,8 +32,6 @@ class Page(HTMLParser):
         self.ids.add(values.get("id", ""))
         addresses = [values[name] for name in ("href", "src", "data") if name in values]
         (self.links if tag == "a" else self.loaded).extend(addresses)
-        if "next-page" in values.get("class", "").split():
-            self.next = values["href"]
         is_described = values.get("alt", "").strip() or values.get("role") == "none"
         if tag == "img" and not is_described:
             self.undescribed.append(values.get("src", ""))
@@ -85,33 +82,17 @@ def test_a_broken_link_and_a_request_are_found(tmp_path: Path) -> None:
     assert Page(page).undescribed == ["http://example.org/x.png"]
 
 
-def test_every_public_name_has_its_place(read: dict[Path, Page]) -> None:
-    ids = set[str]().union(*(page.ids for page in read.values()))
-    assert {f"transformer_blocks.{name}" for name in EXPORTS} <= ids
-    documented = {id.rpartition(".")[2] for id in ids if id.startswith("transformer_blocks.")}
-    assert PUBLIC.keys() <= documented
-
-
-def test_next_links_visit_every_page_once_and_follow_the_reading_order(
-    read: dict[Path, Page], pages: Path
-) -> None:
-    names: list[str] = []
-    path = pages / "index.html"
-    while following := read[path.resolve()].next:
-        path = (path.parent / following).resolve()
-        names.append(path.relative_to(pages.resolve()).with_suffix("").as_posix())
-        assert names.count(names[-1]) == 1
-    built = {each.relative_to(pages.resolve()).with_suffix("").as_posix() for each in read}
-    others = {name for name in built if name.startswith("_")} | {"index", "search"}
-    assert set(names) == built - others
-    order = [f"reference/{page.path.removesuffix('.md')}" for page in reference_pages.pages()]
-    blocks = [name for name in order if name.startswith("reference/blocks/")]
-    assert [name for name in names if name in blocks] == blocks
+def test_every_public_name_has_its_place(read: dict[Path, Page], pages: Path) -> None:
+    targets = reference_pages.targets()
+    assert {f"transformer_blocks.{name}" for name in EXPORTS} <= targets.keys()
+    assert PUBLIC.keys() <= {path.rpartition(".")[2] for path in targets}
+    for path, (page, heading) in targets.items():
+        html = (pages / "reference" / page).with_suffix(".html")
+        assert {nodes.make_id(heading)} <= read[html.resolve()].ids | {""}, path
 
 
 @pytest.mark.parametrize("name", sorted(EXPORTS))
 def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) -> None:
-    chapter = pytest.importorskip("chapter")
     defined = getattr(transformer_blocks, name)
     if not (inspect.isclass(defined) or inspect.isfunction(defined)):
         return
@@ -121,7 +102,7 @@ def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) ->
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             code = [each for each in node.body if ast.unparse(each)[0] not in "\"'"]
             node.body = code or [ast.Expr(ast.Constant(...))]
-    shown = chapter.without_docstrings(source)
+    shown = reference_pages.without_docstrings(defined)
     assert ast.dump(ast.parse(shown)) == ast.dump(expected)
     comments = [line for line in shown.splitlines() if "#" in line]
     assert all(line in source for line in comments)
@@ -138,8 +119,3 @@ def test_the_code_on_a_page_is_that_of_the_file_without_docstrings(name: str) ->
 )
 def test_formulas_code_and_wide_letters_are_marked(pages: Path, page: str, html: str) -> None:
     assert html in (pages / f"reference/{page}.html").read_text("utf-8")
-
-
-def test_the_pages_have_no_script_for_formulas(pages: Path) -> None:
-    text = "".join(path.read_text("utf-8") for path in pages.rglob("*.html")).lower()
-    assert not re.search("mathjax|katex.min.js", text)

@@ -23,6 +23,7 @@ from transformer_blocks import (
     sinusoidal_table,
     sliding_window_mask,
 )
+from transformer_blocks.explorer.page import read_script
 from translation.decoding import length_limit
 from translation.transformer import Transformer
 
@@ -83,6 +84,17 @@ def test_all_deviations_are_listed() -> None:
     listed = re.findall(r"^- \[.*:\n((?:  .+\n)+)", PAGES["deviations"], re.M)
     assert len(told) > 20
     assert words(told) == words(listed)
+
+
+def test_the_page_on_javascript_names_every_function_in_its_order_with_its_python_code() -> None:
+    listed = re.findall(
+        r"^\*\*`(\w+)`\*\*(?:, in Python (`.*?`)\.\s)?", PAGES["javascript"], re.M | re.S
+    )
+    kinds = r"(?:async )?function\*?|class|const"
+    defined = re.findall(rf"^(?:{kinds}) (\w+)", read_script("blocks"), re.M)
+    assert [name for name, _ in listed] == defined
+    for path in re.findall(r"`([\w.]+)`", " ".join(paths for _, paths in listed)):
+        assert callable(pkgutil.resolve_name(f"transformer_blocks.{path}")), path
 
 
 # Section 3

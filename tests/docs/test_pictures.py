@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import chapter_07
 import draw
 import explorer_page
 import pictures
@@ -78,10 +79,6 @@ def test_recorded_numbers_are_used_and_say_where_they_are_from() -> None:
         assert data["origin"]
 
 
-CHAOTIC = ("layer_gradients", "word_map")
-"""Figures of gradients without bound and of a whole training, which no two CPUs compute alike."""
-
-
 def agrees(found: Any, stored: Any) -> bool:
     """Return whether numbers agree as far as CPUs do.
 
@@ -116,10 +113,26 @@ def approximately(number: float) -> Any:
 def test_recorded_numbers_are_those_of_the_present_code_as_far_as_cpus_agree(name: str) -> None:
     stored = json.loads(style.recorded(name).read_text(encoding="utf-8"))["numbers"]
     found = json.loads(json.dumps(style.COMPUTATIONS[name]()))
-    if name in CHAOTIC:
-        assert [*map(len, found.values())] == [*map(len, stored.values())]
-    else:
-        assert agrees(found, stored)
+    if name == "word_map":  # of a whole training, which no two CPUs compute alike
+        check_map(**found)
+        check_map(**stored)
+        return
+    if name == "layer_gradients":  # the gradient without normalisation grows with its rounding
+        now, before = (numbers["norms"].pop("residual only") for numbers in (found, stored))
+        assert now == pytest.approx(before, abs=1.5)
+        assert min(now[:3]) > max(now[-3:]) + 1
+    assert agrees(found, stored)
+
+
+def check_map(points: list[list[float]], lines: list[list[list[float]]]) -> None:
+    """Check what the map of words says: groups lie together, past tenses on one side."""
+    sizes = [len(group.split()) for group in chapter_07.GROUPS.values()]
+    groups = torch.tensor(points).split(sizes)
+    centres = torch.stack([group.mean(dim=0) for group in groups])
+    nearest = torch.cdist(torch.tensor(points), centres).argmin(dim=1)
+    own = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    assert (nearest == own).float().mean() > 0.8
+    assert all(end[0] > start[0] + 0.4 for start, end in lines)
 
 
 def test_a_figure_has_no_color_that_vanishes_on_a_dark_page() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.browser import in_browser
 from torch import Tensor, nn
 
 import course
@@ -117,61 +116,3 @@ def test_every_exhibit_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {path.stem for path in folder.glob("*.md")} == EXHIBITS.keys() | {"index"}
     for name, shown in EXHIBITS.items():
         assert (folder / f"{name}.md").read_text("utf-8").startswith(f"# {shown.title}\n")
-    assert museum.FURTHER.keys() == set(THEMES)
-    docs = Path(museum.__file__).parents[1]
-    for chapter, page in map(str.split, museum.FURTHER.values()):
-        assert (docs / "learn" / f"{chapter}.py").is_file()
-        assert (docs / "reference" / f"{page}.md").is_file()
-
-
-@every_exhibit
-def test_a_page_highlights_the_statement_of_the_fault(name: str) -> None:
-    source = code(EXHIBITS[name].module)
-    numbers = extension().fault_lines(source)
-    lines = [source.splitlines()[number - 1].strip() for number in numbers]
-    assert any(FAULT.search(line) for line in lines)
-    assert any(line and not line.startswith("#") for line in lines)
-    assert len(lines) <= 20
-
-
-@every_exhibit
-def test_a_card_shows_what_was_mended_and_where_the_fault_was_published(name: str) -> None:
-    museum, shown = extension(), EXHIBITS[name]
-    made = museum.card(shown)
-    assert f'href="{name}.html"' in made
-    assert f"<b>{shown.found_by}</b>" in made
-    assert f"/{museum.library(shown)}/" in shown.source
-    assert museum.library(shown) != "github.com"
-    assert 1 <= made.count('<span class="gi">+ ') <= 2
-    assert made.count('<span class="gd">- ') <= 2
-
-
-@pytest.mark.slow
-@in_browser
-def test_the_filters_leave_the_cards_of_a_library_and_of_a_check(
-    browser: Any, tmp_path: Path
-) -> None:
-    museum = extension()
-    script = Path(museum.__file__).parents[1] / "_static" / "widgets" / "museum.js"
-    cards = "".join(map(museum.card, EXHIBITS.values()))
-    page_file = tmp_path / "page.html"
-    page_file.write_text(
-        f'<div id="widget-museum"></div><script>{script.read_text("utf-8")}</script>'
-        f'<ol class="exhibits">{cards}</ol>',
-        encoding="utf-8",
-    )
-    page = browser.new_page()
-    page.goto(page_file.as_uri())
-    assert page.locator("li:visible").count() == len(EXHIBITS)
-    for library, check in (("pytorch/pytorch", "cache"), ("", "mask polarity"), ("", "")):
-        page.select_option("select[name=library]", library)
-        page.select_option("select[name=check]", check)
-        expected = [
-            each.title
-            for each in EXHIBITS.values()
-            if museum.library(each).startswith(library) and each.found_by.startswith(check)
-        ]
-        assert page.locator("li:visible strong").all_inner_texts() == expected
-        status = f"{len(expected)} of {len(EXHIBITS)} exhibits"
-        assert page.inner_text("[role=status]") == status
-    page.close()

@@ -130,23 +130,21 @@ def check_soundness(
     make other batches from them: single rows, rows in another order, more padding, padding on the
     other side, changed tokens. The properties are:
 
-    ================== ========================================================================
-    determinism        Equal calls give equal and finite outputs, and do not modify the inputs.
-    causality          No output depends on a later position, and outputs depend on earlier ones.
-    order              Outputs depend on the order of the ids, and not only on which ones there are.
-    mask polarity      The mask hides padding, and not the real tokens.
-    padding            What stands at padded positions does not change the outputs of real tokens.
-    padding amount     More padding on the same side changes nothing.
-    padding side       Padding on the other side changes nothing, if the model can be told of it.
-    batch              Each row has the outputs that it has alone and without padding.
-    cache              Cached decoding steps give the outputs of one full pass.
-    dtype              float64 gives the same outputs, half precision close and finite ones.
-    device             Every tensor moves with the model to another device, the meta device.
-    initialisation     No two matrices hold the same random values, as those of copied layers do.
-    loading            Loading the state dict restores the outputs and keeps tied weights tied.
-    labels             A training step does not show the model the tokens that it must predict.
-    loss               Padding does not count in a loss, however its batch is divided.
-    ================== ========================================================================
+    - determinism: Equal calls give equal and finite outputs, and do not modify the inputs.
+    - causality: No output depends on a later position, and outputs depend on earlier ones.
+    - order: Outputs depend on the order of the ids, and not only on which ones there are.
+    - mask polarity: The mask hides padding, and not the real tokens.
+    - padding: What stands at padded positions does not change the outputs of real tokens.
+    - padding amount: More padding on the same side changes nothing.
+    - padding side: Padding on the other side changes nothing, if the model can be told of it.
+    - batch: Each row has the outputs that it has alone and without padding.
+    - cache: Cached decoding steps give the outputs of one full pass.
+    - dtype: float64 gives the same outputs, half precision close and finite ones.
+    - device: Every tensor moves with the model to another device, the meta device.
+    - initialisation: No two matrices hold the same random values, as those of copied layers do.
+    - loading: Loading the state dict restores the outputs and keeps tied weights tied.
+    - labels: A training step does not show the model the tokens that it must predict.
+    - loss: Padding does not count in a loss, however its batch is divided.
 
     The last two are of a training program, and are checked only if they are asked for, one at a
     time: ``model`` is then the training step up to the loss, from ids (B, L) to logits (B, N, V)
