@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
 PACKAGE = "transformer_blocks"
 FOLDERS = tomllib.loads((ROOT / "docs" / "reference.toml").read_text("utf-8"))
+OVERVIEW = FOLDERS.pop("overview")
 OF_PACKAGE = "blocks", "variants", "tools", "fast"  # the other folders are of the programs
 CHAPTERS = [name for folder in OF_PACKAGE[:3] for name in FOLDERS[folder]["names"]]
 BLOCKS = "blocks/", "variants/"  # folders whose code is shown at once, if it is short
@@ -48,12 +49,6 @@ BLOCK = re.compile(  # a formula or a text, with the indented lines that follow;
     r"|^(?P<python>>>>.*(?:\n.+)*)",
     re.MULTILINE,
 )
-INTRODUCTION = """\
-Every public class and function. A page documents one file or one sub-package, with examples that
-the tests run. The order is also a reading order: each page uses only what those before it define.
-To learn how attention works, begin with [the book](../learn/index.md); to solve a task, see the
-[how-to pages](../howto/index.md).
-"""
 Link = Callable[[str, str], str]
 
 
@@ -403,7 +398,7 @@ def render_list(folder: str, *, at: str) -> str:
 
 def contents() -> dict[str, str]:
     """Return the text of each file of the reference, by its path within the folder."""
-    files, overview = {}, ["# Reference", INTRODUCTION.strip()]
+    files, overview = {}, [f"# {OVERVIEW['heading']}", OVERVIEW["text"].strip()]
     for folder, described in FOLDERS.items():
         heading, text, path = described["heading"], described["text"], f"{folder}/index.md"
         overview += filter(None, [f"## {heading}", text, render_list(folder, at="index.md")])

@@ -188,7 +188,7 @@ def test_the_code_of_the_documentation_translates_as_the_model(
     write(tmp_path / "runs" / "toy" / "ctranslate2")
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[3] / "docs" / "howto" / "export_a_translator.md"
-    blocks = re.findall(r"```{code-block} python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    blocks = re.findall(r"```py\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     sentence = SENTENCES[0]  # of the training set: the tiny model knows little else
     search = Beam(BEAM_SIZE, LENGTH_PENALTY)
     (expected,) = translate_sentences(translator, [sentence], search=search)

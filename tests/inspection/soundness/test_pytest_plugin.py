@@ -106,7 +106,7 @@ def test_the_recipe_of_the_page_passes_or_stops_a_change_that_leaks(
     pytester: pytest.Pytester, leak: int
 ) -> None:
     page = (SOURCE.parent / "docs" / "howto" / "check_for_leaks.md").read_text(encoding="utf-8")
-    recipe = page.split("```{code-block} python\n")[1].split("```")[0]
+    recipe = page.split("```py\n")[1].split("```")[0]
     pytester.makepyfile(test_sound=recipe, my_project=f"LEAK = {leak}{PROJECT}")
     (command,) = (
         line.partition("-m pytest ")[2]
