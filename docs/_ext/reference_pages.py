@@ -38,7 +38,7 @@ CHAPTERS = [name for folder in OF_PACKAGE[:3] for name in FOLDERS[folder]["names
 BLOCKS = "blocks/", "variants/"  # folders whose code is shown at once, if it is short
 LONG = 60  # lines; longer code is shown after a click
 SECTIONS = r"^(Args|Attributes|Returns|Yields|Raises|Warns|Example):\n"
-CALLED = types.FunctionType | classmethod
+CALLED = types.FunctionType, classmethod
 IN_LINE = re.compile(
     r":(?P<role>\w+):`(?P<target>[^`]+)`|``(?P<code>.+?)``|`(?P<text>[^`<]+) <(?P<link>[^>]+)>`__?"
     r"|(?P<address>https?://[^\s()<>,]*[\w/])",
@@ -114,7 +114,7 @@ def members(thing: Any) -> dict[str, Any]:
         if owner is thing or (owner.__module__ == thing.__module__ and owner not in described):
             for name, each in vars(owner).items():
                 is_shown = (name[0] != "_" or name == "__call__") and name != "extra_repr"
-                if is_shown and isinstance(each, CALLED | property) and each.__doc__:
+                if is_shown and isinstance(each, (*CALLED, property)) and each.__doc__:
                     found[name] = each
     return found
 
