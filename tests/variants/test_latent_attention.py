@@ -65,8 +65,8 @@ def test_it_equals_the_loop(options: dict[str, Any]) -> None:
             for j in visible:
                 down = project(h[b, j], "down_projection")
                 shared, c = rotate(down[:ROTARY], j), norm(down[ROTARY:], "latent_norm")
-                key = project(c, "key_up_projection").reshape(HEADS, D_K)[head]
-                values.append(project(c, "value_up_projection").reshape(HEADS, D_K)[head])
+                key, value = project(c, "up_projection").reshape(HEADS, 2, D_K)[head]
+                values.append(value)
                 score = rotate(queries[head, :ROTARY], i) @ shared + queries[head, ROTARY:] @ key
                 scores.append(math.exp(score / math.sqrt(ROTARY + D_K)))
             for score, value in zip(scores, values, strict=True):
@@ -90,7 +90,7 @@ def test_the_absorbed_form_has_the_output_and_the_gradients_of_the_plain_one() -
 def test_a_decoding_step_computes_no_key_and_no_value_of_earlier_positions() -> None:
     layer, cache, x = latent(), KeyValueCache(), torch.randn(2, 6, WIDTH, dtype=F64)
     calls = list[Tensor]()
-    layer.key_up_projection.register_forward_hook(lambda *call: calls.append(call[2]))
+    layer.up_projection.register_forward_hook(lambda *call: calls.append(call[2]))
     layer(x, x, x, causal=True, cache=cache)
     assert len(calls) == 1
     layer(x[:, :1], x[:, :1], x[:, :1], cache=cache)

@@ -57,8 +57,7 @@ class DeepseekV3(Llama):
             f"{QUERY}.2": "self_attn.q_b_proj",
             LATENT: "self_attn.kv_a_layernorm",
             "self_attention.down_projection": "self_attn.kv_a_proj_with_mqa",
-            "self_attention.key_up_projection": "self_attn.kv_b_proj",
-            "self_attention.value_up_projection": "self_attn.kv_b_proj",
+            "self_attention.up_projection": "self_attn.kv_b_proj",
             "routing.bias": "gate.e_score_correction_bias",
             "shared": "shared_experts",
         }
@@ -147,18 +146,11 @@ class DeepseekV3(Llama):
             return Origin(origin.names, self.turn_query)
         if "self_attention.down_projection" in name:
             return Origin(origin.names, self.turn_latent)
-        for part, kind in enumerate(("key", "value")):
-            if f"{kind}_up_projection" in name:
-                return Origin(origin.names, partial(self.split_keys, part))
         return Origin(origin.names)
 
     def pairs(self, rows: Tensor) -> Tensor:
         """Reorder rotated rows from published pairs to neighbours."""
         return rows if self.are_neighbours else pair_neighbours(rows, self.d_k)
-
-    def split_keys(self, part: int, rows: Tensor) -> Tensor:
-        """Select the keys or the values of each head."""
-        return rows.unflatten(0, (self.num_heads, 2, self.value_size))[:, part].flatten(0, 1)
 
     def turn_latent(self, rows: Tensor) -> Tensor:
         """Move the rotated key before the latent vector."""

@@ -88,7 +88,7 @@ class LatentAttention(MultiHeadAttention):
         True
     """
 
-    read_parts: ClassVar[Sequence[str]] = ("key_up_projection", "value_up_projection")
+    read_parts: ClassVar[Sequence[str]] = ("up_projection",)
 
     @checked
     def __init__(
@@ -104,34 +104,28 @@ class LatentAttention(MultiHeadAttention):
         dropout: DropoutProbability = 0.0,
         attention_function: Function[AttentionFunction] = fused_attention,
     ) -> None:
-        stored = latent_size + rotary.d_k
+        stored = rotary.d_k + latent_size
         if rotary.d_k > latent_size or stored % 2:
-            raise ValueError(
-                "latent_size must be even and at least the size of rotary, got "
-                f"latent_size={latent_size} and rotary.d_k={rotary.d_k}"
-            )
+            rule = "latent_size must be even and at least the size of rotary"
+            raise ValueError(f"{rule}, got latent_size={latent_size} and rotary.d_k={rotary.d_k}")
         nn.Module.__init__(self)
         self.d_model = self.key_width = self.value_width = d_model
         self.num_heads, self.num_key_value_heads = num_heads, 1
-        self.latent_size, self.rotary_size = latent_size, rotary.d_k
-        self.d_k = rotary.d_k + value_size
+        self.d_k, self.rotary_size = rotary.d_k + value_size, rotary.d_k
+        self.cached_size = stored // 2
         self.dropout, self.attention_function = dropout, attention_function
-        self.cached_size, width = stored // 2, num_heads * self.d_k
-        query: nn.Module = nn.Linear(d_model, width, bias=False)
+        self.transforms: Any = nn.ModuleList([rotary])
+        queries = nn.Linear(query_latent_size or d_model, num_heads * self.d_k, bias=False)
+        self.query_projection: Any = queries
         if query_latent_size is not None:
-            query = nn.Sequential(
-                nn.Linear(d_model, query_latent_size, bias=bias),
-                nn.RMSNorm(query_latent_size, eps=1e-6),
-                nn.Linear(query_latent_size, width, bias=False),
-            )
-            initialise(query)
-        self.query_projection: Any = query
+            down = nn.Linear(d_model, query_latent_size, bias=bias)
+            norm = nn.RMSNorm(query_latent_size, eps=1e-6)
+            self.query_projection = nn.Sequential(down, norm, queries)
+            initialise(self.query_projection)
         self.down_projection = nn.Linear(d_model, stored, bias=bias)
         self.latent_norm = nn.RMSNorm(latent_size, eps=1e-6)
-        self.key_up_projection = nn.Linear(latent_size, num_heads * value_size, bias=False)
-        self.value_up_projection = nn.Linear(latent_size, num_heads * value_size, bias=False)
+        self.up_projection = nn.Linear(latent_size, num_heads * 2 * value_size, bias=False)
         self.output_projection = nn.Linear(num_heads * value_size, d_model, bias=bias)
-        self.transforms: Any = nn.ModuleList([rotary])
         initialise(self)
 
     def project_heads(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
@@ -160,26 +154,23 @@ class LatentAttention(MultiHeadAttention):
         if queries.shape[2] > 1:
             keys, values = self.expand(keys, values)
             return super().attend(queries, keys, values, mask=mask, causal=causal)
-        heads = self.num_heads
-        to_keys = self.key_up_projection.weight.unflatten(0, (heads, -1))  # (H, value, latent size)
-        to_values = self.value_up_projection.weight.unflatten(0, (heads, -1))
+        up = self.up_projection.weight.unflatten(0, (self.num_heads, -1))
+        to_keys, to_values = up.chunk(2, dim=1)  # (H, value size, latent size)
         rotated, plain = self._split(queries)
-        absorbed = torch.cat((rotated, plain @ to_keys), dim=-1)
-        absorbed = absorbed * math.sqrt(
-            absorbed.shape[-1] / self.d_k
-        )  # the scale of the plain form
         stored = torch.cat((keys, values), dim=-1)  # (B, 1, S, rotary size + latent size)
-        _, latent = self._split(stored)
+        scale = math.sqrt(stored.shape[-1] / self.d_k)  # from the larger vectors' to the plain one
+        absorbed = scale * torch.cat((rotated, plain @ to_keys), dim=-1)
+        latent = self._split(stored)[1]
         output = super().attend(absorbed, stored, latent, mask=mask, causal=causal)
-        return output @ to_values.transpose(-2, -1)  # (B, H, L, value size)
+        return output @ to_values.mT  # (B, H, L, value size)
 
     @checked
     def attention_weights(  # noqa: D102
         self, query: Tensor, key: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        queries, *stored = self.project_heads(query, key, key)
+        queries = self.split_heads(self.query_projection(query))
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
-        keys, _ = self.expand(self.transform_keys(stored[0], start=0), stored[1])
+        keys, _ = self.expand(*self.project(key, key))
         compute = getattr(self.attention_function, "attention_weights", attention_weights)
         return compute(queries, keys, mask=mask, causal=causal)
 
@@ -194,11 +185,8 @@ class LatentAttention(MultiHeadAttention):
             Keys, of shape (B, H, S, rotary size + value size), and values, (B, H, S, value size).
         """
         rotated, latent = self._split(torch.cat((keys, values), dim=-1))
-        heads = (self.num_heads, -1)
-        plain, values = (
-            up(latent.squeeze(1)).unflatten(-1, heads).transpose(1, 2)
-            for up in (self.key_up_projection, self.value_up_projection)
-        )
+        up = self.up_projection(latent.squeeze(1)).unflatten(-1, (self.num_heads, -1))
+        plain, values = up.transpose(1, 2).chunk(2, dim=-1)  # (B, H, S, value size)
         return torch.cat((rotated.expand(-1, self.num_heads, -1, -1), plain), dim=-1), values
 
     def transform_queries(self, queries: Tensor, *, start: int) -> Tensor:

@@ -25,7 +25,7 @@ Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises ou
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar
 
 import torch
@@ -112,14 +112,12 @@ class MixtureOfExperts(nn.Module):
         """
         tokens = x.reshape(-1, x.shape[-1])  # (T, d_model)
         weights, chosen = self.routing(self.router(tokens), self.top_k)  # (T, k)
-        output = torch.zeros_like(tokens)
+        output, everything = torch.zeros_like(tokens), torch.arange(len(tokens), device=x.device)
+        can_select = _can_select(tokens)
         for number, expert in enumerate(self.experts):
             is_chosen = chosen == number
             weight = (weights * is_chosen).sum(-1, keepdim=True)  # (T, 1)
-            if not _can_select(tokens):
-                output = output + (weight * expert(tokens)).to(x.dtype)
-                continue
-            rows = is_chosen.any(-1).nonzero().squeeze(-1)
+            rows = is_chosen.any(-1).nonzero().squeeze(-1) if can_select else everything
             if len(rows) or torch.is_grad_enabled():  # for no token, gradients are zero
                 products = weight[rows] * expert(tokens[rows])
                 output = output.index_add(0, rows, products.to(x.dtype))
@@ -133,9 +131,8 @@ class MixtureOfExperts(nn.Module):
 
 def _can_select(tokens: Tensor) -> bool:
     """Return whether rows can be selected by their values."""
-    if torch.compiler.is_compiling() or not has_values(tokens):
-        return False
-    return torch.func.debug_unwrap(tokens) is tokens  # not inside torch.vmap
+    is_eager = has_values(tokens) and not torch.compiler.is_compiling()
+    return is_eager and torch.func.debug_unwrap(tokens) is tokens  # not inside torch.vmap
 
 
 @checked
@@ -168,13 +165,9 @@ def record_router_logits(model: nn.Module) -> Iterator[list[Tensor]]:
         >>> loss.backward()  # through the weights of the experts, and through the balancing loss
     """
     found: list[Tensor] = []
-    routers = [part.router for part in model.modules() if isinstance(part, MixtureOfExperts)]
-    handles = [
-        router.register_forward_hook(lambda router, inputs, logits: found.append(logits))
-        for router in routers
-    ]
-    try:
+    with ExitStack() as hooks:
+        for part in model.modules():
+            if isinstance(part, MixtureOfExperts):
+                hook = part.router.register_forward_hook(lambda *call: found.append(call[2]))
+                hooks.enter_context(hook)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()

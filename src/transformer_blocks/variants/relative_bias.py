@@ -96,10 +96,8 @@ class RelativeBias(DistanceBias):
             raise ValueError(f"num_buckets must be {rule}, got num_buckets={num_buckets}")
         exact = num_buckets // directions // 2
         if max_distance <= exact:
-            raise ValueError(
-                f"max_distance must exceed the {exact} buckets of single distances, "
-                f"got max_distance={max_distance}"
-            )
+            rule = f"max_distance must exceed the {exact} buckets of single distances"
+            raise ValueError(f"{rule}, got max_distance={max_distance}")
         super().__init__()
         self.max_distance, self.bidirectional, self.scale = max_distance, bidirectional, scale
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
@@ -150,7 +148,5 @@ class RelativeBias(DistanceBias):
     def extra_repr(self) -> str:
         """Show the arguments when the module is printed."""
         num_buckets, num_heads = self.weight.shape
-        return (
-            f"num_heads={num_heads}, num_buckets={num_buckets}, max_distance={self.max_distance}, "
-            f"bidirectional={self.bidirectional}, scale={self.scale}"
-        )
+        sizes = f"{num_heads=}, {num_buckets=}, max_distance={self.max_distance}"
+        return f"{sizes}, bidirectional={self.bidirectional}, scale={self.scale}"

@@ -110,10 +110,7 @@ class Llama3Scaling:
     high: float = 4.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.low < self.high:
-            raise ValueError(
-                f"low must be above 0 and below high, got low={self.low} and high={self.high}"
-            )
+        _check_turns(self.low, self.high)
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Scale frequencies, in radians per position, of shape (d_k / 2,)."""
@@ -163,10 +160,7 @@ class YarnScaling:
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.low < self.high:
-            raise ValueError(
-                f"low must be above 0 and below high, got low={self.low} and high={self.high}"
-            )
+        _check_turns(self.low, self.high)
         if self.attention_factor is None:
             object.__setattr__(self, "attention_factor", 0.1 * math.log(self.factor) + 1.0)
 
@@ -184,3 +178,9 @@ class YarnScaling:
         divided = ((number - first) / (last - first).clamp(min=0.001)).clamp(0.0, 1.0)
         kept = 1.0 - divided
         return (1.0 - kept) * frequencies / self.factor + kept * frequencies
+
+
+def _check_turns(low: float, high: float) -> None:
+    """Raise unless two numbers of turns are in order."""
+    if not 0.0 < low < high:
+        raise ValueError(f"low must be above 0 and below high, got low={low} and high={high}")
