@@ -242,6 +242,7 @@ def train_translator(seed=0, updates=1200, tied=True):
     model = build_seq2seq(
         len(characters), len(words), **sizes, residual=PreNorm
     )
+    model.target_embedding.weight.data *= 2  # as TokenEmbedding has
     if not tied:
         model.output = torch.nn.Linear(64, len(words), bias=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

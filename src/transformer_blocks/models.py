@@ -505,11 +505,8 @@ def build_language_model(
         True
     """
     sizes = dict[str, Any](num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
-    embedding = TokenEmbedding(vocabulary_size, d_model)
-    with torch.no_grad():
-        embedding.weight.mul_(0.5)
     return LanguageModel(
-        embedding,
+        _tied_embedding(vocabulary_size, d_model),
         build_encoder(**sizes, dropout=dropout, residual=residual),
         positions=SinusoidalPositionalEncoding(d_model),
         dropout=dropout,
@@ -532,6 +529,9 @@ def build_seq2seq(
     begin_id: Count = 1,
 ) -> Seq2Seq:
     """Build the model of figure 1 with the paper's parts, and its base sizes as defaults.
+
+    The embeddings of the target have half the initial standard deviation of
+    :class:`TokenEmbedding`, so that the loss begins near ln V.
 
     Args:
         source_size: Number of token ids of the source.
@@ -563,7 +563,7 @@ def build_seq2seq(
     sizes = dict[str, Any](num_layers=num_layers, d_model=d_model, num_heads=num_heads, d_ff=d_ff)
     return Seq2Seq(
         TokenEmbedding(source_size, d_model),
-        TokenEmbedding(target_size, d_model),
+        _tied_embedding(target_size, d_model),
         build_encoder(**sizes, dropout=dropout, residual=residual),
         build_decoder(**sizes, dropout=dropout, residual=residual),
         positions=SinusoidalPositionalEncoding(d_model),
@@ -571,6 +571,14 @@ def build_seq2seq(
         padding_id=padding_id,
         begin_id=begin_id,
     )
+
+
+def _tied_embedding(vocabulary_size: int, d_model: int) -> TokenEmbedding:
+    """Make an embedding with initial weights that suit an output layer, too."""
+    embedding = TokenEmbedding(vocabulary_size, d_model)
+    with torch.no_grad():
+        embedding.weight.mul_(0.5)
+    return embedding
 
 
 def _loss(logits: Tensor, labels: Tensor, ignored: int, smoothing: float, reduction: str) -> Tensor:

@@ -456,9 +456,12 @@ def test_a_type_checker_knows_what_generate_returns() -> None:
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
-def test_the_loss_of_a_new_language_model_is_near_that_of_a_guess(residual: Any) -> None:
-    sizes = SIZES | {"d_model": 256, "d_ff": 256}
-    model = build_language_model(500, **sizes, residual=residual).eval()
+@pytest.mark.parametrize("sizes", [[500], [30, 500]], ids=["language model", "translator"])
+def test_the_loss_of_a_new_model_is_near_that_of_a_guess(sizes: list[int], residual: Any) -> None:
+    build: Any = build_language_model if len(sizes) == 1 else build_seq2seq
+    model = build(*sizes, **SIZES | {"d_model": 256, "d_ff": 256}, residual=residual).eval()
+    rows = [torch.randint(3, size, (2, 40)) for size in sizes]
+    rows[-1][:, 0] = 1  # which begins a target
     with torch.no_grad():
-        loss = model.loss(torch.randint(500, (2, 40)))
-    assert loss.item() == pytest.approx(math.log(500), abs=0.5)
+        loss = model.loss(*rows)
+    assert loss.item() == pytest.approx(math.log(500), abs=0.3)
