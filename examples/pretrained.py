@@ -13,8 +13,9 @@ the program does depends on the model:
 - A language model (GPT-2, Llama, Qwen3, Qwen3-MoE, gpt-oss, DeepSeek-V3, Gemma 3) continues texts.
 - An encoder and a decoder (Marian, T5) write a text for each text, such as its translation.
 - An encoder (BERT, DistilBERT, RoBERTa) compares the first text with the others, and the most
-  similar ones are printed, with the cosine of their mean vectors. Sentence-BERT (Reimers and
-  Gurevych 2019, https://arxiv.org/abs/1908.10084) is trained for that.
+  similar ones are printed, with the cosine of their vectors: means of their tokens', or what the
+  files of the model say. Sentence-BERT (Reimers and Gurevych 2019,
+  https://arxiv.org/abs/1908.10084) is trained for that.
 
 Texts are arguments, or the lines of ``--file``. Decoding is greedy; with ``--beam``, the most
 probable of several hypotheses is found; with ``--sample``, tokens are drawn at random by their
@@ -135,7 +136,7 @@ def compare(
     from torch.nn.utils.rnn import pad_sequence
 
     from common.batching import group_by_length
-    from transformer_blocks import mean_pool, padding_mask
+    from transformer_blocks import padding_mask
 
     length = tokenizer.max_length  # of a longer text, the end is left out, but not the end token
     short = (row if len(row) <= length else [*row[: length - 1], row[-1]] for row in ids)
@@ -147,7 +148,7 @@ def compare(
         tokens = pad_sequence([rows[i] for i in chosen], True, model.padding_id)
         with torch.inference_mode():
             mask = padding_mask(tokens, model.padding_id)
-            pooled = normalize(mean_pool(model(tokens), mask=mask), dim=-1)
+            pooled = normalize(model.pool(model(tokens), mask=mask), dim=-1)
         if not pooled.isfinite().all():
             raise UserError("sentence vectors must be finite: the model's weights are too large")
         vectors |= dict(zip(chosen, pooled, strict=True))

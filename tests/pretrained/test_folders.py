@@ -36,7 +36,7 @@ from tests.pretrained.published import (
 )
 from torch import Tensor
 
-from transformer_blocks import LanguageModel, Seq2Seq
+from transformer_blocks import LanguageModel, Seq2Seq, first_pool, last_pool, mean_pool
 from transformer_blocks.explorer.packages import MissingPackageError
 from transformer_blocks.pretrained import from_pretrained
 from transformer_blocks.pretrained.bert import TextEncoder
@@ -134,6 +134,44 @@ def test_the_first_example_of_the_readme_runs(
     monkeypatch.chdir(tmp_path)
     exec(code.replace("bert-base-uncased", published("bert").as_posix()), {})
     assert '"cat","s","at"' in Path("attention.html").read_text(encoding="utf-8")
+
+
+def older_pooling(**modes: bool) -> dict[str, Any]:
+    return {"word_embedding_dimension": 12, "pooling_mode_cls_token": False} | modes
+
+
+@pytest.mark.parametrize(
+    ("settings", "pool"),
+    [
+        (older_pooling(pooling_mode_cls_token=True, pooling_mode_mean_tokens=False), first_pool),
+        (older_pooling(pooling_mode_mean_tokens=True, include_prompt=True), mean_pool),
+        (older_pooling(pooling_mode_lasttoken=True), last_pool),
+        ({"pooling_mode": "cls", "embedding_dimension": 12}, first_pool),
+        (older_pooling(pooling_mode_max_tokens=True), "got 'max_tokens'"),
+        (
+            older_pooling(pooling_mode_mean_tokens=True, pooling_mode_max_tokens=True),
+            "got 'mean_to",
+        ),
+        (older_pooling(), "got ''"),
+    ],
+    ids=str,
+)
+def test_the_vector_of_a_text_is_what_the_files_of_sentence_transformers_say(
+    settings: dict[str, Any], pool: Any, published: Publish, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(published("bert"), tmp_path / "copy")
+    (copy / "1_Pooling").mkdir()
+    (copy / "2_Normalize").mkdir()
+    write("1_Pooling/config.json", json.dumps(settings).encode())(copy)
+    if isinstance(pool, str):
+        with pytest.raises(LoadError, match=f"json: pooling_mode must be one of .* here, {pool}"):
+            from_pretrained(copy)
+        return
+    assert from_pretrained(copy)[0].pool is pool
+    (copy / "3_Dense").mkdir()
+    write("3_Dense/config.json", b"{}")(copy)
+    with pytest.raises(LoadError, match="3_Dense holds a layer that is not implemented here"):
+        from_pretrained(copy)
 
 
 # Pickles

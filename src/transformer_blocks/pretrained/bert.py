@@ -8,7 +8,7 @@ of a pair (here, every sequence is a first one); and the activation function is 
 Next: ``distilbert.py``, half of its layers.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from transformer_blocks.pretrained.config import ACTIVATIONS, Config
 from transformer_blocks.pretrained.family import Family
 from transformer_blocks.pretrained.weights import Origin, rename
 from transformer_blocks.residual import PostNorm
+from transformer_blocks.variants.pooling import mean_pool
 
 
 class TextEncoder(nn.Module):
@@ -37,6 +38,8 @@ class TextEncoder(nn.Module):
 
     Attributes:
         padding_id: As above, for a :func:`~transformer_blocks.padding_mask`.
+        pool: What makes one vector of the hidden states of a text, such as
+            :func:`~transformer_blocks.mean_pool`.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class TextEncoder(nn.Module):
         self.token_embedding, self.positions = token_embedding, positions
         self.segment_embedding, self.norm, self.encoder = segment_embedding, norm, encoder
         self.padding_id, self.skips_padding = padding_id, skips_padding
+        self.pool: Callable[..., Tensor] = mean_pool
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embed tokens, of shape (B, L), and add their positions; return (B, L, d_model)."""

@@ -126,7 +126,8 @@ class Config:
             LoadError: If one is not implemented.
         """
         for name, value in self.values.items():
-            if name in ONLY and name not in self.known and value is not None:
+            is_null = value is None and ONLY.get(name) is not True  # null is false, or the default
+            if name in ONLY and name not in self.known and not is_null:
                 self.expect({name: ONLY[name]})
             elif not (name in self.known or value is None or WITHOUT_EFFECT.fullmatch(name)):
                 raise self.error(name, "be left out, as it is not implemented here", value)

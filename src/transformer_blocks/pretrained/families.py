@@ -1,11 +1,12 @@
 """Families: the published architectures by name, and the function that loads a model of one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.models import LanguageModel, Seq2Seq
@@ -32,6 +33,7 @@ from transformer_blocks.pretrained.weights import (
     load_parameters,
     open_weights,
 )
+from transformer_blocks.variants.pooling import first_pool, last_pool, mean_pool
 
 FAMILIES: dict[str, type[Family]] = {
     "bert": Bert,
@@ -49,8 +51,16 @@ FAMILIES: dict[str, type[Family]] = {
 }
 """The architectures by ``model_type`` in ``config.json``."""
 
+POOLINGS: dict[str, Callable[..., Tensor]] = {
+    **dict.fromkeys(("cls", "cls_token"), first_pool),
+    **dict.fromkeys(("mean", "mean_tokens"), mean_pool),
+    "lasttoken": last_pool,
+}
+"""What makes one vector of a text, by its names in the files of sentence-transformers."""
+
 CONFIGS = ("config.json", "generation_config.json", INDEX)
-FILES = (*CONFIGS, WEIGHTS, "model-*.safetensors", FILE, "source.spm", "vocab.json")
+LAYERS = "[1-9]_*/config.json"  # what sentence-transformers computes after the encoder
+FILES = (*CONFIGS, WEIGHTS, "model-*.safetensors", FILE, "source.spm", "vocab.json", LAYERS)
 """Patterns of the names of the files that are read; ``pytorch_model.bin`` only if need be."""
 
 
@@ -68,7 +78,8 @@ def from_pretrained(
     Returns:
         The model, composed of these blocks, in evaluation mode; and its tokenizer, whose
         ``end_ids`` end a text. BERT, DistilBERT and RoBERTa are encoders, which compute a hidden
-        vector for each token; Marian and T5 a :class:`~transformer_blocks.Seq2Seq`; all others a
+        vector for each token, and whose ``pool`` makes one vector of those of a text; Marian and T5
+        a :class:`~transformer_blocks.Seq2Seq`; all others a
         :class:`~transformer_blocks.LanguageModel`.
 
     Raises:
@@ -90,6 +101,8 @@ def from_pretrained(
     folder = find_folder(str(name), revision)
     model, family, config = load_model(folder, dtype)
     tokenizer = SentencePieces(folder) if isinstance(family, Marian) else Tokenizer(folder)
+    if isinstance(model, TextEncoder):
+        model.pool = read_pooling(folder)
     tokenizer.max_length = family.max_length
     tokenizer.end_ids = read_end_ids(folder, config, family.end_id)
     rows, largest = config.size("vocab_size"), max((*tokenizer.ids, *tokenizer.end_ids))
@@ -121,6 +134,23 @@ def build_model(settings: dict[str, Any]) -> Any:
     family = config.choice("model_type", FAMILIES)(config)
     config.check_rest()
     return family.build()
+
+
+def read_pooling(folder: Path) -> Callable[..., Tensor]:
+    """Read what makes one vector of a text, if sentence-transformers saved the model.
+
+    Raises:
+        LoadError: If it is another pooling, or another layer follows.
+    """
+    pool = POOLINGS["mean"]
+    for path in sorted(folder.glob(LAYERS)):
+        if not path.parent.name.endswith("_Pooling"):
+            raise LoadError(f"{path.parent} holds a layer that is not implemented here")
+        config = Config(path, read_json(path))
+        older = {name.partition("mode_")[2]: on for name, on in config.values.items() if on is True}
+        found = config.get("pooling_mode", "+".join(mode for mode in older if mode))
+        pool = Config(path, {"pooling_mode": found}).choice("pooling_mode", POOLINGS)
+    return pool
 
 
 def read_end_ids(folder: Path, config: Config, default: int | None) -> tuple[int, ...]:
