@@ -69,8 +69,8 @@ class LivePage(Script):
     On the page, ``model`` is it.
     """
 
-    def __init__(self, model: TokenModel, tokenizers: Any = (), language: str = "") -> None:
-        live = LiveModel(model, tokenizers, end_id=END, max_length=40, language=language)
+    def __init__(self, model: TokenModel, tokenizers: Any = (), **options: Any) -> None:
+        live = LiveModel(model, tokenizers, **{"end_id": END, "max_length": 40} | options)
         maps = AttentionMaps("Self-attention", weights(1, 1, 2, 2), ["a", "b"])
         super().__init__(Explorer([maps], live=live).html)
         self("(liveModel.then(model => { globalThis.model = model; }), 0)")

@@ -104,6 +104,11 @@ class Context {
 }
 
 // What the engine of JavaScript alone lacks.
+// Characters in UTF-8 that are more than a byte (table 3-7 of the Unicode standard), and what remains of one.
+const PAIRS = "[\\xc2-\\xdf]", TRIPLES = "(?:\\xe0[\\xa0-\\xbf]|[\\xe1-\\xec\\xee\\xef][\\x80-\\xbf]|\\xed[\\x80-\\x9f])";
+const LONGEST = "(?:\\xf0[\\x90-\\xbf]|[\\xf1-\\xf3][\\x80-\\xbf]|\\xf4[\\x80-\\x8f])", REST = "[\\x80-\\xbf]";
+const WHOLE = new RegExp(`^(?:${PAIRS}${REST}|${TRIPLES}${REST}|${LONGEST}${REST}{2})$`);
+const CHARACTER = new RegExp(`${PAIRS}${REST}|${TRIPLES}${REST}?|${LONGEST}${REST}{0,2}|[\\x80-\\xff]`, "g");
 Object.assign(globalThis, {
   Element, window: globalThis, innerWidth: 1280, innerHeight: 800, devicePixelRatio: 1, scrollBy() {},
   setTimeout: later, clearTimeout: forget, requestAnimationFrame: work => later(() => work(now.time), 16), cancelAnimationFrame: forget,
@@ -120,7 +125,10 @@ Object.assign(globalThis, {
   DecompressionStream: class {},
   MessageChannel: class { port1 = {}; port2 = {postMessage: () => later(() => this.port1.onmessage())}; },
   TextEncoder: class { encode(text) { return Uint8Array.from(unescape(encodeURIComponent(text)), letter => letter.charCodeAt(0)); } },
-  TextDecoder: class { decode(bytes) { return decodeURIComponent(escape(String.fromCharCode(...bytes))); } },
+  TextDecoder: class {
+    constructor(label, {ignoreBOM = false} = {}) { this.mark = ignoreBOM ? "" : /^\ufeff/; }
+    decode(bytes) { return Array.from(bytes, byte => String.fromCharCode(byte)).join("").replace(CHARACTER, part => WHOLE.test(part) ? decodeURIComponent(escape(part)) : "\ufffd").replace(this.mark, ""); }
+  },
 });
 
 let document, location, history, saved, elements;  // by id

@@ -5,6 +5,7 @@ import json
 import random
 import struct
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +21,11 @@ from tests.explorer.live import (
     with_other_weights,
 )
 from tests.explorer.page import data_of
+from tests.pretrained.published import edit_json, save_folder
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 
 from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
     GatedAttention,
     GatedFeedForward,
     LanguageModel,
@@ -35,7 +36,7 @@ from transformer_blocks import (
     RotaryPositionalEncoding,
     Seq2Seq,
     SinkAttention,
-    TokenEmbedding,
+    YarnScaling,
     beam_search,
     build_language_model,
     build_seq2seq,
@@ -43,12 +44,17 @@ from transformer_blocks import (
     greedy_search,
 )
 from transformer_blocks.explorer import AttentionMaps, Explorer
+from transformer_blocks.explorer import live as live_module
 from transformer_blocks.explorer.arithmetic import as_text
+from transformer_blocks.explorer.byte_pairs import LLAMA3, read_byte_pairs
 from transformer_blocks.explorer.live import LiveModel, quantize
 from transformer_blocks.explorer.tokens import token_labels
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.inspection import ablate, head_patterns
 from transformer_blocks.inspection.patterns import END_TOKENS, PATTERNS
+from transformer_blocks.pretrained import build_llama, from_pretrained
+from transformer_blocks.pretrained.families import build_model
+from transformer_blocks.pretrained.tokenizer import Tokenizer as PublishedTokenizer
 
 SOURCE, TARGET = [5, 9, 7, 3], [1, 8, 11, 4]
 
@@ -63,19 +69,29 @@ def translator(residual: Any = PreNorm) -> Seq2Seq:
     return with_other_weights(model)
 
 
-def rotary_model() -> LanguageModel:
-    """Build a language model of the parts that came after the paper."""
+def rotary() -> RotaryPositionalEncoding:
+    return RotaryPositionalEncoding(8, rotated=4, scaling=YarnScaling(4.0, 8))
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40}
+LLAMA: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4}
+LANGUAGE_MODELS: dict[str, Any] = {
+    "paper": lambda size: build_language_model(size, **SIZES),
+    "GPT-2": lambda size: build_model({**GPT2, "vocab_size": size}),
+    "exact GELU": lambda size: build_model(
+        {**GPT2, "vocab_size": size, "activation_function": "gelu"}
+    ),
+    "Llama": lambda size: build_llama(size, **LLAMA, num_key_value_heads=2),
+    "Llama, scaled": lambda size: build_llama(
+        size, **LLAMA, num_key_value_heads=1, d_k=8, rotary=rotary, bias=True, tied=False
+    ),
+}
+
+
+def language_model(kind: str, size: int = 30) -> LanguageModel:
     torch.manual_seed(0)
-    layers = [
-        EncoderLayer(
-            MultiHeadAttention(16, 2, transforms=[RotaryPositionalEncoding(8, rotated=4)]),
-            GatedFeedForward(16, 24),
-            residual=lambda: PreNorm(16, norm=nn.RMSNorm(16)),
-        )
-        for _ in range(2)
-    ]
-    model = LanguageModel(TokenEmbedding(30, 16), Encoder(layers, norm=nn.RMSNorm(16)))
-    return with_other_weights(model)
+    model: LanguageModel = with_other_weights(LANGUAGE_MODELS[kind](size))
+    return model
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -85,10 +101,11 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
 # --- Blocks ---------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_language_model_are_those_of_torch() -> None:
-    for model in (rotary_model(), with_other_weights(build_language_model(30, **SIZES))):
-        found = LivePage(model).logits([*SOURCE, TARGET[0]], TARGET)
-        assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
+@pytest.mark.parametrize("kind", LANGUAGE_MODELS)
+def test_steps_of_a_language_model_are_those_of_torch(kind: str) -> None:
+    model = language_model(kind)
+    found = LivePage(model).logits([*SOURCE, TARGET[0]], TARGET)
+    assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
@@ -120,13 +137,15 @@ def test_steps_of_a_translator_are_those_of_torch_also_without_some_parts(residu
         assert close(found, plain) is (off == [])
 
 
-def test_rotary_positions_can_be_switched_off() -> None:
-    rotary = rotary_model()
-    found = LivePage(rotary).logits([*SOURCE, TARGET[0]], TARGET, ["positions"])
-    for part in rotary.modules():
+@pytest.mark.parametrize("kind", ["GPT-2", "Llama, scaled"])
+def test_learned_and_rotary_positions_can_be_switched_off(kind: str) -> None:
+    model = language_model(kind)
+    found = LivePage(model).logits([*SOURCE, TARGET[0]], TARGET, ["positions"])
+    model.positions = None
+    for part in model.modules():
         if isinstance(part, MultiHeadAttention):
             part.transforms = nn.ModuleList()
-    assert close(found, rotary(torch.tensor([SOURCE + TARGET]))[0, -1])
+    assert close(found, model(torch.tensor([SOURCE + TARGET]))[0, -1])
 
 
 def test_a_masked_source_token_has_no_effect() -> None:
@@ -171,7 +190,7 @@ def with_nan(layer: Any) -> None:
 
 
 def with_other_heads(attention: Any) -> None:
-    attention.num_heads, attention.d_k = 4, 4
+    attention.num_heads = attention.num_key_value_heads = attention.d_k = 4
 
 
 def experts() -> MixtureOfExperts:
@@ -233,7 +252,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "heads": (
         changed(f"{LAYER}.self_attention", with_other_heads),
-        r"layers must have the same heads, got .*'self_attention', 2, 8.*4, 4",
+        r"layers must have the same heads, got .*'self_attention', 2, 2, 8.*4, 4, 4",
     ),
     "size of a head": (
         changed(f"{LAYER}.self_attention", lambda part: setattr(part, "d_k", 4)),
@@ -266,6 +285,34 @@ def test_a_model_with_another_method_is_refused(name: str) -> None:
     kind = type("Other", (Seq2Seq,), {name: lambda self, *inputs: None, "loss": lambda self: 0.0})
     model.__class__ = kind
     with pytest.raises(ValueError, match=f"what a Seq2Seq does, got another {name} of Other"):
+        live_of(model)
+
+
+def test_what_a_language_model_has_and_the_page_does_not_compute_is_refused() -> None:
+    gpt2 = language_model("GPT-2")
+    live_of(gpt2, max_length=40)
+    with pytest.raises(ValueError, match="must not exceed the 40 positions of the model, got 41"):
+        live_of(gpt2, max_length=41)
+    gpt2.embedding = nn.Embedding(30, 16, max_norm=1.0)
+    with pytest.raises(ValueError, match="embedding must not change its weights, got max_norm=1"):
+        live_of(gpt2)
+    with pytest.raises(
+        ValueError, match=r"blocks that the page knows, got decoder\.layers\.1\.self_"
+    ):
+        live_of(build_llama(30, **LLAMA, windows=[None, 4]))
+    keys: Any = (llama := language_model("Llama")).get_submodule("decoder.layers.1.self_attention")
+    keys.num_key_value_heads = 1
+    with pytest.raises(ValueError, match="must project to 4 features"):
+        live_of(llama)
+
+
+def test_a_model_that_is_too_large_for_a_page_is_refused(monkeypatch: Any) -> None:
+    model = language_model("GPT-2")
+    count = sum(each.numel() for each in model.parameters())
+    monkeypatch.setattr(live_module, "MOST_WEIGHTS", count)
+    live_of(model)
+    monkeypatch.setattr(live_module, "MOST_WEIGHTS", count - 1)
+    with pytest.raises(ValueError, match=f"at most {count - 1:,} weights in a page, got {count:,}"):
         live_of(model)
 
 
@@ -414,6 +461,135 @@ def test_pieces_of_equal_scores_are_chosen_as_by_sentencepiece(kind: str) -> Non
     assert found == processor.encode(texts)
 
 
+def byte_pairs(kind: str) -> Tokenizer:
+    """Train a byte-level tokenizer as GPT-2's or Llama 3's."""
+    is_llama = kind == "Llama 3"
+    tokenizer = Tokenizer(models.BPE(ignore_merges=is_llama))
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not is_llama)
+    words = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, split]) if is_llama else split
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=["<|begin|>", "<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [*TEXTS, *HOSTILE[:5], "I'll, you'VE don't 'S 12345 12 \n\n  x\r\n"]
+    tokenizer.train_from_iterator(texts * 3, trainer)
+    if is_llama:
+        template = processors.TemplateProcessing(
+            single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
+        )
+        tokenizer.post_processor = processors.Sequence([processors.ByteLevel(), template])
+    file = json.loads(tokenizer.to_str())
+    for word in ("Ġwhole", "'Å¿x", "!ï»¿"):  # no merges lead to them
+        file["model"]["vocab"][word] = len(file["model"]["vocab"])
+    tokenizer = Tokenizer.from_str(json.dumps(file))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "Llama 3"])
+def test_token_ids_and_texts_of_byte_pairs_are_those_of_tokenizers(kind: str) -> None:
+    drawn, tokenizer, page = random.Random(0), byte_pairs(kind), LivePage(translator())
+    letters = (
+        "".join(TEXTS) + "▁ \u0301ｶﾞ\n\r\t\x85\ufeff\xa0'sSſtTlL12½٣ \u2028\u180e\u200b\x1c🇯🇵👨‍👩‍👧"
+    )
+    texts = ["".join(drawn.choices(letters, k=drawn.randrange(30))) for _ in range(300)]
+    texts += [*TEXTS, *HOSTILE, "<|begin|> <|end|>x", "a whole", "!\ufeff"]
+    texts += ["'ſx 'S", "\ufeff\ufeffa"]
+    content = json.dumps(read_byte_pairs(tokenizer.to_str().encode(), 425)).encode()
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{as_text(content)}')), 0)")
+    encode = "text => [...tokenizer.before, ...encodeText(tokenizer, text)]"
+    found = page(f"{json.dumps(texts)}.map({encode})")
+    expected = [tokenizer.encode(text.encode(errors="ignore").decode()).ids for text in texts]
+    assert found == expected
+    ids = [[drawn.randrange(420) for _ in range(drawn.randrange(12))] for _ in range(300)]
+    decoded = page(f"{json.dumps(ids + found)}.map(ids => decodeText(tokenizer, ids))")
+    assert decoded == [tokenizer.decode(each) for each in ids + found]
+    assert page("tokenizer.pieces.length") == 425
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_published_model_is_live_with_the_tokenizer_of_its_folder(
+    family: str, tmp_path: Path
+) -> None:
+    folder = save_folder(family, tmp_path / "model")
+    edit_json("tokenizer.json", lambda file: file["added_tokens"].pop())(folder)  # "<think>"
+    model, tokenizer = from_pretrained(folder)
+    assert isinstance(model, LanguageModel)
+    assert isinstance(tokenizer, PublishedTokenizer)
+    page = LivePage(model, [tokenizer.path.read_bytes()], max_length=8)
+    text, ids = "the cat 京", tokenizer.encode("the cat 京")
+    page(f"(idsOf({json.dumps(text)}).then(ids => {{ globalThis.ids = ids; }}), 0)")
+    assert page("ids") == ids
+    assert close(page.logits(ids, ids[-1:]), model(torch.tensor([ids]))[0, -1])
+    tokens = [*range(len(tokenizer.ids))]
+    page("(tokenizers.then(([tokenizer]) => { globalThis.tokenizer = tokenizer; }), 0)")
+    assert page(f"decodeText(tokenizer, {tokens})") == tokenizer.decode(tokens)
+
+
+def with_part(name: str, **values: Any) -> Any:
+    return lambda file: file[name].update(values)
+
+
+OTHER_BYTE_PAIRS: dict[str, Any] = {
+    "kind": with_part("model", type="WordPiece"),
+    "dropout": with_part("model", dropout=0.1),
+    "suffix": with_part("model", end_of_word_suffix="</w>"),
+    "prefix": with_part("model", continuing_subword_prefix="##"),
+    "bytes": lambda file: file["model"]["vocab"].pop("a"),
+    "normaliser": lambda file: file.update(normalizer={"type": "NFC"}),
+    "space": with_part("pre_tokenizer", add_prefix_space=True),
+    "words": lambda file: file["pre_tokenizer"].update(
+        {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": " "},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {**file["pre_tokenizer"], "use_regex": False},
+            ],
+        }
+    ),
+    "splits": lambda file: file["pre_tokenizer"].update(
+        {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {**file["pre_tokenizer"]}]}
+    ),
+    "decoder": with_part("decoder", type="Metaspace"),
+    "text tokens": lambda file: file["added_tokens"][0].update(special=False),
+    "tokens after a text": lambda file: file.update(
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<|end|>"}}],
+            "special_tokens": {"<|end|>": {"ids": [1]}},
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("part", OTHER_BYTE_PAIRS)
+def test_byte_pairs_that_the_page_would_compute_otherwise_are_refused(part: str) -> None:
+    model, file = language_model("GPT-2", 420), json.loads(byte_pairs("GPT-2").to_str())
+    live_of(model, [json.dumps(file).encode()])
+    OTHER_BYTE_PAIRS[part](file)
+    with pytest.raises(ValueError, match=r"tokenizers must be .*byte.* pairs.* got another"):
+        live_of(model, [json.dumps(file).encode()])
+
+
+def test_tokenizers_of_other_sizes_or_of_translators_are_no_byte_pairs() -> None:
+    tokenizer = byte_pairs("GPT-2")
+    content, size = tokenizer.to_str().encode(), tokenizer.get_vocab_size()
+    live_of(language_model("GPT-2", size + 9), [content])  # as models with unused rows
+    with pytest.raises(ValueError, match=f"got {size} tokens for {size - 1} and {size - 1}"):
+        live_of(language_model("GPT-2", size - 1), [content])
+    with pytest.raises(ValueError, match="must be files of SentencePiece models"):
+        live_of(translator(), [content] * 2)
+
+
 def test_pieces_of_unknown_types_are_refused() -> None:
     page = LivePage(translator())
     encoded = as_text(train("bpe", user_defined_symbols=["<sep>"]))
@@ -464,9 +640,10 @@ def test_heads_have_the_names_that_python_gives_them() -> None:
 class Box(LivePage):
     """The box for a sentence, in which a part is switched off by a click."""
 
-    def __init__(self) -> None:
-        self.model, content = translator_of_texts()
-        super().__init__(with_other_weights(self.model), [content, content])
+    def __init__(self, model: Any = None, tokenizer: bytes = b"") -> None:
+        texts, content = translator_of_texts()
+        self.model: Any = model or with_other_weights(texts)
+        super().__init__(self.model, [tokenizer] if model else [content, content])
         self.run("$('live-text').value = 'the cat', runText(), 0")
 
     def run(self, expression: str) -> None:
@@ -576,3 +753,29 @@ def test_a_page_with_a_model_computes_the_maps_of_its_other_texts() -> None:
         html = replace(page, live=each, others=[replace(page, text="a dog")]).html
         [other] = data_of(html)["others"]
         assert (other["maps"] is not None) is has_maps
+
+
+@pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
+def test_a_text_of_byte_pairs_is_continued_as_by_torch(kind: str) -> None:
+    tokenizer = byte_pairs({"GPT-2": "GPT-2", "Llama": "Llama 3"}[kind])
+    box = Box(language_model(kind, 420), tokenizer.to_str().encode())
+    text, pairs = "猫 the dog's", (0, 1, 2)
+    box.run(f"$('live-method').value = 'greedy', $('live-text').value = {json.dumps(text)}, 0")
+    box.run("runText(), 0")
+    ids = tokenizer.encode(text).ids
+    length = min(40, 40 - len(ids))  # of the model's positions
+    (best,) = box.model.generate([ids], greedy_search, end_id=None, max_length=length)
+    assert box("document.title") == tokenizer.decode([*ids, *best.tokens])
+    expected = box.model(torch.tensor([[*ids, *best.tokens]]))[0, :-1].softmax(-1)
+    shown = [step[0][1] for step in box("data.decoding.candidates")]
+    assert shown == pytest.approx(expected.max(-1).values.tolist(), rel=1e-3)
+    for head, (row, column) in enumerate(zip(pairs, (0, 0, 1), strict=True)):  # of fewer keys
+        place = f"{{attention: 0, layer: 1, head: {head % 2}, row: {row}, column: {column}}}"
+        weight, stored = box(
+            f"(({{weight, stored}}) => [weight, stored])(computeArithmetic({place}))"
+        )
+        assert weight == pytest.approx(stored, abs=1e-6)
+    box.run("$('live-text').value = 'cat'.repeat(41), runText(), 0")
+    assert box.text("live-status").endswith("and I read at most 39.")
+    box.run("$('live-text').value = '', runText(), 0")
+    assert box.text("live-status").startswith("There is no text")

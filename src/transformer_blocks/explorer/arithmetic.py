@@ -280,7 +280,10 @@ def deflate(data: bytes, strategy: int = zlib.Z_RLE) -> str:
 
 def as_text(data: bytes) -> str:
     """Return bytes in base 85, without characters that are escaped in the page's JSON."""
-    return base64.b85encode(data).decode().translate(str.maketrans("<>&", ",./"))
+    size = 1 << 20  # the encoder needs 40 bytes for each of a part
+    parts = (data[start : start + size] for start in range(0, len(data), size))
+    text = "".join(base64.b85encode(part).decode() for part in parts)
+    return text.translate(str.maketrans("<>&", ",./"))
 
 
 def as_bytes(numbers: Tensor, dtype: torch.dtype = torch.uint8) -> bytes:

@@ -2,14 +2,17 @@
 
 The page computes the forward pass in JavaScript, in one function for each block of the library. It
 gets the model as a tree: of each module its class, its sizes, its weights and the modules in it.
+These are the blocks of the paper's translator, of GPT-2 and of Llama.
 
 A weight matrix is stored with 8 bits a number: as integers from -127 to 127, and a step for each
 row, which the integers are multiplied by. Steps, and vectors such as biases, are bfloat16.
 """
 
+import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -21,12 +24,14 @@ from transformer_blocks._contracts import Count, Size, checked, instance_of
 from transformer_blocks.attention import scaled_dot_product_attention
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.embedding import (
+    LearnedPositionalEncoding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
     sinusoidal_table,
 )
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.explorer.arithmetic import as_bytes, deflate
+from transformer_blocks.explorer.byte_pairs import read_byte_pairs
 from transformer_blocks.explorer.checks import Text
 from transformer_blocks.explorer.sentence_pieces import count_pieces
 from transformer_blocks.fast.attention import fused_attention
@@ -44,9 +49,11 @@ BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
     Decoder: (),
     DecoderLayer: (),
     TokenEmbedding: ("weight",),
+    nn.Embedding: ("weight",),
+    LearnedPositionalEncoding: ("weight",),
     SinusoidalPositionalEncoding: ("d_model",),
-    RotaryPositionalEncoding: ("d_k", "base", "scaling", "rotated"),
-    MultiHeadAttention: ("num_heads", "d_k", "attention_function"),
+    RotaryPositionalEncoding: ("d_k",),
+    MultiHeadAttention: ("num_heads", "num_key_value_heads", "d_k", "attention_function"),
     FeedForward: ("activation",),
     GatedFeedForward: ("activation",),
     PostNorm: (),
@@ -59,6 +66,8 @@ BLOCKS: dict[type[nn.Module], tuple[str, ...]] = {
 
 KNOWN: dict[Any, str | None] = {
     F.relu: "relu",
+    F.gelu: "gelu",
+    ("tanh", F.gelu): "gelu_tanh",
     F.silu: "silu",
     fused_attention: None,
     scaled_dot_product_attention: None,
@@ -66,19 +75,26 @@ KNOWN: dict[Any, str | None] = {
 """The functions in a block that the page knows."""
 
 LARGEST = 127  # of 8 bits
+MOST_WEIGHTS = 13 * 10**7
+"""The largest model of a page has as many weights as the smallest GPT-2, 124 million, and some."""
 
 
 @checked
 @dataclass(frozen=True)
 class LiveModel:
-    """A model that the page runs: a translator, or a language model.
+    """A model that the page runs: a translator, or a language model such as GPT-2 or Llama.
+
+    The page stores and runs at most 130 million weights. The smallest GPT-2 has 124 million, which
+    make a page of 152 MB.
 
     Args:
         model: The model, of the paper's blocks or of those of later language models.
         tokenizers: The SentencePiece models of its tokenizers, as bytes: those of the source and of
-            the target, or that of the text.
+            the target, or that of the text. Or of a language model the ``tokenizer.json`` of
+            byte-level byte pairs, as GPT-2 and Llama 3 have it.
         end_id: Id of the token that ends a target, or a line of a text.
-        max_length: Maximum number of tokens of a source, of a target and of a continuation.
+        max_length: Maximum number of tokens of a source and of a target; or of a text with its
+            continuation, if the model has no ``context`` of which it reads the end.
         language: Language code of the sentences to type, whose spelling is normalised: in "en",
             quotation marks become straight; in "ja" and "zh", spaces are removed.
         characters: Characters that sentences may have, and of which the page embeds glyphs.
@@ -88,7 +104,8 @@ class LiveModel:
         ValueError: If the page would compute something else: it has no function for a part of the
             model, a part has hooks or replaced methods, a table is not the paper's, a weight is not
             finite, layers have different numbers of heads, ``max_length`` exceeds the positions, a
-            token has no embedding, or a tokenizer is of another kind or another vocabulary.
+            token has no embedding, or a tokenizer is of another kind or another vocabulary. Or if
+            the model has too many weights.
 
     Example:
         >>> import torch
@@ -130,7 +147,10 @@ def serialize_live(live: LiveModel) -> dict[str, Any]:
         "shapes": [list(tensor.shape) for tensor in tensors],
         "integers": deflate(bytes(integers)),
         "floats": deflate(bytes(floats)),
-        "tokenizers": [deflate(each, zlib.Z_DEFAULT_STRATEGY) for each in live.tokenizers],
+        "tokenizers": [
+            deflate(_read_tokenizer(live, each)[0], zlib.Z_DEFAULT_STRATEGY)
+            for each in live.tokenizers
+        ],
         "endId": live.end_id,
         "maxLength": live.max_length,
         "language": live.language,
@@ -160,6 +180,15 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     return integers.clamp(-LARGEST, LARGEST), steps
 
 
+def _read_tokenizer(live: LiveModel, content: bytes) -> tuple[bytes, int]:
+    """Return what the page reads of a tokenizer, and the number of its tokens."""
+    if content[:1] != b"{" or isinstance(live.model, Seq2Seq):
+        return content, count_pieces(content)
+    output: Any = live.model.output
+    found = read_byte_pairs(content, len(output.weight))
+    return json.dumps(found).encode(), len(found["tokens"])
+
+
 def _describe_model(model: TokenModel) -> tuple[dict[str, Any], list[Tensor]]:
     """Describe a model for the page, and list its weights.
 
@@ -180,6 +209,11 @@ def _describe_model(model: TokenModel) -> tuple[dict[str, Any], list[Tensor]]:
         check_unaltered(part, name or "model")
     tensors: list[Tensor] = []
     tree = {"is": kind.__name__, **_describe_parts(model, tensors)}
+    if (count := sum(each.numel() for each in tensors)) > MOST_WEIGHTS:
+        raise ValueError(
+            f"model must have at most {MOST_WEIGHTS:,} weights in a page, got {count:,}; "
+            "explore(model, ...) without it shows its attention to one text"
+        )
     return tree | options, tensors
 
 
@@ -195,9 +229,10 @@ def _check_sizes(live: LiveModel) -> None:
     embeddings = embeddings or [model.embedding]
     source, target = (len(each.weight) for each in (embeddings[0], embeddings[-1]))
     longest = getattr(model, "context", None) or live.max_length
-    if positions is not None and longest > positions.max_length:
+    table = getattr(positions, "table", getattr(positions, "weight", None))
+    if table is not None and longest > len(table):
         raise ValueError(
-            f"max_length, or the context, must not exceed the {positions.max_length} positions of "
+            f"max_length, or the context, must not exceed the {len(table)} positions of "
             f"the model, got {longest}"
         )
     begin_id, written = getattr(model, "begin_id", 0), len(model.output.weight)
@@ -216,7 +251,7 @@ def _check_sizes(live: LiveModel) -> None:
     ]
     for layers in stacks:
         heads = {
-            (name, part.num_heads, part.d_k)
+            (name, part.num_heads, part.num_key_value_heads, part.d_k)
             for layer in layers
             for name, part in layer.named_children()
             if isinstance(part, MultiHeadAttention)
@@ -228,7 +263,7 @@ def _check_sizes(live: LiveModel) -> None:
             f"tokenizers must be {len(embeddings)}, one for each embedding, "
             f"got {len(live.tokenizers)}"
         )
-    counts = [count_pieces(each) for each in live.tokenizers]
+    counts = [_read_tokenizer(live, each)[1] for each in live.tokenizers]
     if counts and (counts[0] > source or counts[-1] < written):
         raise ValueError(
             "tokenizers must have the tokens of the model, "
@@ -257,10 +292,11 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
         return list(parts.values())
     values = {option: getattr(module, option) for option in BLOCKS.get(kind, ())}
     weights = {option: values.pop(option) for option in ("weight", "bias") if option in values}
-    functions = {option: value for option, value in values.items() if callable(value)}
+    functions = {option: _key(value) for option, value in values.items() if callable(value)}
     if kind not in BLOCKS or not all(value in KNOWN for value in functions.values()):
         raise ValueError(f"model must be made of blocks that the page knows, got {name}: {module}")
-    dimensions = 2 if kind in (nn.Linear, TokenEmbedding) else 1
+    are_rows = kind in (nn.Linear, nn.Embedding, TokenEmbedding, LearnedPositionalEncoding)
+    dimensions = 2 if are_rows else 1
     for option, weight in weights.items():
         if weight is None and option == "bias":
             continue
@@ -272,10 +308,17 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
         values[option] = places[0] if places else len(tensors)
         tensors += [] if places else [weight]
     if kind is MultiHeadAttention:
-        width = module.num_heads * module.d_k
-        projections = module.query_projection, module.key_projection, module.value_projection
-        if {len(each.weight) for each in projections} != {width}:
-            raise ValueError(f"{name} must project to {width} features, H * d_k, got {module}")
+        for heads, *projections in (
+            (module.num_heads, module.query_projection),
+            (module.num_key_value_heads, module.key_projection, module.value_projection),
+        ):
+            if {len(each.weight) for each in projections} != {width := heads * module.d_k}:
+                raise ValueError(f"{name} must project to {width} features, H * d_k, got {module}")
+    if kind is RotaryPositionalEncoding:
+        values["frequencies"] = module.frequencies(torch.zeros(0)).tolist()
+        values["factor"] = getattr(module.scaling, "attention_factor", 1.0)
+    if kind is nn.Embedding and module.max_norm is not None:
+        raise ValueError(f"{name} must not change its weights, got max_norm={module.max_norm}")
     if kind is SinusoidalPositionalEncoding:
         table = sinusoidal_table(module.max_length, module.d_model).to(module.table.dtype)
         if not torch.equal(module.table.cpu(), table):
@@ -284,3 +327,10 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
     if kind is nn.RMSNorm and values["eps"] is None:
         values["eps"] = torch.finfo(torch.float32).eps
     return {"is": kind.__name__, **values, **parts}
+
+
+def _key(function: Any) -> Any:
+    """Return what stands for a function in ``KNOWN``."""
+    if isinstance(function, partial) and [*function.keywords] == ["approximate"]:
+        return (function.keywords["approximate"], function.func, *function.args)
+    return function

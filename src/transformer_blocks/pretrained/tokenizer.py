@@ -40,6 +40,7 @@ class Tokenizer:
         folder: The folder of the model. Nothing in its files is executed.
 
     Attributes:
+        path: The file, which a page can hold (:class:`~transformer_blocks.explorer.LiveModel`).
         ids: The ids of all tokens.
         end_ids: The ids of the tokens that end a text; empty if there are none.
         max_length: Maximum number of tokens of a text that the model was made for, if there is one.
@@ -55,7 +56,7 @@ class Tokenizer:
     def __init__(self, folder: Path) -> None:
         import tokenizers  # only now: it is in the extra "pretrained"
 
-        path = folder / FILE
+        self.path = path = folder / FILE
         older = [name for name in OLDER if (folder / name).exists()]
         if older and not path.exists():
             made = f"transformers.AutoTokenizer.from_pretrained({str(folder)!r})"

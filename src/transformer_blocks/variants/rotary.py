@@ -154,11 +154,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         """Rotate the pairs (x[2i], x[2i + 1]) of vectors of shape (B, H, L, d_k)."""
         dtype = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
         position = torch.arange(start, start + x.shape[2], dtype=dtype, device=x.device)
-        even = torch.arange(0, self.rotated, 2, dtype=dtype, device=x.device)  # 2i
-        frequency = self.base ** (-even / self.rotated)  # (rotated / 2,)
-        if self.scaling is not None:
-            frequency = self.scaling(frequency)
-        angle = position[:, None] * frequency  # (L, rotated / 2)
+        angle = position[:, None] * self.frequencies(position)  # (L, rotated / 2)
         factor = getattr(self.scaling, "attention_factor", 1.0)
         cosine, sine = (factor * angle.cos()).to(x.dtype), (factor * angle.sin()).to(x.dtype)
         first, second = x[..., : self.rotated].unflatten(-1, (-1, 2)).unbind(-1)
@@ -166,6 +162,12 @@ class RotaryPositionalEncoding(QueryKeyTransform):
         together = torch.stack(rotated, dim=-1).flatten(-2)  # (B, H, L, rotated)
         rest = x[..., self.rotated :]
         return torch.cat((together, rest), dim=-1) if self.rotated < self.d_k else together
+
+    def frequencies(self, like: Tensor) -> Tensor:
+        """Compute the scaled frequencies, of shape (rotated / 2,), with the dtype of a tensor."""
+        even = torch.arange(0, self.rotated, 2, dtype=like.dtype, device=like.device)  # 2i
+        frequency = self.base ** (-even / self.rotated)
+        return frequency if self.scaling is None else self.scaling(frequency)
 
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""

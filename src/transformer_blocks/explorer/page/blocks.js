@@ -43,8 +43,9 @@ const add = (x, y) => x.map((number, i) => number + y[i]);
 
 // --- Embedding (embedding.py, variants/rotary.py) -----------------------------------------------------
 
-function tokenEmbedding({weight}, tokens) {
-  const size = weight.shape[1], factor = Math.sqrt(size), x = new Float32Array(tokens.length * size);
+// The embeddings of tokens; those of torch are not scaled.
+function tokenEmbedding({is, weight}, tokens) {
+  const size = weight.shape[1], factor = is === "TokenEmbedding" ? Math.sqrt(size) : 1, x = new Float32Array(tokens.length * size);
   tokens.forEach((token, row) => {
     for (let i = 0; i < size; i++) x[row * size + i] = weight.data[token * size + i] * factor;
   });
@@ -61,13 +62,19 @@ function sinusoidalPositionalEncoding({d_model}, x, positions, run) {
   });
 }
 
+function learnedPositionalEncoding({weight}, x, positions, run) {
+  if (run.off.has("positions")) return x;
+  const size = weight.shape[1];
+  return x.map((number, i) => number + weight.data[positions[Math.floor(i / size)] * size + i % size]);
+}
+
 // Rotate each pair of features of a query or key by an angle proportional to its position.
-function rotaryPositionalEncoding({d_k, base, rotated: size}, x, positions, run) {
+function rotaryPositionalEncoding({d_k, frequencies, factor}, x, positions, run) {
   if (run.off.has("positions")) return x;
   const rotated = new Float32Array(x.length), width = x.length / positions.length;
   for (let i = 0; i < x.length; i += 2) {
-    const place = i % d_k, angle = place < size ? positions[Math.floor(i / width)] * base ** (-place / size) : 0;
-    const cosine = Math.cos(angle), sine = Math.sin(angle);
+    const pair = i % d_k / 2, isRotated = pair < frequencies.length, angle = isRotated ? positions[Math.floor(i / width)] * frequencies[pair] : 0;
+    const scale = isRotated ? factor : 1, cosine = scale * Math.cos(angle), sine = scale * Math.sin(angle);
     rotated[i] = x[i] * cosine - x[i + 1] * sine;
     rotated[i + 1] = x[i] * sine + x[i + 1] * cosine;
   }
@@ -100,7 +107,7 @@ function scaledDotProductAttention(query, {keys, values, width}, start, count, m
   return {output, weights};
 }
 
-// The keys and values of the positions of one sequence, with the heads side by side.
+// The keys and values of the positions of one sequence, with their heads side by side.
 class KeyValueCache {
   constructor(width) { Object.assign(this, {width, length: 0, keys: new Float32Array(0), values: new Float32Array(0)}); }
   append(keys, values) {
@@ -121,7 +128,7 @@ class KeyValueCache {
 }
 
 // An empty cache for each layer, of one sequence.
-const newCaches = stack => stack.layers.map(({self_attention: {num_heads, d_k}}) => [new KeyValueCache(num_heads * d_k)]);
+const newCaches = (stack, kind = "self_attention") => stack.layers.map(layer => [new KeyValueCache(layer[kind].num_key_value_heads * layer[kind].d_k)]);
 
 // Append the keys and values of vectors, equally many for each cache.
 function projectTo(caches, module, x, run) {
@@ -138,7 +145,7 @@ function projectTo(caches, module, x, run) {
 // Attend from each vector of x to the positions of its sequence, whose keys and values are in a cache;
 // all sequences have equally many vectors. `key` has the vectors to append to the caches; null, if none.
 function multiHeadAttention(module, x, key, caches, {causal = false, mask = null}, run) {
-  const {num_heads: heads, d_k: size} = module, width = heads * size;
+  const {num_heads: heads, num_key_value_heads: groups, d_k: size} = module, width = heads * size;
   if (key) projectTo(caches, module, key, run);
   let queries = linear(module.query_projection, x);
   const rows = queries.length / width, length = rows / caches.length;
@@ -149,7 +156,7 @@ function multiHeadAttention(module, x, key, caches, {causal = false, mask = null
     const cache = caches[Math.floor(row / length)], count = causal ? positions[row] + 1 : cache.length;
     for (let head = 0; head < heads; head++) {
       const start = head * size, query = queries.subarray(row * width + start, row * width + start + size);
-      const {output, weights} = scaledDotProductAttention(query, cache, start, count, mask);
+      const {output, weights} = scaledDotProductAttention(query, cache, Math.floor(head * groups / heads) * size, count, mask);
       recorded?.set(weights, (head * rows + row) * most);
       if (!run.off.has(headPart(module, head))) outputs.set(output, row * width + start);
     }
@@ -160,7 +167,15 @@ function multiHeadAttention(module, x, key, caches, {causal = false, mask = null
 
 // --- Feed-forward network (feed_forward.py, variants/gated_feed_forward.py) ---------------------------
 
-const ACTIVATIONS = {relu: x => Math.max(0, x), silu: x => x / (1 + Math.exp(-x))};
+// The error function, to 1.5e-7 (Abramowitz and Stegun 1964, formula 7.1.26).
+function erf(x) {
+  const t = 1 / (1 + .3275911 * Math.abs(x)), series = [1.061405429, -1.453152027, 1.421413741, -.284496736, .254829592];
+  return Math.sign(x) * (1 - series.reduce((sum, factor) => (sum + factor) * t, 0) * Math.exp(-x * x));
+}
+const ACTIVATIONS = {
+  relu: x => Math.max(0, x), silu: x => x / (1 + Math.exp(-x)), gelu: x => x / 2 * (1 + erf(x / Math.SQRT2)),
+  gelu_tanh: x => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + .044715 * x ** 3))),
+};
 
 function feedForward(module, x) {
   const hidden = linear(module.up_projection, x).map(ACTIVATIONS[module.activation]);
@@ -235,7 +250,8 @@ function* decoder(module, x, memories, caches, mask, run) {
 
 const BLOCKS = {
   FeedForward: feedForward, GatedFeedForward: gatedFeedForward, PostNorm: postNorm, PreNorm: preNorm, LayerNorm: layerNorm, RMSNorm: rmsNorm,
-  SinusoidalPositionalEncoding: sinusoidalPositionalEncoding, RotaryPositionalEncoding: rotaryPositionalEncoding,
+  SinusoidalPositionalEncoding: sinusoidalPositionalEncoding, LearnedPositionalEncoding: learnedPositionalEncoding,
+  RotaryPositionalEncoding: rotaryPositionalEncoding,
 };
 export const call = (module, ...inputs) => BLOCKS[module.is](module, ...inputs);
 
@@ -287,7 +303,7 @@ export function* seq2seq(model, source, run, mask = null) {
   const x = embed(model, model.source_embedding, source, source.map((_, i) => i), run);
   mask = paddingMask(model, source, mask);
   const memory = yield* encoder(model.encoder, x, newCaches(model.encoder), {mask}, run);
-  const memories = newCaches(model.decoder);
+  const memories = newCaches(model.decoder, "cross_attention");
   model.decoder.layers.forEach((layer, i) => projectTo(memories[i], layer.cross_attention, memory, run));
   const stack = (x, caches) => decoder(model.decoder, x, memories, caches, mask, run);
   return new IncrementalDecoder(model, model.target_embedding, stack, run);

@@ -49,6 +49,7 @@ async function compute(work, number = null) {
 
 async function idsOf(text) {
   const [tokenizer] = await tokenizers;
+  if (tokenizer.before) return [...tokenizer.before, ...encodeText(tokenizer, text)];
   const encodeLine = line => encodeText(tokenizer, cleanText(line, language));
   return isTranslator ? [...encodeLine(text), endId] : text.split("\n").flatMap(line => [endId, ...encodeLine(line)]);
 }
@@ -58,7 +59,7 @@ function labelTokens(tokenizer, ids) {
   const pieces = ids.map(id => tokenizer.pieces[id]), isSpecial = piece => piece.type !== NORMAL;
   const hasMarks = pieces.some(piece => !isSpecial(piece) && piece.text.startsWith(MARK));
   const labels = pieces.map(piece => isSpecial(piece) || !hasMarks ? piece.text : piece.text.replace(/^\u2581+/, "").replaceAll(MARK, " ") || "␣");
-  const begins = pieces.map((piece, i) => !hasMarks || i === 0 || isSpecial(piece) || isSpecial(pieces[i - 1]) || piece.text.startsWith(MARK));
+  const begins = pieces.map((piece, i) => !hasMarks || i === 0 || isSpecial(piece) || isSpecial(pieces[i - 1]) || /^[\u2581↵]/.test(piece.text));
   return {labels, words: begins.map(Number).join("")};
 }
 
@@ -74,11 +75,14 @@ const randomFrom = seed => () => {
   return ((mixed + Math.imul(mixed ^ mixed >>> 7, 61 | mixed) ^ mixed) >>> 0) / 2 ** 32;
 };
 
+// The number of tokens that a model reads at most: a source, or a text with what is written. Those with a context leave out the beginning.
+const mostRead = model => model.context === null ? maxLength : Infinity;
+
 // Search with some parts switched off; return the tokens that were found, and the milliseconds of a token.
 async function search(off, seed) {
   const model = await liveModel, number = live.run, method = $("live-method").value, began = performance.now();
   const start = isTranslator ? model.begin_id : live.ids.at(-1);
-  const limits = isTranslator ? {endId, maxLength: Math.min(2 * live.ids.length + 10, maxLength)} : {endId: null, maxLength: CONTINUATION};
+  const limits = isTranslator ? {endId, maxLength: Math.min(2 * live.ids.length + 10, maxLength)} : {endId: null, maxLength: Math.min(CONTINUATION, mostRead(model) - live.ids.length)};
   const choose = method === "greedy" ? mostProbable : sampleAt(Number(method), randomFrom(seed));
   const [found] = await compute(function* () {
     const steps = yield* begin(model, newRun({off}));
@@ -133,12 +137,12 @@ async function recordRun(found, off) {
 
 // What the page needs to know of the attention of a stack.
 function observed({name, layers, kind, queries, keys = queries, axes}, run) {
-  const records = layers.map(layer => run.recorded.get(layer[kind].name)), {num_heads: heads, d_k: size} = layers[0][kind];
+  const records = layers.map(layer => run.recorded.get(layer[kind].name)), {num_heads: heads, num_key_value_heads: groups, d_k: size} = layers[0][kind];
   const rows = queries.labels.length, columns = keys.labels.length, isSelf = keys === queries, isDecoding = !(isTranslator && axes[0] === "source");
   const hidden = axes[1] === "source" ? hiddenSources(run.off) : null;
   const mask = Uint8Array.from({length: rows * columns}, (_, i) => Number(hidden ? hidden[i % columns] : i % columns > Math.floor(i / columns)));
-  const vectors = numbersOf => (layer, head, position) => {
-    const from = (position * heads + head) * size;
+  const vectors = (numbersOf, count) => (layer, head, position) => {
+    const from = (position * count + Math.floor(head * count / heads)) * size;
     return Float64Array.from(numbersOf(records[layer]).subarray(from, from + size));
   };
   return {
@@ -147,7 +151,7 @@ function observed({name, layers, kind, queries, keys = queries, axes}, run) {
     map: (layer, head) => records[layer].weights.subarray(head * rows * columns, (head + 1) * rows * columns),
     arithmetic: {size, valueSize: size, scale: 1 / Math.sqrt(size), causal: false},
     off: new Set(layers.flatMap((layer, i) => Array.from({length: heads}, (_, head) => head).filter(head => run.off.has(headPart(layer[kind], head))).map(head => `${i} ${head}`))),
-    vectors: {query: vectors(({queries}) => queries), key: vectors(({cache}) => cache.keys), value: vectors(({cache}) => cache.values)},
+    vectors: {query: vectors(({queries}) => queries, heads), key: vectors(({cache}) => cache.keys, groups), value: vectors(({cache}) => cache.values, groups)},
   };
 }
 
@@ -155,6 +159,7 @@ function observed({name, layers, kind, queries, keys = queries, axes}, run) {
 
 async function textOf(tokens) {
   const written = (await tokenizers).at(-1), lines = [[]];
+  if (written.before) return decodeText(written, [...live.ids, ...tokens]);
   for (const token of isTranslator ? tokens : [...live.ids.slice(1), ...tokens]) {
     if (token === endId) lines.push([]);
     else lines.at(-1).push(token);
@@ -166,12 +171,13 @@ async function textOf(tokens) {
 async function refusalOf(text) {
   const [tokenizer] = await tokenizers, ids = await idsOf(text), name = languageName(0);
   const known = `I know ${tokenizer.pieces.filter(({type}) => type === NORMAL).length} pieces of ${name || "text"}`;
-  if (ids.length < 2) return "There is no text: the figure shows the last one.";
+  if (ids.length <= (tokenizer.before ?? [endId]).length) return "There is no text: the figure shows the last one.";
   if (ids.includes(tokenizer.unknown)) {
     const unknown = [...new Set(lettersIn(cleanText(text, language)))].filter(letter => encodeText(tokenizer, letter).includes(tokenizer.unknown)).slice(0, 5);
     return `${known}, and ${unknown.length ? unknown.map(quoted).join(", ") : "a part of this text"} is in none of them. Try one of these sentences.`;
   }
-  return isTranslator && ids.length > maxLength ? `This text has ${ids.length} pieces, and I read at most ${maxLength}.` : "";
+  const most = mostRead(await liveModel) - Number(!isTranslator);
+  return ids.length > most ? `This text has ${ids.length} pieces, and I read at most ${most}.` : "";
 }
 
 // Read the tokens of a text.

@@ -1,4 +1,5 @@
-// Tokenizer: from a text to token ids and back, as SentencePiece computes both from the file of its model.
+// Tokenizer: from a text to token ids and back, as SentencePiece computes both from the file of its model,
+// and the library tokenizers for byte-level byte pairs.
 
 export const MARK = "\u2581";  // a space
 export const NORMAL = 1, UNKNOWN = 2, CONTROL = 3;  // types of pieces
@@ -48,6 +49,7 @@ const utf8 = bytes => new TextDecoder().decode(bytes);
 
 // The parts of a model's file that encode and decode; see sentencepiece_model.proto for the numbers.
 export function readTokenizer(bytes) {
+  if (bytes[0] === "{".charCodeAt(0)) return readBytePairs(JSON.parse(utf8(bytes)));
   const model = fieldsOf(bytes), trainer = fieldsOf(model[2][0]), normalizer = fieldsOf(model[3][0]);
   const read = (fields, number, missing) => fields[number]?.[0] ?? missing;
   const pieces = model[1].map(message => {
@@ -56,10 +58,11 @@ export function readTokenizer(bytes) {
   });
   const other = pieces.find(({type}) => ![NORMAL, UNKNOWN, CONTROL].includes(type));
   if (other) throw new Error(`the page knows no pieces of the type ${other.type}: ${other.text}`);
-  const normal = pieces.filter(({type}) => type === NORMAL);
+  const normal = pieces.filter(({type}) => type === NORMAL), ids = new Map(pieces.flatMap(({text, type}, id) => type === NORMAL ? [[text, id]] : []));
   return {
     pieces,
-    ids: new Map(pieces.flatMap(({text, type}, id) => type === NORMAL ? [[text, id]] : [])),
+    ids,
+    scoreOf: (left, right) => pieces[ids.get(left + right)]?.score,  // of their union
     longest: normal.reduce((most, {text}) => Math.max(most, [...text].length), 1),
     lowest: normal.reduce((least, {score}) => Math.min(least, score), Infinity),
     unknown: pieces.findIndex(({type}) => type === UNKNOWN),
@@ -140,11 +143,11 @@ function segmentByUnigrams({ids, pieces, longest, lowest, unknown}, letters) {
 }
 
 // Merge the adjacent pieces whose union has the largest score, the leftmost first, until no union is a piece.
-function segmentByBytePairs({ids, pieces, unknown}, letters) {
+function segmentByBytePairs({ids, scoreOf, unknown}, letters) {
   const parts = letters.map((text, i) => ({text, i, left: i - 1, right: i + 1})), waiting = new Heap((a, b) => b.score - a.score || a.left.i - b.left.i);
   const consider = (left, right) => {
-    const text = left && right && left.text + right.text, id = ids.get(text);
-    if (id !== undefined) waiting.push({left, right, text, score: pieces[id].score});
+    const score = left && right && scoreOf(left.text, right.text);
+    if (score !== undefined) waiting.push({left, right, text: left.text + right.text, score});
   };
   parts.forEach((part, i) => consider(part, parts[i + 1]));
   for (let pair; (pair = waiting.pop());) {
@@ -181,16 +184,53 @@ class Heap {
   }
 }
 
+// --- Byte-level byte pairs (GPT-2, Llama 3) -----------------------------------------------------------
+
+// Each byte is written as a letter: a printable one of Latin-1 as itself, the others as the letters from U+0100 on.
+const LETTERS = Array.from({length: 256}, (_, byte) => byte);
+LETTERS.filter(byte => byte < 33 || byte > 126 && byte < 161 || byte === 173).forEach((byte, i) => { LETTERS[byte] = 256 + i; });
+const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
+const textOfBytes = bytes => new TextDecoder("utf-8", {ignoreBOM: true}).decode(Uint8Array.from(bytes));
+
+function bytesOfLetters(letters) {
+  const bytes = Array.from(letters, letter => BYTES.get(letter.charCodeAt(0)));
+  return bytes.includes(undefined) ? [...new TextEncoder().encode(letters)] : bytes;  // of a token that is none of bytes
+}
+
+// `before` are the tokens that precede a text; `isWhole` says that a word that is a token is not merged.
+function readBytePairs({tokens, special, merges, pattern, before, isWhole}) {
+  const specials = new Set(special), ranks = new Map(merges.map((pair, i) => [pair, -i]));
+  const pieces = tokens.map((letters, id) => {
+    const bytes = bytesOfLetters(letters);
+    return specials.has(id) ? {text: letters, type: CONTROL} : {bytes, text: textOfBytes(bytes).replaceAll(" ", MARK).replaceAll("\n", "↵"), type: NORMAL};
+  });
+  const ids = new Map(tokens.flatMap((letters, id) => specials.has(id) ? [] : [[letters, id]]));
+  return {pieces, ids, before, isWhole, pattern: new RegExp(pattern, "gu"), scoreOf: (left, right) => ranks.get(`${left} ${right}`)};
+}
+
+function encodeBytes(tokenizer, text) {
+  const words = text.replace(/[\ud800-\udfff]/gu, "").match(tokenizer.pattern) ?? [];
+  return words.flatMap(word => {
+    const letters = Array.from(new TextEncoder().encode(word), byte => String.fromCharCode(LETTERS[byte])), whole = tokenizer.ids.get(letters.join(""));
+    return tokenizer.isWhole && whole !== undefined ? [whole] : segmentByBytePairs(tokenizer, letters);
+  });
+}
+
+// --- Encoding and decoding ----------------------------------------------------------------------------
+
 // The token ids of a text; unknown tokens beside each other are one.
 export function encodeText(tokenizer, text) {
+  if (tokenizer.pattern) return encodeBytes(tokenizer, text);
   const letters = [...normalize(tokenizer, text.replace(/[\0\ud800-\udfff]/gu, "\ufffd"))];
   const found = (tokenizer.isUnigram ? segmentByUnigrams : segmentByBytePairs)(tokenizer, letters);
   return found.filter((id, i) => id !== tokenizer.unknown || found[i - 1] !== id);
 }
 
-export function decodeText({pieces, unknown, surface, hasPrefix, isTrimmed}, ids) {
+export function decodeText({pattern, pieces, unknown, surface, hasPrefix, isTrimmed}, ids) {
+  ids = ids.filter(id => pieces[id].type !== CONTROL);
+  if (pattern) return textOfBytes(ids.flatMap(id => pieces[id].bytes));
   let text = "";
-  ids.filter(id => pieces[id].type !== CONTROL).forEach((id, i) => {
+  ids.forEach((id, i) => {
     let piece = id === unknown ? surface : pieces[id].text;
     if (text === "" && (isTrimmed || hasPrefix && i === 0) && piece.startsWith(MARK)) piece = piece.slice(1);
     text += piece.replaceAll(MARK, " ");
