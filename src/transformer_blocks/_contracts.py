@@ -22,18 +22,16 @@ change.
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
-from functools import wraps
+from collections.abc import Callable, Collection, Sequence, Set
+from functools import partial, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-UNIONS, LISTS = (Union, UnionType), (Sequence, Collection)
 PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package__}.")
 """Classes that are rules, and packages whose classes are; others, such as ``Tensor``, are not."""
 
@@ -55,35 +53,30 @@ def checked(function: Decorated) -> Decorated:
     if isinstance(function, type):
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
-    signature = inspect.signature(function)
-    parameters = signature.parameters.items()
-    rules = [(name, *rule_of(each.annotation)) for name, each in parameters]
-    is_method = "self" in signature.parameters
+    parameters = inspect.signature(function).parameters
+    rules = [(name, *rule_of(each.annotation)) for name, each in parameters.items()]
+    is_method = "self" in parameters
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         module = args[0] if is_method and args else None
         sizes: dict[str, Any] = {}
-        # First those that were passed by place: most calls pass few, and `zip` ends with them.
         for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
             if not isinstance(value, accepted):
                 rule(name, value, module, sizes)
-        if kwargs:
-            for name, accepted, rule in rules:
-                if name in kwargs and not isinstance(kwargs[name], accepted):
-                    rule(name, kwargs[name], module, sizes)
+        for name, accepted, rule in rules[len(args) :] if kwargs else ():
+            if name in kwargs and not isinstance(kwargs[name], accepted):
+                rule(name, kwargs[name], module, sizes)
         return function(*args, **kwargs)
 
-    plain = get_type_hints(function)  # the annotations without their rules, for `help()`
-    shown = [each.replace(annotation=plain.get(name, each.annotation)) for name, each in parameters]
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    # What `help()` shows has no rules.
+    inspect.unwrap(function).__annotations__ = get_type_hints(function)
     return call  # type: ignore[return-value]
 
 
 def unchecked(function: Decorated) -> Decorated:
     """Return what :func:`checked` decorated, for callers whose arguments have been checked."""
-    undecorated: Decorated = vars(function)["__wrapped__"]
-    return undecorated
+    return vars(function)["__wrapped__"]  # type: ignore[no-any-return]
 
 
 def check(annotation: Any, **values: object) -> None:
@@ -111,14 +104,15 @@ def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
     """
     accepted: list[type] = []
     rules: dict[type, ArgumentRule] = {}
-    for part in get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,):
+    is_union = get_origin(annotation) in (Union, UnionType)
+    for part in get_args(annotation) if is_union else (annotation,):
         plain, *own = get_args(part) if get_origin(part) is Annotated else (part,)
         kind: Any = get_origin(plain) or plain
         if own:
             rules[kind] = own[0]
         elif kind in (int, float):
-            rules[kind] = in_range(kind, "", lambda number: True)
-        elif kind in LISTS:
+            rules[kind] = in_range(kind)
+        elif kind in (Sequence, Collection):
             rules[kind] = list_of(*get_args(plain))
         elif isinstance(kind, type) and (kind in PLAIN or kind.__module__.startswith(KNOWN)):
             accepted.append(kind)
@@ -165,9 +159,8 @@ def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoR
 
 def instance_of(*kinds: type) -> ArgumentRule:
     """Return the rule that a value is an instance of a class, or of one of several."""
-    text = "an instance of " + " or ".join(kind.__name__ for kind in kinds)
-    if kinds == (bool,):  # any string that is not empty would count as True
-        text = "True or False"
+    names = " or ".join(kind.__name__ for kind in kinds)
+    text = "True or False" if kinds == (bool,) else f"an instance of {names}"
 
     def test(name: str, value: object, *_: object) -> None:
         if not isinstance(value, kinds):
@@ -180,9 +173,8 @@ def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
-        is_number = isinstance(values, Tensor) and values.dim() == 0
-        is_list = isinstance(values, Collection | nn.ModuleList) and not is_number
-        if not is_list or isinstance(values, str | bytes):
+        is_list = isinstance(values, Collection | nn.ModuleList)
+        if not is_list or isinstance(values, str | bytes | Tensor):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):
             check(part, **{f"{name}[{number}]": value})
@@ -190,8 +182,8 @@ def list_of(part: Any) -> ArgumentRule:
     return test
 
 
-def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRule:
-    """Return the rule that a value is a finite number of a range.
+def in_range(kind: type, text: str = "", holds: Callable[[Any], bool] = bool) -> ArgumentRule:
+    """Return the rule that a value is a finite number, in a range if one is given.
 
     Args:
         kind: int or float, which also accepts an int.
@@ -203,21 +195,21 @@ def in_range(kind: type, text: str, holds: Callable[[Any], bool]) -> ArgumentRul
     def test(name: str, number: Any, *_: object) -> None:
         if not isinstance(number, kinds) or isinstance(number, bool):
             raise_type_error(name, "an int" if kind is int else "a number", number)
-        if isinstance(number, float) and not -math.inf < number < math.inf:
+        if isinstance(number, float) and not math.isfinite(number):
             raise ValueError(f"{name} must be finite, got {name}={number}")
-        if not holds(number):
+        if text and not holds(number):
             raise ValueError(f"{name} must be {text}, got {name}={number}")
 
     return test
 
 
-def at_least(limit: int) -> ArgumentRule:
+def at_least(limit: int, kind: type = float) -> ArgumentRule:
     """Return the rule that a value is a number of at least ``limit``."""
-    return in_range(float, f"at least {limit}", lambda number: number >= limit)
+    return in_range(kind, f"at least {limit}", lambda number: number >= limit)
 
 
 Size = Annotated[int, in_range(int, "positive", lambda size: size > 0)]
-Count = Annotated[int, in_range(int, "at least 0", lambda count: count >= 0)]
+Count = Annotated[int, at_least(0, int)]
 PositiveNumber = Annotated[float, in_range(float, "positive", lambda number: number > 0)]
 Probability = Annotated[float, in_range(float, "in [0, 1]", lambda number: 0 <= number <= 1)]
 DropoutProbability = Annotated[float, in_range(float, "in [0, 1)", lambda number: 0 <= number < 1)]
@@ -240,20 +232,15 @@ def one_of(*choices: str) -> ArgumentRule:
 
 
 def _is_function(name: str, function: Any, *_: object) -> None:
-    if isinstance(function, type):
-        raise_type_error(name, "an instance", function)
-    if not callable(function):
-        known = isinstance(function, str) and callable(getattr(F, function, None))
+    if not callable(function) or isinstance(function, type):
+        known = isinstance(function, str) and callable(getattr(nn.functional, function, None))
         hint = f"; pass torch.nn.functional.{function}" if known else ""
         raise_type_error(name, "a function or a module", function, hint)
 
 
 def _is_factory(name: str, factory: Any, *_: object) -> None:
-    if isinstance(factory, nn.Module):
-        kind = type(factory).__name__
-        raise TypeError(f"{name} must return a new {kind} at each call, got a {kind} instance")
-    if not callable(factory):
-        raise_type_error(name, "a class or a function", factory)
+    if not callable(factory) or isinstance(factory, nn.Module):
+        raise_type_error(name, "a class, or a function that returns a new module", factory)
 
 
 Function = Annotated[Kind, _is_function]
@@ -264,17 +251,6 @@ Factory = Annotated[Kind, _is_factory]
 
 Module = Annotated[Kind, instance_of(nn.Module)]
 """``Module[MultiHeadAttention]``: such a layer, or any other module in its place."""
-
-
-def make(kind: type[Kind], name: str, factory: Callable[[], Any]) -> Kind:
-    """Make a part by the factory that was passed as the argument ``name``.
-
-    Raises:
-        TypeError: If the part is not an instance of ``kind``.
-    """
-    part = factory()
-    check(kind, **{name: part})
-    return part
 
 
 # Tensors --------------------------------------------------------------------------------------
@@ -292,67 +268,58 @@ def check_tensor(name: str, x: Any, *_: object) -> None:
         raise_type_error(name, "a tensor", x, hint)
 
 
-DTYPES = {dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
-FLOATING_POINT = {dtype for dtype in DTYPES if dtype.is_floating_point}
-INTEGERS = {dtype for dtype in DTYPES - FLOATING_POINT - {torch.bool} if not dtype.is_complex}
-MEANINGS = {"B": "batch size", "L": "length", "S": "length"}
-MEANINGS |= dict.fromkeys("HG", "the number of heads")
+FLOATING_POINT = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+MEANINGS = {"B": "batch size ", "L": "length ", "S": "length ", "G": "the number of heads "}
 
 
-class Vectors:
-    """A rule of floating-point tensors of a certain shape.
+def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
+    """Return the rule that a value is a tensor of certain dtypes, and of a certain shape.
 
     Args:
+        dtypes: The accepted dtypes.
+        text: Their name, as it follows "must be".
         shape: A letter or name for each dimension, such as "B L d_model". The last size is that of
             the attribute of this name of the module that is called, if it has one.
     """
+    letters = shape.split()
 
-    dtypes, text = FLOATING_POINT, "a floating-point tensor"
-
-    def __init__(self, shape: str) -> None:
-        self.letters = shape.split()
-
-    def __call__(self, name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
-        """Raise unless the argument ``x`` of a module's method is such a tensor."""
-        if not isinstance(x, Tensor):
+    def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
+        if not isinstance(x, Tensor) or x.dtype not in dtypes:
             check_tensor(name, x)
-        if x.dtype not in self.dtypes:
-            raise TypeError(f"{name} must be {self.text}, got dtype={x.dtype}")
-        shape, letters = x.shape, self.letters
-        last = None if module is None else module.__dict__.get(letters[-1])
-        if len(shape) != len(letters) or (last is not None and shape[-1] != last):
-            names = [*letters[:-1], str(last or letters[-1])]
-            expected = ", ".join(names) + "," * (len(names) == 1)
-            raise ValueError(f"{name} must have shape ({expected}), got {tuple(shape)}")
-        for letter, size in zip(letters, shape):  # noqa: B905
+            raise TypeError(f"{name} must be {text}, got dtype={x.dtype}")
+        found, last = x.shape, getattr(module, letters[-1], None)
+        if len(found) != len(letters) or (last is not None and found[-1] != last):
+            expected = ", ".join([*letters[:-1], str(last or letters[-1])])
+            raise ValueError(f"{name} must have shape ({expected}), got {tuple(found)}")
+        for letter, size in zip(letters, found):  # noqa: B905
             known, first = sizes.setdefault(letter, (size, name))
             if known != size:
-                rule = f"must agree in {MEANINGS.get(letter, 'size')} {letter}"
+                rule = f"must agree in {MEANINGS.get(letter, 'size ')}{letter}"
                 raise ValueError(f"{first} and {name} {rule}, got {known} and {size}")
 
+    return test
 
-class HeadVectors(Vectors):
-    """A rule of the vectors of all heads, of one dtype; the number G of key heads must divide H."""
 
-    def __call__(self, name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
-        """Raise unless ``x`` is such a tensor, and its heads can be shared by query heads."""
-        super().__call__(name, x, module, sizes)
+Vectors = partial(tensor_of, FLOATING_POINT, "a floating-point tensor")
+Ids = partial(tensor_of, INTEGERS, "integer ids")
+
+
+def HeadVectors(shape: str) -> ArgumentRule:  # noqa: N802
+    """Return the rule of the vectors of all heads, of one dtype; G key heads must divide H."""
+    are_vectors = Vectors(shape)
+
+    def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
+        are_vectors(name, x, module, sizes)
         dtype, first = sizes.setdefault("dtype", (x.dtype, name))
         if x.dtype != dtype:
             raise TypeError(f"{first} and {name} must have one dtype, got {dtype} and {x.dtype}")
-        heads, first = sizes.get("H") or sizes["G"]
-        groups, _ = sizes.get("G") or sizes["H"]
-        if heads != groups and (not groups or heads % groups):
-            raise ValueError(
-                f"{first} and {name} must agree in the number of heads, or that of {first} "
-                f"must be a multiple of that of {name}, got {heads} and {groups}"
-            )
+        many, first = sizes.get("H") or sizes["G"]
+        few, _ = sizes.get("G") or sizes["H"]
+        if many % few if few else many:
+            raise ValueError(f"{first} and {name} must share heads evenly, got {many} and {few}")
 
-
-class Ids(Vectors):
-    """A rule of tensors of integer ids of a certain shape."""
-
-    dtypes, text = INTEGERS, "integer ids"
+    return test
 
 
 def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
@@ -370,13 +337,12 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
             f"{name} must be bool, where True hides a key, got dtype={mask.dtype}; "
             "a comparison gives a boolean mask, for example `mask == 0` if 0 marks masked keys"
         )
-    shape = tuple(mask.shape)
-    if full is None or (len(shape) == 2 and shape == (full[2], full[3])):
+    if full is None:
         return
-    # Symbolic sizes are compared only if needed.
-    outer = (size == 1 or size == known for size, known in zip(shape, full[:3]))  # noqa: B905
-    if len(shape) != 4 or shape[3] != full[3] or not all(outer):
-        batch, heads, queries, keys = full
+    shape, (batch, heads, queries, keys) = tuple(mask.shape), full
+    outer = zip(shape, full[:3])  # noqa: B905
+    is_broadcastable = len(shape) == 4 and shape[3] == keys and all(n in (1, m) for n, m in outer)
+    if shape != (queries, keys) and not is_broadcastable:
         raise ValueError(
             f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
             f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "

@@ -10,7 +10,7 @@ layer.
 Next: :mod:`transformer_blocks.loss`, which training minimises.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +23,6 @@ from transformer_blocks._contracts import (
     Function,
     Size,
     checked,
-    make,
 )
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
@@ -117,10 +116,8 @@ def build_encoder(
         torch.Size([1, 5, 64])
     """
     new_attention = partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout)
-    parts = {
-        "attention": attention or new_attention,
-        "feed_forward": feed_forward or partial(FeedForward, d_model, d_ff, activation=activation),
-    }
+    new_feed_forward = partial(FeedForward, d_model, d_ff, activation=activation)
+    parts = attention or new_attention, feed_forward or new_feed_forward
     new_residual = partial(residual, d_model, dropout=dropout)
     return _compose(Encoder, EncoderLayer, num_layers, parts, new_residual)
 
@@ -166,11 +163,9 @@ def build_decoder(
         False
     """
     new_attention = partial(MultiHeadAttention, d_model, num_heads, dropout=attention_dropout)
-    parts = {
-        "attention": attention or new_attention,
-        "cross_attention": cross_attention or new_attention,
-        "feed_forward": feed_forward or partial(FeedForward, d_model, d_ff, activation=activation),
-    }
+    new_feed_forward = partial(FeedForward, d_model, d_ff, activation=activation)
+    attentions = attention or new_attention, cross_attention or new_attention
+    parts = *attentions, feed_forward or new_feed_forward
     new_residual = partial(residual, d_model, dropout=dropout)
     return _compose(Decoder, DecoderLayer, num_layers, parts, new_residual)
 
@@ -179,7 +174,7 @@ def _compose(
     stack: Callable[..., Stack],
     layer: Callable[..., nn.Module],
     num_layers: int,
-    parts: Mapping[str, Callable[[], nn.Module]],
+    parts: Sequence[Callable[[], nn.Module]],
     residual: Callable[[], Residual],
 ) -> Stack:
     """Compose a stack and its layers, with a final normalisation if it needs one.
@@ -191,10 +186,7 @@ def _compose(
         parts: Factories of the parts of a layer, in the order of its arguments.
         residual: Factory of residual connections.
     """
-    layers = [
-        layer(*(make(nn.Module, *part) for part in parts.items()), residual=residual)
-        for _ in range(num_layers)
-    ]
+    layers = [layer(*(make() for make in parts), residual=residual) for _ in range(num_layers)]
     _check_nothing_is_shared(layers)
     last = residual()
     return stack(layers, norm=last.norm if last.needs_final_norm else None)

@@ -43,8 +43,8 @@ from torch import Tensor, nn
 from transformer_blocks._contracts import (
     DropoutProbability,
     Size,
+    check,
     checked,
-    make,
     raise_type_error,
 )
 from transformer_blocks.fast.dropout import Dropout
@@ -119,7 +119,9 @@ def new_residual(factory: Callable[[], Residual]) -> Residual:
     Raises:
         TypeError: If the factory returns anything else.
     """
-    return make(Residual, "residual", factory)
+    residual = factory()
+    check(Residual, residual=residual)
+    return residual
 
 
 class PostNorm(Residual):

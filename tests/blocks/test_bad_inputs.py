@@ -115,7 +115,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     # A class for an instance, an instance for a class, a name for a function.
     (
         lambda: FeedForward(8, 12, activation=nn.GELU),  # type: ignore[arg-type]
-        "activation must be an instance, got the class GELU",
+        "activation must be a function or a module, got the class GELU",
     ),
     (
         lambda: FeedForward(8, 12, activation="gelu"),  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: layer(residual=PreNorm(8)),
-        "residual must return a new PreNorm at each call, got a PreNorm instance",
+        "residual must be a class, or a function that returns a new module, got PreNorm",
     ),
     (
         lambda: layer(residual=nn.Identity),
@@ -322,8 +322,7 @@ def test_a_mistake_of_a_learner_raises_an_error_that_says_what_to_change(
         (
             Q[:, :3],
             Q[:, :3],
-            "query and key must agree in the number of heads, or that of query must be a multiple "
-            "of that of key, got 4 and 3",
+            "query and key must share heads evenly, got 4 and 3",
         ),
     ],
 )

@@ -9,11 +9,12 @@ import contextlib
 import copy
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from transformer_blocks import (
     RotaryPositionalEncoding,
     SelfAttentionCache,
     TokenEmbedding,
+    _contracts,
     add_lora,
     beam_search,
     build_decoder,
@@ -49,7 +51,6 @@ from transformer_blocks._contracts import (
     PositiveNumber,
     Probability,
     Size,
-    Vectors,
     check,
     checked,
     one_of,
@@ -251,7 +252,7 @@ def checked_functions(
             continue
         members: Any = vars(found) if isinstance(found, type) else {"": found}
         for method, function in members.items():
-            if "__signature__" not in getattr(function, "__dict__", {}):
+            if getattr(function, "__globals__", None) is not vars(_contracts):
                 continue
             if method in ("", "__init__"):
                 yield name, found, function  # type: ignore[misc]
@@ -261,9 +262,11 @@ def checked_functions(
 
 def parameters(function: Any) -> dict[str, inspect.Parameter]:
     """The parameters of what was decorated, with their rules."""
-    found = dict(inspect.signature(function.__wrapped__).parameters)
-    found.pop("self", None)
-    return found
+    return {
+        name: each.replace(annotation=function.__annotations__.get(name, each.annotation))
+        for name, each in inspect.signature(function).parameters.items()
+        if name != "self"
+    }
 
 
 def valid_values(name: str, function: Any) -> dict[str, Any]:
@@ -332,12 +335,15 @@ def test_a_tool_refuses_what_its_rules_refuse_before_it_does_anything(function: 
 
 
 def shapes(call: Call) -> dict[str, list[str]]:
-    """The letters of the arguments that are tensors with a rule of their shape."""
-    rules = {
-        name: [rule for rule in get_args(each.annotation) if isinstance(rule, Vectors)]
-        for name, each in call.parameters.items()
-    }
-    return {name: found[0].letters for name, found in rules.items() if found}
+    """The letters of the arguments that are tensors of a certain shape, from the message."""
+    found = {}
+    for name, each in call.parameters.items():
+        if isinstance(valid := call.valid.get(name), Tensor):
+            try:
+                check(each.annotation, value=valid.new_ones(()))
+            except ValueError as error:
+                found[name] = re.findall(r"\w+", str(error).partition("shape")[2].partition(")")[0])
+    return found
 
 
 def test_a_tensor_must_have_the_sizes_of_the_others_and_of_the_module() -> None:

@@ -31,7 +31,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import Factory, Function, Size, checked, make
+from transformer_blocks._contracts import Factory, Function, Size, checked
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.feed_forward import initialise
 from transformer_blocks.variants.routing import Routing, softmax_over_chosen
@@ -93,7 +93,7 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         self.router = nn.Linear(d_model, num_experts, bias=bias)
         self.routing, self.top_k = routing, top_k
-        self.experts = nn.ModuleList(make(nn.Module, "expert", expert) for _ in range(num_experts))
+        self.experts = nn.ModuleList(expert() for _ in range(num_experts))
         self.shared = shared
         initialise(self)
 
