@@ -41,148 +41,97 @@ Batch first: (B, L, d_model). A mask is boolean; True hides. A layer returns one
 continues with every class, as for any package; ``transformer_blocks.__doc__`` is this page.
 """
 
-# The names are in reading order.
+# The names are in reading order. `X as X` says to type checkers that X is public.
 # isort: skip_file
 
-from transformer_blocks._version import __version__ as __version__
-from transformer_blocks.embedding import (
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-    sinusoidal_table,
-)
-from transformer_blocks.masks import (
-    causal_mask,
-    document_mask,
-    format_mask,
-    length_mask,
-    padding_mask,
-    sliding_window_mask,
-)
-from transformer_blocks.attention import (
-    AttentionFunction,
-    attention_weights,
-    scaled_dot_product_attention,
-)
-from transformer_blocks.multi_head import MultiHeadAttention, QueryKeyTransform, SingleHeadAttention
-from transformer_blocks.feed_forward import FeedForward
-from transformer_blocks.residual import PostNorm, PreNorm, Residual
-from transformer_blocks.encoder import Encoder, EncoderLayer
-from transformer_blocks.decoder import Decoder, DecoderLayer
-from transformer_blocks.encoder_decoder import EncoderDecoder
-from transformer_blocks.builders import build_decoder, build_encoder
-from transformer_blocks.loss import ModelWithLoss
-from transformer_blocks.schedule import noam_rate
-from transformer_blocks.cache import DecoderCache, KeyValueCache, SelfAttentionCache
-from transformer_blocks.variants.explicit import ExplicitAttention
-from transformer_blocks.variants.additive import AdditiveAttention
-from transformer_blocks.variants.rotary import RotaryPositionalEncoding
-from transformer_blocks.variants.rotary_scaling import (
-    Llama3Scaling,
-    PositionInterpolation,
-    YarnScaling,
-)
-from transformer_blocks.variants.alternate import alternate
-from transformer_blocks.variants.alibi import ALiBi, alibi_slopes
-from transformer_blocks.variants.relative_bias import RelativeBias
-from transformer_blocks.variants.query_key_norm import QueryKeyNorm
-from transformer_blocks.variants.sinks import SinkAttention
-from transformer_blocks.variants.gated_attention import GatedAttention
-from transformer_blocks.variants.latent_attention import LatentAttention
-from transformer_blocks.variants.gated_feed_forward import GatedFeedForward
-from transformer_blocks.variants.routing import (
-    Routing,
-    SigmoidRouting,
-    balancing_loss,
-    softmax_over_all,
-    softmax_over_chosen,
-)
-from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts, record_router_logits
-from transformer_blocks.variants.sandwich_norm import SandwichNorm
-from transformer_blocks.variants.pooling import first_pool, last_pool, mean_pool
-from transformer_blocks.variants.lora import LoraLinear, add_lora, merge_lora
-from transformer_blocks.generation import beam_search, greedy_search, sample
-from transformer_blocks.models import LanguageModel, Seq2Seq, build_language_model, build_seq2seq
-from transformer_blocks.inspection import record_attention
-from transformer_blocks.fast.attention import fused_attention
-from transformer_blocks.fast.intervals import packed_mask
-from transformer_blocks.fast.sliding_window import SlidingWindowAttention
-from transformer_blocks.fast.cross_entropy import linear_cross_entropy
-from transformer_blocks.fast.dropout import Dropout
+import types
 
-__all__ = [
-    "ALiBi",
-    "AdditiveAttention",
-    "AttentionFunction",
-    "Decoder",
-    "DecoderCache",
-    "DecoderLayer",
-    "Dropout",
-    "Encoder",
-    "EncoderDecoder",
-    "EncoderLayer",
-    "ExplicitAttention",
-    "FeedForward",
-    "GatedAttention",
-    "GatedFeedForward",
-    "KeyValueCache",
-    "LanguageModel",
-    "LatentAttention",
-    "LearnedPositionalEncoding",
-    "Llama3Scaling",
-    "LoraLinear",
-    "MixtureOfExperts",
-    "ModelWithLoss",
-    "MultiHeadAttention",
-    "PositionInterpolation",
-    "PostNorm",
-    "PreNorm",
-    "QueryKeyNorm",
-    "QueryKeyTransform",
-    "RelativeBias",
-    "Residual",
-    "RotaryPositionalEncoding",
-    "Routing",
-    "SandwichNorm",
-    "SelfAttentionCache",
-    "Seq2Seq",
-    "SigmoidRouting",
-    "SingleHeadAttention",
-    "SinkAttention",
-    "SinusoidalPositionalEncoding",
-    "SlidingWindowAttention",
-    "TokenEmbedding",
-    "YarnScaling",
-    "add_lora",
-    "alibi_slopes",
-    "alternate",
-    "attention_weights",
-    "balancing_loss",
-    "beam_search",
-    "build_decoder",
-    "build_encoder",
-    "build_language_model",
-    "build_seq2seq",
-    "causal_mask",
-    "document_mask",
-    "first_pool",
-    "format_mask",
-    "fused_attention",
-    "greedy_search",
-    "last_pool",
-    "length_mask",
-    "linear_cross_entropy",
-    "mean_pool",
-    "merge_lora",
-    "noam_rate",
-    "packed_mask",
-    "padding_mask",
-    "record_attention",
-    "record_router_logits",
-    "sample",
-    "scaled_dot_product_attention",
-    "sinusoidal_table",
-    "sliding_window_mask",
-    "softmax_over_all",
-    "softmax_over_chosen",
-]
+from transformer_blocks._version import __version__ as __version__
+from transformer_blocks.embedding import LearnedPositionalEncoding as LearnedPositionalEncoding
+from transformer_blocks.embedding import (
+    SinusoidalPositionalEncoding as SinusoidalPositionalEncoding,
+)
+from transformer_blocks.embedding import TokenEmbedding as TokenEmbedding
+from transformer_blocks.embedding import sinusoidal_table as sinusoidal_table
+from transformer_blocks.masks import causal_mask as causal_mask
+from transformer_blocks.masks import document_mask as document_mask
+from transformer_blocks.masks import format_mask as format_mask
+from transformer_blocks.masks import length_mask as length_mask
+from transformer_blocks.masks import padding_mask as padding_mask
+from transformer_blocks.masks import sliding_window_mask as sliding_window_mask
+from transformer_blocks.attention import AttentionFunction as AttentionFunction
+from transformer_blocks.attention import attention_weights as attention_weights
+from transformer_blocks.attention import (
+    scaled_dot_product_attention as scaled_dot_product_attention,
+)
+from transformer_blocks.multi_head import MultiHeadAttention as MultiHeadAttention
+from transformer_blocks.multi_head import QueryKeyTransform as QueryKeyTransform
+from transformer_blocks.multi_head import SingleHeadAttention as SingleHeadAttention
+from transformer_blocks.feed_forward import FeedForward as FeedForward
+from transformer_blocks.residual import PostNorm as PostNorm
+from transformer_blocks.residual import PreNorm as PreNorm
+from transformer_blocks.residual import Residual as Residual
+from transformer_blocks.encoder import Encoder as Encoder
+from transformer_blocks.encoder import EncoderLayer as EncoderLayer
+from transformer_blocks.decoder import Decoder as Decoder
+from transformer_blocks.decoder import DecoderLayer as DecoderLayer
+from transformer_blocks.encoder_decoder import EncoderDecoder as EncoderDecoder
+from transformer_blocks.builders import build_decoder as build_decoder
+from transformer_blocks.builders import build_encoder as build_encoder
+from transformer_blocks.loss import ModelWithLoss as ModelWithLoss
+from transformer_blocks.schedule import noam_rate as noam_rate
+from transformer_blocks.cache import DecoderCache as DecoderCache
+from transformer_blocks.cache import KeyValueCache as KeyValueCache
+from transformer_blocks.cache import SelfAttentionCache as SelfAttentionCache
+from transformer_blocks.variants.explicit import ExplicitAttention as ExplicitAttention
+from transformer_blocks.variants.additive import AdditiveAttention as AdditiveAttention
+from transformer_blocks.variants.rotary import RotaryPositionalEncoding as RotaryPositionalEncoding
+from transformer_blocks.variants.rotary_scaling import Llama3Scaling as Llama3Scaling
+from transformer_blocks.variants.rotary_scaling import (
+    PositionInterpolation as PositionInterpolation,
+)
+from transformer_blocks.variants.rotary_scaling import YarnScaling as YarnScaling
+from transformer_blocks.variants.alternate import alternate as alternate
+from transformer_blocks.variants.alibi import ALiBi as ALiBi
+from transformer_blocks.variants.alibi import alibi_slopes as alibi_slopes
+from transformer_blocks.variants.relative_bias import RelativeBias as RelativeBias
+from transformer_blocks.variants.query_key_norm import QueryKeyNorm as QueryKeyNorm
+from transformer_blocks.variants.sinks import SinkAttention as SinkAttention
+from transformer_blocks.variants.gated_attention import GatedAttention as GatedAttention
+from transformer_blocks.variants.latent_attention import LatentAttention as LatentAttention
+from transformer_blocks.variants.gated_feed_forward import GatedFeedForward as GatedFeedForward
+from transformer_blocks.variants.routing import Routing as Routing
+from transformer_blocks.variants.routing import SigmoidRouting as SigmoidRouting
+from transformer_blocks.variants.routing import balancing_loss as balancing_loss
+from transformer_blocks.variants.routing import softmax_over_all as softmax_over_all
+from transformer_blocks.variants.routing import softmax_over_chosen as softmax_over_chosen
+from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts as MixtureOfExperts
+from transformer_blocks.variants.mixture_of_experts import (
+    record_router_logits as record_router_logits,
+)
+from transformer_blocks.variants.sandwich_norm import SandwichNorm as SandwichNorm
+from transformer_blocks.variants.pooling import first_pool as first_pool
+from transformer_blocks.variants.pooling import last_pool as last_pool
+from transformer_blocks.variants.pooling import mean_pool as mean_pool
+from transformer_blocks.variants.lora import LoraLinear as LoraLinear
+from transformer_blocks.variants.lora import add_lora as add_lora
+from transformer_blocks.variants.lora import merge_lora as merge_lora
+from transformer_blocks.generation import beam_search as beam_search
+from transformer_blocks.generation import greedy_search as greedy_search
+from transformer_blocks.generation import sample as sample
+from transformer_blocks.models import LanguageModel as LanguageModel
+from transformer_blocks.models import Seq2Seq as Seq2Seq
+from transformer_blocks.models import build_language_model as build_language_model
+from transformer_blocks.models import build_seq2seq as build_seq2seq
+from transformer_blocks.inspection import record_attention as record_attention
+from transformer_blocks.fast.attention import fused_attention as fused_attention
+from transformer_blocks.fast.intervals import packed_mask as packed_mask
+from transformer_blocks.fast.sliding_window import SlidingWindowAttention as SlidingWindowAttention
+from transformer_blocks.fast.cross_entropy import linear_cross_entropy as linear_cross_entropy
+from transformer_blocks.fast.dropout import Dropout as Dropout
+
+__all__ = sorted(
+    name
+    for name, thing in vars().items()
+    if not name.startswith("_") and not isinstance(thing, types.ModuleType)
+)
