@@ -76,7 +76,7 @@ def checked(function: Decorated) -> Decorated:
 
 def unchecked(function: Decorated) -> Decorated:
     """Return what :func:`checked` decorated, for callers whose arguments have been checked."""
-    return vars(function)["__wrapped__"]  # type: ignore[no-any-return]
+    return vars(function)["__wrapped__"]
 
 
 def check(annotation: Any, **values: object) -> None:
