@@ -63,11 +63,11 @@ class Script:
     element, and ``pass(200)`` lets 200 milliseconds pass.
     """
 
-    def __init__(self, html: str, address: str = "") -> None:
+    def __init__(self, html: str, address: str = "", reader: str = "en") -> None:
         script = html.rpartition("<script>")[2].partition("</script>")[0]
         script = script.removesuffix("})();") + "globalThis.inPage = text => eval(text);\n})();"
         content = json.dumps(_decompress(data_of(html)))
-        engine().eval(f"globalThis.inPage = null; openPage({json.dumps(content)}, '{address}')")
+        engine().eval(f"globalThis.inPage = null; openPage({json.dumps(content)}, '{address}', '{reader}')")
         self.script = script
         self._eval(f"{script}\n//# sourceURL=page")
 

@@ -132,7 +132,8 @@ Object.assign(globalThis, {
 });
 
 let document, location, history, saved, elements;  // by id
-function openPage(content, address) {
+function openPage(content, address, language) {
+  globalThis.navigator = {language};
   const find = id => {
     if (!elements.has(id)) elements.set(id, Object.assign(new Element("", id), {open: id === "weights"}));
     return elements.get(id);

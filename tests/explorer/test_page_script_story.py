@@ -170,9 +170,9 @@ def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
         layout = Script(Explorer([maps]).html, "#v=story")("layOutStory(390)")
         words = [item["text"] for side in ("keys", "queries") for item in layout[side]]
         assert (words == [*keys, *queries]) is are_whole
-        assert layout["queryStart"] - layout["keyEnd"] >= 0.2 * 390 - 1e-6
-        assert all(item["x"] >= 40 for item in layout["keys"])  # space for the percentages
-        assert all(item["x"] + item["width"] <= 350 for item in layout["queries"])
+        assert layout["queryStart"] - layout["keyEnd"] >= 0.16 * 390 - 1e-6
+        assert all(item["x"] >= 46 for item in layout["keys"])  # space for the percentages
+        assert all(item["x"] + item["width"] <= 344 for item in layout["queries"])
 
 
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:

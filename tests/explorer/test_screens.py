@@ -160,6 +160,23 @@ def test_a_weight_is_explained_by_its_largest_products_and_the_scores_of_the_key
     assert f"score {scores[column]:.1f}" in page.text("extra")
 
 
+@pytest.mark.parametrize(("reader", "letters"), [("en", "[a-z]"), ("ja", "[ぁ-ん]")])
+def test_the_story_is_in_the_language_of_the_reader(reader: str, letters: str) -> None:
+    page = Script(story_of().html, reader=f"{reader}-XX")
+    keys = [page(f"Object.keys(SENTENCES.{each})") for each in ("en", reader)]
+    assert keys[0] == keys[1]
+    for number in range(page("stepsOf().length")):
+        page(f"goTo({number}), 0")
+        for answer in ("0", "shownStep().choose({side: 'keys', index: 0})"):
+            page(f"{answer}, 0")
+            text = page.text("title") + page.text("say-text")
+            assert len(re.findall(letters, text)) > 10, text
+            assert not re.search(r"undefined|[{}]", text)
+        terms = page("$('say-text').querySelectorAll('.term').map(each => each.textContent)")
+        assert reader == "en" or not re.search("[a-z]{4}", "".join(terms).replace("updates", ""))
+    assert (page("glossOf('keys', attentions[0].keys[0])") != "") is (reader == "en")
+
+
 @pytest.fixture(scope="module")
 def story(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     file = tmp_path_factory.mktemp("story") / "page.html"

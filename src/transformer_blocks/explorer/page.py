@@ -48,7 +48,7 @@ LEVELS = 4095  # 12 bits per weight, a resolution of 0.024 %
 FAMILY = "explorer"  # font family of the embedded fonts
 STYLES = ("page", "live", "story", "overview", "map", "why", "screens")
 SCRIPTS = (  # in this order, in one scope
-    *("data", "registry", "style", "state", "scene"),
+    *("data", "registry", "style", "state", "scene", "sentences"),
     *("story", "ribbons", "overview", "map"),
     *("arithmetic", "patterns", "charts", "why", "lens", "poster", "screens"),
 )

@@ -136,6 +136,6 @@ export const isEnd = token => END_TOKENS.includes(token) || /^\p{P}+$/u.test(tok
 export const headName = (attention, column) => column < attention.heads ? `head ${column}` : summaries(attention)[column - attention.heads];
 export const nameOf = ({attention: a, layer, head}) => `${attentions[a].name}, layer ${layer}, ${headName(attentions[a], head)}${isOff(attentions[a], layer, head) ? ", switched off" : ""}`;
 export const isMasked = (attention, row, column) => Boolean(attention.mask && attention.mask[row * attention.columns + column]);
-export const languageName = i => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames(["en"], {type: "language"}).of(data.languages[i]) : "";
+export const languageName = (i, reader = "en") => /^[a-z]{2,3}$/.test(data.languages[i] ?? "") ? new Intl.DisplayNames([reader], {type: "language"}).of(data.languages[i]) : "";
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 export const percent = (x, sign = false) => `${sign && x >= .0005 ? "+" : ""}${(100 * x).toFixed(1).replace("-0.0", "0.0")} %`;

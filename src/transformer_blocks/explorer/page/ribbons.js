@@ -4,6 +4,7 @@ import {placesOfLargest} from "./arithmetic.js";
 import {$, END_TOKENS, data, lettersIn} from "./data.js";
 import {state, views} from "./registry.js";
 import {Scene, isUpright, mostThatFit, textWidth} from "./scene.js";
+import {reader, sayText} from "./sentences.js";
 import {COLUMNS, LINES_OF_QUERY, MANY_TOKENS, MOST_RIBBONS, MOST_TOKENS, NARROW, OTHER_SIDE, PERCENT_ROOM, PERCENT_WIDTH, RIBBON_WIDTH, isCoarsePointer, isSummaryShown, shownToken, story, storyAttention, storySentence, storyWeights, tokensOf, weightsAt, wholePercent} from "./story.js";
 import {channels, lineColour} from "./style.js";
 
@@ -19,10 +20,10 @@ function shortenText(text, size, room) {
 // Whether a token begins and ends its word.
 const placeInWord = (words, index) => ({begins: index === 0 || words[index] === "1", ends: index + 1 === words.length || words[index + 1] === "1"});
 
-// What a token means in the reader's language, where the page knows it; and the sign of the token that ends a text.
-export const glossOf = (side, token) => side === "keys" && data.glosses[token] || "";
+// What a token means in English, where the page knows it; and the sign of the token that ends a text.
+export const glossOf = (side, token) => side === "keys" && reader === "en" && data.glosses[token] || "";
 const GLOSS = 13;
-export const signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? "(end)" : token;
+export const signOf = token => state.view === "screens" && END_TOKENS.includes(token) ? sayText("end") : token;
 const hasGlosses = () => tokensOf(storyAttention(), "keys").some(token => glossOf("keys", token));
 
 // Set one side's tokens in lines of text: subwords of one word together, words apart.
@@ -63,22 +64,25 @@ function setLines(side, {width, size, height, isFew}) {
   return {items, lines: lines.length};
 }
 
-// The width of a token in a column.
-const widthInColumn = (text, size) => Math.ceil(Math.max(textWidth(text, size) + .9 * size, 1.5 * size));
+// The width of a token in a column, with what it means below it, or beside it where rows are low.
+function widthInColumn(text, gloss, size, isLow) {
+  const own = Math.max(textWidth(text, size) + .9 * size, 1.5 * size), other = gloss ? textWidth(gloss, GLOSS) + 4 : 0;
+  return Math.ceil(isLow ? own + other : Math.max(own, other));
+}
 
 // The widths of both columns, with their percentages: what the longest token needs, as far as there is space.
-function columnRooms(width, size) {
-  const needs = ["keys", "queries"].map(side => PERCENT_WIDTH + Math.max(...tokensOf(storyAttention(), side).map(token => Math.max(widthInColumn(signOf(token), size), textWidth(glossOf(side, token), GLOSS) + 8))));
+function columnRooms(width, size, isLow) {
+  const needs = ["keys", "queries"].map(side => PERCENT_WIDTH + Math.max(...tokensOf(storyAttention(), side).map(token => widthInColumn(signOf(token), glossOf(side, token), size, isLow))));
   return needs.map((need, i) => Math.min(need, Math.max(COLUMNS * width / 2, COLUMNS * width - needs[1 - i])));
 }
 
 // Set one side's tokens below each other; those of the keys end where the ribbons begin.
-function setColumn(side, {width, size, height, all, top, room}) {
+function setColumn(side, {width, size, height, all, top, room, isLow}) {
   const attention = storyAttention(), tokens = tokensOf(attention, side), step = all / tokens.length;
   return tokens.map((token, index) => {
     const {begins, ends} = placeInWord(side === "keys" ? attention.keyWords : attention.queryWords, index);
-    const text = shortenText(signOf(token).replace(/\s/gu, " "), size, room - PERCENT_WIDTH - .9 * size), gloss = shortenText(glossOf(side, token), GLOSS, room - PERCENT_WIDTH - 8);
-    const own = Math.max(widthInColumn(text, size), gloss ? textWidth(gloss, GLOSS) + 8 : 0);
+    const text = shortenText(signOf(token).replace(/\s/gu, " "), size, room - PERCENT_WIDTH - .9 * size), space = room - PERCENT_WIDTH - 4, meaning = glossOf(side, token);
+    const gloss = meaning && shortenText(meaning, GLOSS, space - (isLow ? widthInColumn(text, "", size) : 0)), own = widthInColumn(text, gloss, size, isLow);
     return {index, text, gloss, isChip: token === "" || isUpright(token), begins, isPiece: !(begins && ends), line: index, height, width: own,
       x: side === "keys" ? room - own : width - room, y: top + index * step + (step - height) / 2};
   });
@@ -95,10 +99,10 @@ function layOutStory(width, {coarse = false, isSmall = false} = {}) {
     many: isFew ? RIBBON_WIDTH : Math.max(5, RIBBON_WIDTH * MANY_TOKENS / count),
   };
   if (shared.isColumns) {
-    const row = count > 12 || isSmall ? 32 : 44, all = count * (row + 4), top = 26;  // the shorter side is spread
-    const rooms = columnRooms(width, size);
-    const [keys, queries] = ["keys", "queries"].map((side, i) => setColumn(side, {width, size, height: row, all, top, room: rooms[i]}));
-    return {...shared, keys, queries, keyEnd: rooms[0], queryStart: width - rooms[1], height: top + all + 22, isWrapped: false};
+    const row = isSmall ? 26 : count > 12 ? 32 : 44, all = count * (row + 4), top = 26;  // the shorter side is spread
+    const rooms = columnRooms(width, size, isSmall);
+    const [keys, queries] = ["keys", "queries"].map((side, i) => setColumn(side, {width, size, height: row, all, top, room: rooms[i], isLow: isSmall}));
+    return {...shared, isLow: isSmall, keys, queries, keyEnd: rooms[0], queryStart: width - rooms[1], height: top + all + 22, isWrapped: false};
   }
   const keyHeight = height + (hasGlosses() ? 1.2 * GLOSS : 0), keyStep = step + keyHeight - height;
   const keys = setLines("keys", {width, size, height: keyHeight, isFew});

@@ -1,14 +1,15 @@
 // Screens: the page as a story, one question at a time: one figure, one sentence below it, one button.
 
 import {computeArithmetic, decimal, decodeArithmetic, placesOfLargest, sumOf} from "./arithmetic.js";
-import {$, attentions, data, inSentence, isEnd, languageName, make, plural, sequences} from "./data.js";
+import {$, attentions, data, inSentence, isEnd, languageName, make, sequences} from "./data.js";
 import {open, render, shownContent} from "./main.js";
 import {patternOf, ruleOf} from "./patterns.js";
 import {contentOf, features, state, views} from "./registry.js";
 import {drawnPlaces, glossOf, measureStory, signOf, storyCaption, storyScene} from "./ribbons.js";
 import {Scene, show} from "./scene.js";
+import {reader, say, sayText} from "./sentences.js";
 import {firstAttention, select} from "./state.js";
-import {drawPointed, drawStory, growRibbons, isCoarsePointer, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
+import {drawPointed, drawStory, growRibbons, isMotionReduced, isOverToken, isSameToken, story, storyAttention, storyWeights, tokensOf, wholePercent} from "./story.js";
 import {lineColour, palette} from "./style.js";
 import {part} from "./why.js";
 
@@ -71,13 +72,14 @@ export function clearestHead() {
 
 // --- Words ----------------------------------------------------------------------------------------------
 
-const share = x => wholePercent(x).replace("<", "under ").replace(">", "over ");
-const term = textContent => make("b", {className: "term", textContent});
+const share = x => wholePercent(x).replace("<", sayText("under")).replace(">", sayText("over"));
+const shareTerm = x => make("b", {className: "term", textContent: share(x)});
+const languages = () => ({source: languageName(0, reader) || sayText("source"), target: languageName(1, reader) || sayText("target")});
+const quotation = text => make("q", {lang: data.languages[1] ?? "", textContent: text});
 function wordAt(side, index) {
   const token = tokensOf(storyAttention(), side)[index], [begin, end] = side === "queries" ? "“”" : ["", ""], gloss = glossOf(side, token).replace(/(?<=.) \(.*?\)/g, "").replace(/[()]/g, ""), shown = make("b", {className: "word", textContent: begin + inSentence(signOf(token)) + end, lang: data.languages[side === "keys" ? 0 : 1] ?? ""});
   return gloss ? [shown, ` (${gloss})`] : [shown];
 }
-const inLanguage = (i, word) => `${languageName(i)} ${word}`.trim();
 
 // --- Look: which word did it look at? ---------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ function lookStep({row, column}, i, all) {
   const attention = attentions[clearestHead()[0]], isFirst = i === 0, isFar = row === 0 && column > .6 * (attention.columns - 1);
   return {
     id: "look", row, column, isHiding: true,
-    title: () => `A small network translated this. What did it look at to write each ${inLanguage(1, "word")}?`,
+    title: () => sayText("lookTitle", languages()),
     token: () => screens.isAnswered ? {side: "queries", index: row} : null,
     choose({side, index}) {
       if (side !== "keys" || screens.isAnswered) return;
@@ -107,23 +109,16 @@ function lookStep({row, column}, i, all) {
       if (!isMotionReduced()) growRibbons();
     },
     say() {
-      if (!screens.isAnswered) return [`Which ${inLanguage(0, "word")} did the network look at to write `, ...wordAt("queries", row), "? Tap it."];
-      const isRight = screens.guess === column, guess = isRight ? ["✓ Yes: it"] : ["✗ Not ", ...wordAt("keys", screens.guess), ": the network"];
-      const answer = [...guess, " looked at ", ...wordAt("keys", column), ", ", term(share(rowAt(storyAttention(), state.layer, state.head, row)[column])), ". "];
-      if (isFar) answer.push(`To write its first word, it had to look near the end of the ${inLanguage(0, "sentence")}. It cannot translate word by word: that is what attention is for.`);
-      else if (isFirst) answer.push("This looking is called ", term("attention"), "; the number is the attention ", term("weight"), ".");
-      return answer;
+      if (!screens.isAnswered) return say("ask", {word: wordAt("queries", row), ...languages()});
+      const weight = rowAt(storyAttention(), state.layer, state.head, row)[column], isRight = screens.guess === column;
+      const answer = say(isRight ? "right" : "wrong", {guess: wordAt("keys", screens.guess), looked: wordAt("keys", column), share: shareTerm(weight)});
+      return [...answer, ...(isFar ? say("far", languages()) : isFirst ? say("first") : [])];
     },
-    next: () => screens.isAnswered ? i + 1 < all.length ? "Next word" : null : "",
+    next: () => screens.isAnswered ? i + 1 < all.length ? sayText("toLook") : null : "",
   };
 }
 
 // --- A named head, of pages without a translation -----------------------------------------------------------
-
-const LOOKS = {
-  "previous token": "looks at the previous word", itself: "looks at the word itself", "next token": "looks at the next word", "first token": "looks at the first word",
-  induction: "looks at what followed the same word before", "end of sentence": "looks at the end of the sentence", broad: "looks at all words at once", diagonal: "goes through the sentence word by word",
-};
 
 // The taps of a screen without a question: a word that is tapped shows its lines alone.
 const FREE = {
@@ -135,9 +130,8 @@ function patternStep() {
   const [a, layer, head] = clearestHead(), name = patternOf(attentions[a], layer, head), attention = attentions[a];
   return {
     id: "pattern", ...FREE,
-    title: () => name ? `Head ${head} of layer ${layer} ${LOOKS[name]}` : data.title,
-    say: () => ["Each line is a word that looks at another, the thicker the more: this is called ", term("attention"), `. ${isCoarsePointer() ? "Tap" : "Point at"} a word to see only its lines. ` +
-      `The network looks in ${plural(attention.layers, "layer")}, several times in each (${plural(attention.heads, "head")}).`],
+    title: () => name ? sayText("patternTitle", {number: head, place: layer, looks: say(name)}) : data.title,
+    say: () => say("pattern", {times: attention.layers, count: attention.heads}),
   };
 }
 
@@ -156,18 +150,20 @@ async function takeAway(index) {
 
 const withoutStep = start => ({
   id: "without", isHiding: true, key: start.column,
-  title: () => "Take a word away. Does the network really need it?",
+  title: () => sayText("withoutTitle"),
   token: () => null,  // a word that is away has no lines
   enter: () => takeAway(start.column),
   choose: ({side, index}) => { if (side === "keys") takeAway(index); },
   say() {
-    if (screens.struck === null) return [`Tap any ${inLanguage(0, "word")} to take it away.`];
-    if (!screens.change) return ["The network writes the sentence again without ", ...wordAt("keys", screens.struck), " …"];
+    if (screens.struck === null) return say("takeAway", languages());
+    const away = wordAt("keys", screens.struck);
+    if (!screens.change) return say("wait", {away});
     const {labels, probabilities: [before, after], texts: [whole, without]} = screens.change, place = placeOfLargest(before.map((x, i) => x - after[i]));
-    const change = before[place] - after[place] < .05 ? ["the probability of no word falls by more than 5 %. "] : ["the probability of ", make("b", {className: "word", textContent: `“${labels[place]}”`}), " falls from ", term(share(before[place])), " to ", term(share(after[place])), ". "];
-    return ["Without ", ...wordAt("keys", screens.struck), ", ", ...change, ...(without === whole ? ["It still writes the same sentence."] : ["It now writes: ", make("q", {lang: data.languages[1] ?? "", textContent: without})]), ` Tap another ${inLanguage(0, "word")}.`];
+    const word = make("b", {className: "word", textContent: `“${labels[place]}”`}), hasFallen = before[place] - after[place] >= .05;
+    const change = say(hasFallen ? "falls" : "stays", {away, word, before: shareTerm(before[place]), after: shareTerm(after[place])});
+    return [...change, ...(without === whole ? say("same") : say("nowWrites", {text: quotation(without)})), ...say("another", languages())];
   },
-  other: () => screens.struck === null ? "" : "Put it back",
+  other: () => screens.struck === null ? "" : sayText("putBack"),
   useOther() { Object.assign(screens, {struck: null, change: null}); drawScreen(); },
 });
 
@@ -181,20 +177,19 @@ const makeTable = (head, rows) => make("table", {}, make("thead", {}, make("tr",
 function multiplication({query, key, products, dots, scores}, row, column) {
   const {size, scale} = storyAttention().arithmetic, best = placesOfLargest(products.map(Math.abs), MOST_PRODUCTS).sort((i, j) => Math.abs(products[j]) - Math.abs(products[i]));
   const line = (name, numbers) => part("tr", "", make("th", {scope: "row"}, ...name), ...best.map(i => make("td", {textContent: decimal(numbers[i], 1)})), make("td", {textContent: size > best.length ? "…" : ""}));
-  const rows = [line(wordAt("queries", row), query), line(["× ", ...wordAt("keys", column)], key), line(["= product"], products)];
+  const rows = [line(wordAt("queries", row), query), line(["× ", ...wordAt("keys", column)], key), line(say("product"), products)];
   rows[2].className = "now";
   const divisor = decimal(1 / scale, 1);
-  return [make("table", {}, make("tbody", {}, ...rows)), make("p", {}, `All ${size} products add up to ${decimal(dots[column], 1)}. Divided by ${divisor}, to keep scores small, that is the `, term("score"), ` ${decimal(scores[column], 1)}.`)];
+  return [make("table", {}, make("tbody", {}, ...rows)), make("p", {}, ...say("sum", {size, dot: decimal(dots[column], 1), divisor, number: decimal(scores[column], 1)}))];
 }
 
 const whyStep = ({row, column}) => ({
   id: "why", isHiding: true, row, column,
-  title: () => `Where does the weight of ${share(rowAt(storyAttention(), state.layer, state.head, row)[column])} come from?`,
+  title: () => sayText("whyTitle", {share: share(rowAt(storyAttention(), state.layer, state.head, row)[column])}),
   token: () => ({side: "queries", index: row}),
   choose: ({side, index}) => { if (side === "keys") Object.assign(state, {column: index}); render(); },
   enter: () => Object.assign(state, {row, column, isLocked: true, side: "queries"}),
-  say: () => ["The network keeps a list of numbers for ", ...wordAt("queries", row), ", its ", term("query"), ", and one for each ", inLanguage(0, "word"), ", its ", term("key"),
-    ". It multiplies them number by number and adds up: the score. The higher a score, the larger its part of the 100 %."],
+  say: () => say("why", {word: wordAt("queries", row), ...languages()}),
   extra() {
     const attention = storyAttention(), place = {attention: state.attention, layer: state.layer, head: state.head, row, column: state.column};
     if (!attention.vectors) { decodeArithmetic(attention); return []; }
@@ -203,9 +198,9 @@ const whyStep = ({row, column}) => ({
     const best = [...new Set([state.column, ...placesOfLargest(scores, MOST_BARS)])].slice(0, MOST_BARS).sort((i, j) => scores[j] - scores[i]);
     const rows = best.map(key => part("tr", key === state.column ? "now" : "", make("th", {scope: "row"}, ...wordAt("keys", key)), bar(Math.max(0, scores[key]) / most, "score"), make("td", {textContent: decimal(scores[key], 1)}),
       bar(weights[key], "share"), make("td", {textContent: share(weights[key])})));
-    const button = make("button", {type: "button", textContent: screens.isOpen ? "Hide the products" : `Show all ${attention.arithmetic.size} products`, ariaExpanded: String(screens.isOpen)});
+    const button = make("button", {type: "button", textContent: sayText(screens.isOpen ? "hide" : "show", {size: attention.arithmetic.size}), ariaExpanded: String(screens.isOpen)});
     button.addEventListener("click", () => { screens.isOpen = !screens.isOpen; render(); });
-    return [part("div", "sums", part("div", "", ...multiplication(found, row, state.column)), makeTable(["", "score", "", "weight", ""], rows)), button];
+    return [part("div", "sums", part("div", "", ...multiplication(found, row, state.column)), makeTable(["", sayText("scoreName"), "", sayText("weightName"), ""], rows)), button];
   },
 });
 
@@ -231,13 +226,13 @@ function favouriteOf({map, rows, columns}, head) {
 
 const headsStep = () => ({
   id: "heads", ...FREE,
-  title: () => `${["", "", "Two", "Three", "Four"][storyAttention().heads] ?? storyAttention().heads} looks at once`,
-  say: () => [`The network looks in ${storyAttention().heads} ways at once; each of them is a `, term("head"), `. It does so ${storyAttention().layers} times, one after another: these are its `, term("layers"), `, and below are the heads of ${state.layer === storyAttention().layers - 1 ? "the last" : `number ${state.layer + 1}`}. Tap one to see it above.`],
+  title: () => sayText("headsTitle", {count: storyAttention().heads}),
+  say: () => say("heads", {count: storyAttention().heads, times: storyAttention().layers, place: state.layer + 1}),
   extra() {
     const attention = storyAttention(), first = clearestHead()[2], clarity = head => (ruleOf(attention, state.layer, head)?.strength ?? -1) + (head === first) / 2;
     const heads = Array.from({length: attention.heads}, (_, head) => head).sort((x, y) => clarity(y) - clarity(x));
     return [part("div", "minis", ...heads.map(head => {
-      const canvas = make("canvas", {ariaHidden: "true"}), name = patternOf(attention, state.layer, head), button = part("button", "mini", canvas, part("span", "", ...(name ? [LOOKS[name]] : ["looks most at ", ...wordAt("keys", favouriteOf(attention, head))])));
+      const canvas = make("canvas", {ariaHidden: "true"}), name = patternOf(attention, state.layer, head), button = part("button", "mini", canvas, part("span", "", ...(name ? say(name) : say("looksMost", {favourite: wordAt("keys", favouriteOf(attention, head))}))));
       button.type = "button";
       button.setAttribute("aria-pressed", String(head === state.head));
       button.addEventListener("click", () => { story.pointed = null; select({head}, {record: false}); $("extra").querySelector(".mini[aria-pressed=true]").focus({preventScroll: true}); });
@@ -252,14 +247,13 @@ const headsStep = () => ({
 const written = () => data.title.slice(data.title.indexOf("→") + 1).trim();
 const learnStep = () => ({
   id: "learn", ...FREE, time: 0,
-  title: () => "Watch it learn",
-  say: () => ["The network began with random numbers, and each ", term("update"), " changed them a little. Move the slider to the right: each word finds the few words that it needs. After ", term(data.model.split(", ")[1] ?? data.model), " it writes: ",
-    make("q", {lang: data.languages[1] ?? "", textContent: inSentence(written()) || "(nothing)"})],
+  title: () => sayText("learnTitle"),
+  say: () => say("learn", {time: make("b", {className: "term", textContent: data.model.split(", ")[1] ?? data.model}), text: quotation(inSentence(written()) || sayText("nothing"))}),
 });
 const turnStep = () => ({
   id: "turn", ...FREE,
-  title: () => features.live.isTranslator ? "Your turn: give it a sentence" : "Your turn: give it a beginning",
-  say: () => ["Choose other words below, or type your own. It writes: ", make("q", {lang: data.languages[1] ?? "", textContent: written()})],
+  title: () => sayText(features.live.isTranslator ? "turnTitle" : "beginTitle"),
+  say: () => say("turn", {text: quotation(written())}),
 });
 
 // --- One screen after the other -----------------------------------------------------------------------------------
@@ -277,7 +271,7 @@ export function stepsOf() {
   return steps;
 }
 export const shownStep = () => stepsOf()[state.screen];
-const NEXT = {look: "Next word", without: "Take a word away", why: "Why this weight?", heads: "It looks more than once", learn: "Watch it learn", turn: "Your turn"};
+const NEXT = {look: "toLook", without: "toWithout", why: "toWhy", heads: "toHeads", learn: "toLearn", turn: "toTurn"};
 
 function showClearest() {
   const [attention, layer, head] = clearestHead();
@@ -304,7 +298,7 @@ function drawScreen() {
   }
   drawStory();
   $("say-text").replaceChildren(...step.say());
-  const next = step.next?.() ?? NEXT[stepsOf()[state.screen + 1]?.id] ?? "";
+  const name = NEXT[stepsOf()[state.screen + 1]?.id], next = step.next?.() ?? (name ? sayText(name) : "");
   $("say-next").hidden = !next;
   $("say-next").textContent = next;
   $("say-back").hidden = !state.screen;
@@ -314,6 +308,9 @@ function drawScreen() {
   $("extra").replaceChildren(...(step.extra?.() ?? []));
 }
 
+for (const id of ["title", "say", "extra", "laboratory"]) $(id).lang = reader;
+$("say-back").textContent = sayText("back");
+$("laboratory").textContent = sayText("laboratory");
 $("say-next").addEventListener("click", () => goTo(state.screen + 1));
 $("say-back").addEventListener("click", () => goTo(state.screen - 1));
 $("say-other").addEventListener("click", () => shownStep().useOther());

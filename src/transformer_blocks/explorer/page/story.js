@@ -40,8 +40,8 @@ export const MANY_TOKENS = 24;  // with more tokens, thin lines for all and ribb
 export const MOST_TOKENS = 40, LINES_OF_QUERY = 3;  // with more tokens, lines of each query's largest weights only
 export const MOST_RIBBONS = 1500;  // more would be slow to draw, and hide each other
 export const RIBBON_WIDTH = 24;  // width of a ribbon whose weight is 1
-export const PERCENT_ROOM = 15, PERCENT_WIDTH = 40;  // of the percentages above the keys and below the queries, or beside them in columns
-export const NARROW = 560, COLUMNS = .8;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
+export const PERCENT_ROOM = 15, PERCENT_WIDTH = 46;  // of the percentages above the keys and below the queries, or beside them in columns
+export const NARROW = 560, COLUMNS = .84;  // a figure of a smaller width has its tokens in columns, together at most this part of it wide
 export const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 export const isCoarsePointer = () => matchMedia("(pointer: coarse)").matches;
 
@@ -138,6 +138,7 @@ function buildTokens() {
   if (focused) $(`story-${focused.side}`).children[focused.index]?.focus({preventScroll: true});
   $("story-figure").style.height = `${story.layout.height}px`;
   $("story").classList.toggle("columns", Boolean(story.layout.isColumns));
+  $("story").classList.toggle("low", Boolean(story.layout.isLow));
   $("story-queries-axis").style.top = story.layout.isColumns ? "0" : `${story.layout.height - 20}px`;
 }
 
