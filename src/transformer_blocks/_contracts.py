@@ -32,7 +32,8 @@ from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package__}.")
+UNIONS, PLAIN = (Union, UnionType), (bool, str, NoneType)
+KNOWN = ("torch.nn.", "torch.optim.", f"{__package__}.")
 """Classes that are rules, and packages whose classes are; others, such as ``Tensor``, are not."""
 
 ArgumentRule = Callable[..., None]
@@ -104,8 +105,7 @@ def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
     """
     accepted: list[type] = []
     rules: dict[type, ArgumentRule] = {}
-    is_union = get_origin(annotation) in (Union, UnionType)
-    for part in get_args(annotation) if is_union else (annotation,):
+    for part in get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,):
         plain, *own = get_args(part) if get_origin(part) is Annotated else (part,)
         kind: Any = get_origin(plain) or plain
         if own:
@@ -173,8 +173,11 @@ def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
-        is_list = isinstance(values, Collection | nn.ModuleList)
-        if not is_list or isinstance(values, str | bytes | Tensor):
+        # A tensor of the shape () is a number.
+        is_list = (
+            isinstance(values, Collection | nn.ModuleList) and getattr(values, "shape", 1) != ()
+        )
+        if not is_list or isinstance(values, str | bytes):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):
             check(part, **{f"{name}[{number}]": value})
@@ -269,7 +272,7 @@ def check_tensor(name: str, x: Any, *_: object) -> None:
 
 
 FLOATING_POINT = {torch.float64, torch.float32, torch.bfloat16, torch.float16}
-INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 MEANINGS = {"B": "batch size ", "L": "length ", "S": "length ", "G": "the number of heads "}
 
 

@@ -46,17 +46,17 @@ from transformer_blocks._contracts import (
 )
 from transformer_blocks.masks import causal_mask
 
-Queries = Annotated[Tensor, HeadVectors("B H L d_k")]
-Keys = Annotated[Tensor, HeadVectors("B G S d_k")]
-Values = Annotated[Tensor, HeadVectors("B G S d_v")]
+QueryHeads = Annotated[Tensor, HeadVectors("B H L d_k")]
+KeyHeads = Annotated[Tensor, HeadVectors("B G S d_k")]
+ValueHeads = Annotated[Tensor, HeadVectors("B G S d_v")]
 
 _causal_mask = unchecked(causal_mask)
 
 
 @checked
 def attention_weights(
-    query: Queries,
-    key: Keys,
+    query: QueryHeads,
+    key: KeyHeads,
     *,
     mask: Mask | None = None,
     causal: bool = False,
@@ -97,9 +97,9 @@ _weights = unchecked(attention_weights)
 
 @checked
 def scaled_dot_product_attention(
-    query: Queries,
-    key: Keys,
-    value: Values,
+    query: QueryHeads,
+    key: KeyHeads,
+    value: ValueHeads,
     *,
     mask: Mask | None = None,
     causal: bool = False,

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from transformer_blocks._contexts import is_autocast
 from transformer_blocks._contracts import Count, Ids, Size, Vectors, checked
 
-Tokens = Annotated[Tensor, Ids("B L")]
+TokenIds = Annotated[Tensor, Ids("B L")]
 Offset = Count | Annotated[Tensor, Ids("B")]
 
 
@@ -88,7 +88,7 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     @checked
-    def forward(self, tokens: Tokens) -> Tensor:
+    def forward(self, tokens: TokenIds) -> Tensor:
         """Embed every token.
 
         Args:

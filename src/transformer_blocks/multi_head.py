@@ -77,9 +77,9 @@ from transformer_blocks.feed_forward import initialise
 
 _fused_attention = unchecked(fused_attention)  # for the heads of inputs that have been checked
 
-Query = Annotated[Tensor, Vectors("B L d_model")]
-Key = Annotated[Tensor, Vectors("B S key_width")]
-Value = Annotated[Tensor, Vectors("B S value_width")]
+QueryInput = Annotated[Tensor, Vectors("B L d_model")]
+KeyInput = Annotated[Tensor, Vectors("B S key_width")]
+ValueInput = Annotated[Tensor, Vectors("B S value_width")]
 
 
 class SingleHeadAttention(nn.Module):
@@ -123,9 +123,9 @@ class SingleHeadAttention(nn.Module):
     @checked
     def forward(
         self,
-        query: Query,
-        key: Key,
-        value: Value,
+        query: QueryInput,
+        key: KeyInput,
+        value: ValueInput,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -158,7 +158,7 @@ class SingleHeadAttention(nn.Module):
 
     @checked
     def attention_weights(
-        self, query: Query, key: Key, *, mask: Tensor | None = None, causal: bool = False
+        self, query: QueryInput, key: KeyInput, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S).
 
@@ -310,9 +310,9 @@ class MultiHeadAttention(nn.Module):
     @checked
     def forward(
         self,
-        query: Query,
-        key: Key | None = None,
-        value: Value | None = None,
+        query: QueryInput,
+        key: KeyInput | None = None,
+        value: ValueInput | None = None,
         *,
         mask: Tensor | None = None,
         causal: bool = False,
@@ -364,7 +364,7 @@ class MultiHeadAttention(nn.Module):
         return output
 
     @checked
-    def project(self, key: Key, value: Value) -> tuple[Tensor, Tensor]:
+    def project(self, key: KeyInput, value: ValueInput) -> tuple[Tensor, Tensor]:
         """Project to the keys and values of all heads, in the form in which a cache stores them.
 
         Args:
@@ -409,7 +409,7 @@ class MultiHeadAttention(nn.Module):
 
     @checked
     def attention_weights(
-        self, query: Query, key: Key, *, mask: Tensor | None = None, causal: bool = False
+        self, query: QueryInput, key: KeyInput, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, before dropout.
 

@@ -433,11 +433,11 @@ REFUSED_TO_TORCH: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: MultiHeadAttention(8, 2, d_k=5),
-        "d_k must be d_model / num_heads, as in torch, got d_k=5",
+        "d_k must be d_model / num_heads, and num_key_value_heads .* got d_k=5, d_model=8, num_h",
     ),
     (
         lambda: MultiHeadAttention(8, 2, num_key_value_heads=1),
-        "num_key_value_heads must be num_heads, as in torch, got num_key_value_heads=1 and",
+        "num_key_value_heads be num_heads, as in torch, got .* num_key_value_heads=1$",
     ),
     (mixed_layer, "all PreNorm or all PostNorm, got PostNorm, PreNorm"),
     (lambda: prepare(build_encoder(**SIZES)), "must be one of .* got UnpaddedEncoder"),

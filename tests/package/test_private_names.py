@@ -10,14 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks import (
-    SlidingWindowAttention,
-    document_mask,
-    fused_attention,
-    packed_mask,
-)
-from transformer_blocks.fast import intervals
-from transformer_blocks.fast.intervals import IntervalMask
 from transformer_blocks.inference import linear
 from transformer_blocks.inspection import trace_shapes
 from transformer_blocks.inspection.changes import run_eagerly
@@ -75,36 +67,6 @@ def test_without_its_name_a_compiled_model_is_a_part_of_the_trace() -> None:
     trace = trace_shapes(Compiled(model), x)
     assert [call.name for call in trace.calls] == ["", "renamed", "renamed.0"]
     assert trace.calls[0].outputs == expected.calls[0].outputs
-
-
-@pytest.mark.parametrize("missing", ["_make_wrapper_subclass", "_disabled", "_schema"])
-def test_without_subclasses_of_tensors_masks_hold_all_elements(
-    missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    documents, x = torch.tensor([[1, 1, 2, 2, 2]]), torch.randn(1, 2, 5, 4)
-    expected = fused_attention(x, x, x, mask=packed_mask(documents), causal=True)
-    window = SlidingWindowAttention(2)
-    of_window = window(x, x, x)
-    if missing == "_make_wrapper_subclass":
-        monkeypatch.setattr(torch.Tensor, missing, None, raising=False)
-    elif missing == "_disabled":
-        monkeypatch.setattr(IntervalMask, "__torch_function__", None)
-    else:
-        lacking = classmethod(lambda _, function, *__: function.no_schema)
-        monkeypatch.setattr(IntervalMask, "__torch_dispatch__", lacking)
-    intervals._can_subclass_tensors.cache_clear()
-    try:
-        for _ in range(2):
-            mask = packed_mask(documents)
-            assert type(mask) is Tensor
-            assert torch.equal(mask, document_mask(documents))
-            output = fused_attention(x, x, x, mask=mask, causal=True)
-            torch.testing.assert_close(output, expected)
-            torch.testing.assert_close(window(x, x, x), of_window)
-    finally:
-        intervals._can_subclass_tensors.cache_clear()
-    (record,) = caplog.records
-    assert record.getMessage().startswith("interval masks store all elements with torch")
 
 
 def test_without_a_compiler_nothing_has_to_be_executed_eagerly(

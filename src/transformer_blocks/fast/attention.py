@@ -22,9 +22,9 @@ from torch import Tensor
 
 from transformer_blocks._contracts import DropoutProbability, Mask, checked, unchecked
 from transformer_blocks.attention import (
-    Keys,
-    Queries,
-    Values,
+    KeyHeads,
+    QueryHeads,
+    ValueHeads,
     attention_weights,
     combine_masks,
     matmul_by_head,
@@ -41,9 +41,9 @@ _weights, _apply_dropout = unchecked(attention_weights), unchecked(apply_dropout
 
 @checked
 def fused_attention(
-    query: Queries,
-    key: Keys,
-    value: Values,
+    query: QueryHeads,
+    key: KeyHeads,
+    value: ValueHeads,
     *,
     mask: Mask | None = None,
     causal: bool = False,

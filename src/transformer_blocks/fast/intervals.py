@@ -12,10 +12,9 @@ at a time, and computes the scores of the keys in their intervals alone.
 Equals ``torch.ne(documents[:, None, :, None], documents[:, None, None, :])``.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, reduce
+from functools import reduce
 from operator import getitem
 from typing import Annotated, Any
 
@@ -27,8 +26,6 @@ from transformer_blocks.fast.caching import has_values
 from transformer_blocks.masks import document_mask
 
 __all__ = ["IntervalMask", "packed_mask"]
-
-log = logging.getLogger(__name__)
 
 BLOCK_SIZE = 128  # queries that attend together
 
@@ -109,7 +106,7 @@ class IntervalMask(Tensor):
             none.
     """
 
-    __torch_function__ = getattr(torch._C, "_disabled_torch_function_impl", None)  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     first: Tensor
     end: Tensor
@@ -287,9 +284,8 @@ def _with_elements(value: Any) -> Any:
 
 
 def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
-    """Make an interval mask, or an ordinary one where torch lacks what a subclass needs."""
-    is_read = has_values(first) and not torch.compiler.is_compiling()
-    if is_read and _can_subclass_tensors():
+    """Make an interval mask, or an ordinary one in compiled code and where there are no values."""
+    if has_values(first) and not torch.compiler.is_compiling():
         return IntervalMask(first, end, key_length)
     return _dense(first, end, torch.arange(key_length, device=first.device))
 
@@ -297,15 +293,3 @@ def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
 def _dense(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
     """Mask the keys at some positions but for those from ``first`` to ``end``, (B|1, 1, L, S)."""
     return ((positions < first[..., None]) | (positions >= end[..., None]))[:, None]
-
-
-@cache
-def _can_subclass_tensors() -> bool:
-    """Try an interval mask once: what such a subclass of Tensor needs has private names."""
-    first, end = torch.tensor([[0, 1]], device="cpu"), torch.tensor([[1, 2]], device="cpu")
-    try:
-        mask = IntervalMask(first, end, 3)
-        return torch.equal(mask.clone(), _dense(first, end, torch.arange(3, device="cpu")))
-    except (AttributeError, TypeError) as error:
-        log.warning("interval masks store all elements with torch %s: %s", torch.__version__, error)
-        return False

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Mask, Size, checked, unchecked
-from transformer_blocks.attention import Keys, Queries, Values, attention_weights
+from transformer_blocks.attention import KeyHeads, QueryHeads, ValueHeads, attention_weights
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.fast.caching import has_values
 from transformer_blocks.fast.intervals import band_intervals
@@ -76,9 +76,9 @@ class SlidingWindowAttention(nn.Module):
     @checked
     def forward(
         self,
-        query: Queries,
-        key: Keys,
-        value: Values,
+        query: QueryHeads,
+        key: KeyHeads,
+        value: ValueHeads,
         *,
         mask: Mask | None = None,
         causal: bool = False,
@@ -113,8 +113,8 @@ class SlidingWindowAttention(nn.Module):
     @checked
     def attention_weights(
         self,
-        query: Queries,
-        key: Keys,
+        query: QueryHeads,
+        key: KeyHeads,
         *,
         mask: Mask | None = None,
         causal: bool = False,

@@ -32,9 +32,9 @@ import torch
 from transformer_blocks._contracts import Count, Function, Size, checked, in_range
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
+    CheckedModel,
     EndId,
     MaxLength,
-    Model,
     Start,
     check_not_nan,
     limits_and_ends,
@@ -53,7 +53,7 @@ Penalty = Alpha | Function[Callable[[int], float]]
 @checked
 @torch.inference_mode()
 def beam_search(
-    model: Model,
+    model: CheckedModel,
     start: Start,
     *,
     beam_size: Size,

@@ -6,9 +6,9 @@ from torch import Tensor
 from transformer_blocks._contracts import checked
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
+    CheckedModel,
     EndId,
     MaxLength,
-    Model,
     Start,
     generate,
     limits_and_ends,
@@ -19,7 +19,7 @@ from transformer_blocks.generation.stepping import (
 @checked
 @torch.inference_mode()
 def greedy_search(
-    model: Model, start: Start, *, end_id: EndId | None, max_length: MaxLength
+    model: CheckedModel, start: Start, *, end_id: EndId | None, max_length: MaxLength
 ) -> list[Generation]:
     """Generate sequences by taking the most probable token at each step.
 

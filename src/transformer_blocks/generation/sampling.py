@@ -23,9 +23,9 @@ from torch import Tensor
 from transformer_blocks._contracts import Size, checked, in_range, instance_of
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
+    CheckedModel,
     EndId,
     MaxLength,
-    Model,
     Start,
     generate,
     limits_and_ends,
@@ -39,7 +39,7 @@ Generator = Annotated[torch.Generator, instance_of(torch.Generator)]
 @checked
 @torch.inference_mode()
 def sample(
-    model: Model,
+    model: CheckedModel,
     start: Start,
     *,
     end_id: EndId | None,

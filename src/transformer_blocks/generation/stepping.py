@@ -20,7 +20,7 @@ def _is_step_model(name: str, model: Any, *_: object) -> None:
             raise_type_error(name, f"an object with a method {method}", model, hint)
 
 
-Model = Annotated[StepModel, _is_step_model]
+CheckedModel = Annotated[StepModel, _is_step_model]
 Start = Annotated[Tensor, Ids("N")]
 EndId = Count | Collection[Count]
 MaxLength = Size | Sequence[Size]

@@ -28,7 +28,7 @@ from transformer_blocks.variants.mixture_of_experts import MixtureOfExperts
 from transformer_blocks.variants.routing import SigmoidRouting
 from transformer_blocks.variants.sandwich_norm import SandwichNorm
 
-Model = TypeVar("Model", bound=nn.Module)
+Trained = TypeVar("Trained", bound=nn.Module)
 
 STANDARD_PARTS = {
     *(Encoder, EncoderLayer, MultiHeadAttention, nn.ModuleList),
@@ -49,7 +49,7 @@ STANDARD_PARTS = {
 
 
 @checked
-def prepare(model: Module[Model], *, int8: bool = False) -> Model:
+def prepare(model: Module[Trained], *, int8: bool = False) -> Trained:
     """Copy a trained model into one that computes the same outputs faster, for inference only.
 
     In the copy, linear layers have prepacked weights; each self-attention projects queries, keys

@@ -311,9 +311,8 @@ class Program:
         parts = (before, padding) if is_seq2seq else (padding, before)
         ids = [[*left, *right] for left, right in zip(*parts, strict=True)]
         tokens = torch.tensor(ids, dtype=torch.int64, device="cpu").view(len(ids), length)
-        mask = torch.tensor([len(each) for each in padding], device="cpu")
-        if is_seq2seq:
-            mask = padding_mask(tokens, facts["padding_id"])
+        counts = torch.tensor([*map(len, padding)], device="cpu")
+        mask = padding_mask(tokens, facts["padding_id"]) if is_seq2seq else counts
         name, rows = "single", [0]
         if len(ids) > 1 or mask.any():
             name, rows = "batch", [*range(len(ids)), 0][: max(len(ids), 2)]
@@ -326,8 +325,7 @@ class Program:
             size = len(rows) * beam_size, 2, heads, length + 2, d_k
             buffers.append(torch.empty(size, dtype=dtype, device="cpu"))
             if length:
-                of_beams = caches[layer].repeat_interleave(beam_size, dim=0)
-                buffers[layer][..., :length, :] = of_beams
+                buffers[layer][..., :length, :] = caches[layer].repeat_interleave(beam_size, dim=0)
         scores = torch.full(shape, -math.inf, dtype=torch.promote_types(dtype, torch.float32))
         scores[:, 0] = 0.0
         state = State(

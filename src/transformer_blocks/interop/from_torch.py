@@ -19,7 +19,7 @@ from transformer_blocks.interop.torch_calls import TorchAttention, TorchDecoder,
 from transformer_blocks.multi_head import MultiHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm, Residual
 
-Model = TypeVar("Model", bound=nn.Module)
+Converted = TypeVar("Converted", bound=nn.Module)
 
 
 @overload
@@ -35,7 +35,7 @@ def from_torch(module: nn.TransformerDecoder) -> Decoder: ...
 @overload
 def from_torch(module: nn.Transformer) -> EncoderDecoder: ...
 @overload
-def from_torch(module: Model) -> Model: ...
+def from_torch(module: Converted) -> Converted: ...
 def from_torch(module: nn.Module) -> nn.Module:
     """Convert a Transformer module of torch to a block, or all those in a model.
 
@@ -112,7 +112,7 @@ def _convert(module: nn.Module) -> Any:
     return convert("module", module, _BUILDS)
 
 
-def _convert_parts(model: Model) -> Model:
+def _convert_parts(model: Converted) -> Converted:
     """Copy a model, with a block in the place of each part that can be converted."""
     copies: dict[int, Any] = {}  # of the converted parts, which deepcopy then does not copy itself
     left, inside = "", tuple[str, ...]()

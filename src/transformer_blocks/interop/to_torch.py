@@ -68,31 +68,8 @@ def to_torch(block: nn.Module) -> nn.Module:
 
 
 def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    check_class("attention", ours, MultiHeadAttention)
-    if ours.attention_function not in (fused_attention, scaled_dot_product_attention):
-        name = getattr(ours.attention_function, "__name__", type(ours.attention_function).__name__)
-        raise TypeError(
-            f"attention_function must be scaled dot-product attention, as in torch, got {name}"
-        )
-    if len(ours.transforms):
-        names = ", ".join(type(each).__name__ for each in ours.transforms)
-        raise TypeError(f"transforms must be empty, as torch's attention has none, got {names}")
-    if ours.num_key_value_heads != ours.num_heads:
-        raise ValueError(
-            "num_key_value_heads must be num_heads, as in torch, got "
-            f"num_key_value_heads={ours.num_key_value_heads} and num_heads={ours.num_heads}"
-        )
+    _check_attention(ours)
     query, key, value = ours.query_projection, ours.key_projection, ours.value_projection
-    if ours.num_heads * ours.d_k != query.in_features:
-        raise ValueError(
-            "d_k must be d_model / num_heads, as in torch, "
-            f"got d_k={ours.d_k}, d_model={query.in_features} and num_heads={ours.num_heads}"
-        )
-    projections = query, key, value, ours.output_projection
-    for projection in projections:
-        check_class("projection", projection, nn.Linear)
-    if len({projection.bias is None for projection in projections}) > 1:
-        raise ValueError("all projections must have a bias, or none")
     theirs = nn.MultiheadAttention(
         query.in_features,
         ours.num_heads,
@@ -102,16 +79,39 @@ def _attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         vdim=value.in_features,
         batch_first=True,
     )
+    weights = query.weight, key.weight, value.weight
     if theirs.in_proj_weight is None:
-        theirs.q_proj_weight = concatenate(query.weight)
-        theirs.k_proj_weight = concatenate(key.weight)
-        theirs.v_proj_weight = concatenate(value.weight)
+        copies = map(concatenate, weights)
+        theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight = copies
     else:
-        theirs.in_proj_weight = concatenate(query.weight, key.weight, value.weight)
+        theirs.in_proj_weight = concatenate(*weights)
     if query.bias is not None:
         theirs.in_proj_bias = concatenate(query.bias, key.bias, value.bias)
     copy_linear(theirs.out_proj, ours.output_projection.weight, ours.output_projection.bias)
     return theirs
+
+
+def _check_attention(ours: MultiHeadAttention) -> None:
+    """Raise unless torch's attention can compute what a layer does."""
+    check_class("attention", ours, MultiHeadAttention)
+    if ours.attention_function not in (fused_attention, scaled_dot_product_attention):
+        rule = "attention_function must be scaled dot-product attention, as in torch"
+        raise TypeError(f"{rule}, got {ours.attention_function!r}")
+    if len(ours.transforms):
+        names = ", ".join(type(each).__name__ for each in ours.transforms)
+        raise TypeError(f"transforms must be empty, as torch's attention has none, got {names}")
+    heads, groups, size = ours.num_heads, ours.num_key_value_heads, ours.d_k
+    if (heads * size, groups) != (ours.d_model, heads):
+        raise ValueError(
+            "d_k must be d_model / num_heads, and num_key_value_heads be num_heads, as in torch, "
+            f"got d_k={size}, d_model={ours.d_model}, num_heads={heads} and "
+            f"num_key_value_heads={groups}"
+        )
+    projections = [each for name, each in ours.named_children() if name.endswith("projection")]
+    for projection in projections:
+        check_class("projection", projection, nn.Linear)
+    if len({projection.bias is None for projection in projections}) > 1:
+        raise ValueError("all projections must have a bias, or none")
 
 
 def _layer(ours: EncoderLayer | DecoderLayer, kind: Any) -> Any:

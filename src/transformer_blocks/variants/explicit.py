@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Mask, checked, unchecked
 from transformer_blocks.attention import (
-    Keys,
-    Queries,
-    Values,
+    KeyHeads,
+    QueryHeads,
+    ValueHeads,
     attention_scores,
     combine_masks,
     masked_softmax,
@@ -68,8 +68,8 @@ class ExplicitAttention(nn.Module):
     @checked
     def attention_weights(
         self,
-        query: Queries,
-        key: Keys,
+        query: QueryHeads,
+        key: KeyHeads,
         *,
         mask: Mask | None = None,
         causal: bool = False,
@@ -98,9 +98,9 @@ class ExplicitAttention(nn.Module):
     @checked
     def forward(
         self,
-        query: Queries,
-        key: Keys,
-        value: Values,
+        query: QueryHeads,
+        key: KeyHeads,
+        value: ValueHeads,
         *,
         mask: Mask | None = None,
         causal: bool = False,
