@@ -11,10 +11,9 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from coursework.museum.exhibit import Exhibit, code, difference, exhibits, format_result
+from coursework.museum.exhibit import Exhibit, code, difference, exhibits
 
 PAGES = Path(__file__).parents[1] / "museum"
-COLUMNS = 88  # of a report
 
 
 def write_pages(app: Sphinx) -> None:
@@ -46,7 +45,7 @@ def page(exhibit: Exhibit) -> str:
         return f"~~~~{{code-block}} {language}\n:class: exhibit\n\n{text}\n~~~~"
 
     def report(state: str) -> str:
-        return block("text", format_result(exhibit.examine(exhibit.make(state)), COLUMNS))
+        return block("text", str(exhibit.examine(exhibit.make(state))))
 
     story = "\n\n".join(exhibit.story)
     fields = f"| Published: {exhibit.source}\n| Found by: ``{exhibit.found_by}``"

@@ -41,8 +41,6 @@ THEMES = (
 """The themes, in the order in which the museum shows them."""
 FAULT = re.compile(r"#\s*the fault\b", re.IGNORECASE)
 FIELD = re.compile(r"^:([a-z ]+): (.+)$", re.MULTILINE)
-SHOWN = 3
-"""Number of violations of a property that are listed."""
 
 Result = TypeVar("Result")
 Found = Soundness | Report | Difference
@@ -141,73 +139,30 @@ def difference(module: ModuleType) -> str:
     Returns:
         A unified difference of each function or method that was mended, without file names.
     """
-    parts = []
-    for pair in _pairs(module):
-        before, after = (inspect.cleandoc(f"\n{inspect.getsource(each)}") for each in pair)
-        if _neutral(before) != _neutral(after):
-            lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=100))
-            parts.append("\n".join(line.rstrip("\n") for line in lines[3:]))
+    pairs, parts = [], []
+    for name, mended in vars(module).items():
+        if name == "mended":
+            pairs.append((module.broken, mended))
+        elif name.startswith("Mended"):
+            methods = filter(inspect.isfunction, vars(mended).values())
+            pairs += [(getattr(mended.__base__, x.__name__, None), x) for x in methods]
+    for pair in pairs:
+        if all(x and inspect.unwrap(x).__code__.co_filename == module.__file__ for x in pair):
+            before, after = (inspect.cleandoc(f"\n{inspect.getsource(each)}") for each in pair)
+            if re.sub("[Bb]roken", "", before) != re.sub("[Mm]ended", "", after):
+                lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=100)
+                parts.append("\n".join(line.rstrip("\n") for line in list(lines)[3:]))
     return "\n\n".join(parts)
 
 
-def _neutral(source: str) -> str:
-    """Remove from a source what names it broken or mended."""
-    return re.sub("broken|mended", "", source, flags=re.IGNORECASE)
-
-
-def _pairs(module: ModuleType) -> Iterator[tuple[Any, Any]]:
-    """Yield the broken and the mended form of each method and function."""
-    for name, mended in vars(module).items():
-        if not (name.lower().startswith("mended") and mended.__module__ == module.__name__):
-            continue
-        if not inspect.isclass(mended):
-            yield vars(module)["broken"], mended
-            continue
-        for key, method in vars(mended).items():
-            bases = [vars(each)[key] for each in mended.__mro__[1:] if key in vars(each)]
-            broken: Any = bases[0] if bases else None
-            if all(map(inspect.isfunction, (method, broken))) and all(
-                inspect.unwrap(each).__code__.co_filename == module.__file__
-                for each in (method, broken)
-            ):
-                yield broken, method
-
-
-def format_result(result: Found, columns: int = 80) -> str:
-    """Format what a check returned as a table: the check, the result, and the details.
-
-    Args:
-        result: What the check returned.
-        columns: The length of the longest line.
-    """
-    lines = [f"kind of model: {result.kind}"] if isinstance(result, Soundness) else []
-    found = reports(result)
-    widths = [max(map(len, texts)) for texts in ([r.title for r in found], map(_outcome, found))]
-    for report in found:
-        more = len(report.problems) - SHOWN
-        details = [report.not_tried, *report.problems[:SHOWN], f"and {more} more" * (more > 0)]
-        start = f"{report.title:{widths[0]}}  {_outcome(report):{widths[1]}}  "
-        parts = [p for each in details for p in textwrap.wrap(each, max(columns - len(start), 20))]
-        lines.append((start + (parts[0] if parts else "")).rstrip())
-        lines += [" " * len(start) + part for part in parts[1:]]
-    return "\n".join(lines)
-
-
-def _outcome(report: Report) -> str:
-    """Name the outcome of a check."""
-    return "VIOLATED" if report.problems else "not tried" if report.not_tried else "holds"
-
-
-def show(exhibit: Exhibit, columns: int = 80) -> Iterator[str]:
+def show(exhibit: Exhibit) -> Iterator[str]:
     """Show one exhibit: story, source, code, difference, and what the check reports."""
     yield from (exhibit.title, "=" * len(exhibit.title))
     for paragraph in exhibit.story:
-        yield from ("", *textwrap.wrap(paragraph, columns, break_on_hyphens=False))
+        yield from ("", *textwrap.wrap(paragraph, 80, break_on_hyphens=False))
     yield from ("", f"Published: {exhibit.source}")
     yield f"Theme: {exhibit.theme}. Found by the check: {exhibit.found_by}."
-    texts = {"The code": code(exhibit.module), "What is mended": difference(exhibit.module)}
+    yield from ("", "The code", textwrap.indent(code(exhibit.module), "  "))
+    yield from ("What is mended", textwrap.indent(difference(exhibit.module), "  "))
     for state in ("broken", "mended"):
-        result = exhibit.examine(exhibit.make(state))
-        texts[f"The report on the {state} model"] = format_result(result, columns - 2)
-    for heading, text in texts.items():
-        yield from ("", heading, *textwrap.indent(text, "  ").splitlines())
+        yield f"\nThe report on the {state} model\n{exhibit.examine(exhibit.make(state))}"
