@@ -1,16 +1,18 @@
-"""Build a Transformer yourself: an empty package in twelve units, and laws that judge it.
+"""Build a Transformer yourself, and find out why others are silently wrong; laws judge both.
 
-    python examples/course.py new my_transformer    # write the empty package
-    python examples/course.py check masks           # or a number; exit status 1 if a law fails
-    python examples/course.py status                # list the units
-    python examples/course.py debug 1               # find out why a model is silently wrong
+    python examples/course.py build                 # list the twelve units, and your points
+    python examples/course.py build masks           # begin a unit, or judge it; or a number, or all
+    python examples/course.py debug                 # list broken models by their symptoms
+    python examples/course.py debug 1               # begin a case, or judge your check and mending
+    python examples/course.py status                # what you have solved
     python examples/course.py examine model.py:MultiHeadAttention   # apply the laws to any code
-    python examples/course.py train                 # train a translator of the reader's modules
+    python examples/course.py train                 # train a translator of the modules you built
     python examples/course.py museum                # list published faults, or show one
 
-Each file of the package holds the empty functions and classes of one unit, with what they must
-compute. A check compares them with loops in float64, with torch, and with known mistakes: where a
-law fails, it prints which position differs, by how much, and which mistake gives the same numbers.
+What you write is in one folder, with the file ``progress.json``. The file of a unit has empty
+functions and classes, with what they must compute. A law compares them with loops in float64, with
+torch, and with known mistakes: where it fails, it prints which position differs, by how much, and
+which mistake gives the same numbers. The exit status is 0 if what is judged is right.
 """
 
 import gc
@@ -24,63 +26,39 @@ from common.options import Count, parse
 from common.program import run_program
 
 
-@dataclass(frozen=True)
-class New:
-    """Write the empty package.
-
-    Attributes:
-        package: Folder of the package, for example my_transformer.
-    """
-
-    package: Path
-
-
 @dataclass(frozen=True, kw_only=True)
-class PackageOptions:
-    """Options of commands that use a package.
+class Status:
+    """Count the units and cases that are solved, and the points.
 
     Attributes:
-        package: Folder of the package.
+        folder: Folder of your files.
     """
 
-    package: Path = Path("my_transformer")
+    folder: Path = Path("my_transformer")
 
 
 @dataclass(frozen=True)
-class Check(PackageOptions):
-    """Check a unit of the package.
+class Build(Status):
+    """Begin a unit of a Transformer, or judge the one that you wrote.
 
     Attributes:
-        unit: Name or number of the unit, or all.
+        unit: Name or number of the unit, or all (default: list them).
     """
 
-    unit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status(PackageOptions):
-    """List the units, and which of them pass, and count the solved cases.
-
-    Attributes:
-        folder: Folder of the cases.
-    """
-
-    folder: Path = Path("my_cases")
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
-class Debug:
+class Debug(Status):
     """Begin a broken model, or judge the check and the mended model that you wrote.
 
     Attributes:
-        case: Number of the case (default: list them).
+        case: Number of the case, or all (default: list them).
         hint: Show the next of three hints, which costs points.
-        folder: Folder of the cases.
     """
 
     case: str | None = None
     hint: bool = field(default=False, kw_only=True)
-    folder: Path = field(default=Path("my_cases"), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -106,7 +84,7 @@ class Museum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(PackageOptions):
+class Train(Status):
     """Train a translator of your modules (3 minutes).
 
     Attributes:
@@ -121,7 +99,7 @@ class Train(PackageOptions):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status, 1 if an answer is refused."""
     results: list[bool] = []
-    commands = New, Check, Status, Debug, Examine, Museum, Train
+    commands = Build, Debug, Status, Examine, Train, Museum
     status = run_program(lambda: results.append(run(parse(arguments, __doc__, *commands))))
     return status or int(not all(results))
 
@@ -133,22 +111,20 @@ def run(options: Any) -> bool:
 
     gc.freeze()
     gc.enable()
-    if isinstance(options, New):
-        return commands.new(options.package)
-    if isinstance(options, Status):
-        return commands.status(options.package, options.folder)
+    if isinstance(options, Build):
+        return commands.work("unit", options.unit, options.folder)
     if isinstance(options, Debug):
-        return commands.debug(options.case, options.folder, hint=options.hint)
+        return commands.work("case", options.case, options.folder, hint=options.hint)
     if isinstance(options, Examine):
         return commands.examine_file(options.target)
     if isinstance(options, Museum):
         return commands.museum(options.exhibit)
-    if isinstance(options, Check):
-        return commands.check_units(options.unit, options.package)
-    from translation.toy import toy_corpus
+    if isinstance(options, Train):
+        from translation.toy import toy_corpus
 
-    sizes = {"updates": options.updates, "page": options.page}
-    return commands.train(options.package, toy_corpus(), **sizes)
+        corpus, page = toy_corpus(), options.page
+        return commands.train(options.folder, corpus, updates=options.updates, page=page)
+    return commands.status(options.folder)
 
 
 if __name__ == "__main__":

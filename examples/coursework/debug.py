@@ -11,10 +11,7 @@ right ones, and mends the model. Both are judged by laws:
   the exhibit's mended model computes with the same weights.
 """
 
-import ast
-import contextlib
 import functools
-import json
 import re
 import textwrap
 import tomllib
@@ -29,13 +26,22 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from common.files import write_atomically
-from coursework.grader import place
-from coursework.isolation import load, readers_code
-from coursework.museum.exhibit import FAULT, Exhibit, code, exhibits, reports, seeded, violated
+from coursework.answers.styles import IN_OTHER_STYLES
+from coursework.grader import Finding
+from coursework.isolation import load, told
+from coursework.museum.exhibit import (
+    FAULT,
+    Exhibit,
+    code,
+    difference,
+    exhibits,
+    reports,
+    seeded,
+    violated,
+)
+from coursework.progress import COST, POINTS
 
 LEVELS = ("it raises", "wrong at once", "trains worse", "only in decoding or in batches")
-POINTS, COST = 10, 2
-"""Points of a case, half of them for the check; what each of three hints costs."""
 SEEDS = (11, 12, 13)
 CHECK = '''
 
@@ -48,23 +54,66 @@ def check(model):
 '''
 
 
+class Style(TorchFunctionMode):
+    """Right implementations of another style: functions of torch, computed in another way."""
+
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the other form of a function, if there is one."""
+        return self.functions.get(func.__name__, func)(*args, **kwargs or {})
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a function compute what it calls in this style."""
+
+        @functools.wraps(function)
+        def styled(*arguments: Any, **options: Any) -> Any:
+            with self:
+                return function(*arguments, **options)
+
+        return styled
+
+
+STYLES = {text: Style(**functions) for text, functions in IN_OTHER_STYLES.items()}
+PLAIN, *_ = STYLES.values()
+
+
 @dataclass(frozen=True)
 class Case:
-    """A case: the number of its file, its level from 1 to 4, its symptom, and its first hint."""
+    """A case: its number, the heading of its level, its symptom, and its first hint."""
 
-    number: int
+    name: str
     exhibit: Exhibit
     level: int
-    symptom: str
+    title: str
     hint: str
+    parts = "check", "model"
+    needs = ()
 
-    def make(self, state: str, seed: int, style: "Style | None" = None) -> Any:
+    @property
+    def group(self) -> str:
+        """The heading in a list."""
+        return f"Level {self.level}: {LEVELS[self.level - 1]}"
+
+    @property
+    def story(self) -> str:
+        """What the fault was, and where it was published."""
+        command = f"python examples/course.py museum {self.exhibit.name}"
+        return f"It was: {self.exhibit.title}. {self.exhibit.source} The story: {command}"
+
+    def path(self, folder: Path) -> Path:
+        """Return the learner's file."""
+        return folder / f"case_{self.name.zfill(2)}.py"
+
+    def make(self, state: str, seed: int, style: Style = PLAIN) -> Any:
         """Make the broken or the mended model, without a name that says which."""
         made = getattr(self.exhibit.module, state.title(), None)
         if made is None:
-            return in_style(getattr(self.exhibit.module, state), style)
+            return style.wrap(getattr(self.exhibit.module, state))
         call = "forward" if issubclass(made, nn.Module) else "__call__"
-        model = seeded(type("Model", (made,), {call: in_style(getattr(made, call), style)}), seed)()
+        model = seeded(type("Model", (made,), {call: style.wrap(getattr(made, call))}), seed)
         return model.eval() if isinstance(model, nn.Module) else model
 
     @property
@@ -78,54 +127,52 @@ class Case:
     def hints(self) -> list[str]:
         """The three hints: where to look, what a check reports, and the function of the fault."""
         report = f"The library's check {self.exhibit.found_by!r} reports: {self.problem}."
-        source = code(self.exhibit.module).splitlines()
-        fault = next(i for i, each in enumerate(source) if FAULT.search(each))
-        owner = next(each for each in source[fault::-1] if re.match(r"\s*(def|class) ", each))
-        name = owner.split("(")[0].split()[-1].lower().replace("broken", "model")
-        return [self.hint, report, f"The fault is in {name!r}."]
+        (owner, *_) = re.findall(r"def (\w+)", difference(self.exhibit.module))
+        return [self.hint, report, f"The fault is in {owner.replace('broken', 'model')!r}."]
+
+    def begin(self, folder: Path) -> Iterator[str]:
+        """Write the learner's file; yield the symptom, and what can be measured of it."""
+        yield self.title
+        yield from figures(self)
+        write_atomically(self.path(folder), template(self).encode())
+        yield (
+            f"The model is in {self.path(folder)}. Write its check() and mend it, then run this "
+            f"again; it executes the file. A hint (--hint) costs {COST} of {POINTS} points."
+        )
+
+    def judge(self, folder: Path) -> list[Finding]:
+        """Judge the learner's file: what is wrong with the check, and with the model."""
+        path = self.path(folder)
+        module = load(path, path.stem)
+        problems = {"check": judge_check(self, module.check), "model": judge_model(self, module)}
+        return [Finding(of, each) for of, found in problems.items() for each in found]
 
 
 @functools.cache
-def cases() -> list[Case]:
+def cases() -> dict[str, Case]:
     """List the cases by level."""
-    text = Path(__file__).with_name("cases.toml").read_text("utf-8")
-    listed = tomllib.loads(text)["case"]
-    return [Case(i, exhibits()[each.pop("exhibit")], **each) for i, each in enumerate(listed, 1)]
+    listed = tomllib.loads(Path(__file__).with_name("cases.toml").read_text("utf-8"))["case"]
+    return {
+        str(i): Case(str(i), exhibits()[x["exhibit"]], x["level"], x["symptom"], x["hint"])
+        for i, x in enumerate(listed, 1)
+    }
 
 
 def template(case: Case) -> str:
     """Write the learner's file: the broken model without what reveals its fault, and no check."""
-    source = code(case.exhibit.module)
-    lines, tree = source.splitlines(), ast.parse(source)
-    for node in tree.body:
-        name = getattr(node, "name", "")
-        if "mended" in name.lower() or name == "examine":
-            start = min([node.lineno, *(each.lineno for each in node.decorator_list)])  # type: ignore[attr-defined]
-            lines[start - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - start + 1)
-        elif isinstance(node, ast.ClassDef) and name == "Broken" and ast.get_docstring(node):
-            first = node.body[0]
-            lines[first.lineno - 1 : first.end_lineno] = ['    """The model."""']
-    while (marked := next((i for i, x in enumerate(lines) if FAULT.search(x)), None)) is not None:
-        del lines[marked]
-    text = re.sub("Broken(?=[A-Z])", "", "\n".join(lines))
-    text = re.sub(r"\bBroken\b", "Model", text)
-    text = re.sub(r"\bbroken\b", "model", text)
-    text = re.sub(r"^examine = .*\n?", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\n{4,}", "\n\n\n", text).strip()
-    symptom = textwrap.fill(case.symptom, 96)
-    head = f"Case {case.number}, level {case.level}: {LEVELS[case.level - 1]}."
-    return f'"""{head}\n\n{symptom}\n"""\n\n{text}\n{CHECK}'
+    text, *_ = re.split(r"\n+(?:class|def) [Mm]ended", code(case.exhibit.module))
+    text = re.sub(r'(class Broken\b.*\n +""")[^"]*', r"\1The model.", text)
+    text = "\n".join(line for line in text.splitlines() if not FAULT.search(line))
+    text = text.replace("Broken", "Model").replace("broken", "model")
+    head = textwrap.fill(f"Case {case.name}. {case.group}. {case.title}", 96)
+    return f'"""{head}\n"""\n\n{text}\n{CHECK}'
 
 
 def figures(case: Case) -> Iterator[str]:
     """Yield what a case shows, computed now: an error, a difference, or two loss curves."""
-    if case.level in (1, 4):
-        yield f"measured here: {case.problem}"
-        return
     broken, right = (case.make(state, 1) for state in ("broken", "mended"))
-    seen = calls(case, right)
-    if not isinstance(right, nn.Module):
-        yield from (f"the loss of a batch: {broken(*given)}; right: {x}" for given, _, x in seen)
+    if case.level in (1, 4) or not isinstance(right, nn.Module):
+        yield f"measured here: {case.problem}"
         return
     if case.level == 3 and list(right.parameters()):
         yield "mean squared error in learning what a right model with other weights computes:"
@@ -134,7 +181,7 @@ def figures(case: Case) -> Iterator[str]:
             yield f"  {name:14}" + "".join(f"{each:9.4f}" for each in learn(case, state))
         return
     broken.load_state_dict(right.state_dict())
-    for arguments, options, expected in seen:
+    for arguments, options, expected in calls(case, right):
         with torch.no_grad():
             got = broken(*arguments, **options)
         sizes = (got - expected).flatten(min(2, got.ndim - 1)).norm(dim=-1) / expected.std()
@@ -166,111 +213,29 @@ def learn(case: Case, state: str) -> list[float]:
     return [losses[update - 1] for update in (1, 50, 100, 200)]
 
 
-class Style(TorchFunctionMode):
-    """Right implementations of another style: functions of torch, computed in another way."""
-
-    def __init__(self, **functions: Callable[..., Any]) -> None:
-        super().__init__()
-        self.functions = functions
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the other form of a function, if there is one."""
-        return self.functions.get(func.__name__, func)(*args, **kwargs or {})
-
-
-def in_style(function: Callable[..., Any], style: Style | None) -> Callable[..., Any]:
-    """Make a function compute what it calls in another way."""
-
-    @functools.wraps(function)
-    def styled(*arguments: Any, **options: Any) -> Any:
-        with style or contextlib.nullcontext():
-            return function(*arguments, **options)
-
-    return styled
-
-
-def _softmax(x: Tensor, dim: int = -1, **options: Any) -> Tensor:
-    largest = x.amax(dim, keepdim=True)
-    exponentials = (x - largest.masked_fill(largest == -torch.inf, 0.0)).exp()
-    return exponentials / exponentials.sum(dim, keepdim=True)
-
-
-def _log_softmax(x: Tensor, dim: int = -1, **options: Any) -> Tensor:
-    return x - x.logsumexp(dim, keepdim=True)
-
-
-def _attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, *rest: Any, **options: Any
-) -> Tensor:
-    scores = torch.einsum("...ld,...sd->...ls", query, key) / query.shape[-1] ** 0.5
-    if options.get("is_causal"):
-        attn_mask = torch.ones_like(scores[..., :, :], dtype=torch.bool).tril()
-    if attn_mask is not None:
-        scores = scores.masked_fill(attn_mask.logical_not(), -torch.inf)
-    return torch.einsum("...ls,...sd->...ld", torch.softmax(scores, -1).nan_to_num(), value)
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
-    product = (x.double() @ weight.double().T).to(x.dtype)
-    return product if bias is None else product + bias
-
-
-def _embedding(ids: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Tensor:
-    return F.one_hot(ids, len(weight)).to(weight) @ weight
-
-
-STYLES = {
-    "only the weights are others": None,
-    "attention is written with einsum": Style(scaled_dot_product_attention=_attention),
-    "a softmax is written with exponentials": Style(softmax=_softmax),
-    "a log-softmax is written with a logarithm": Style(log_softmax=_log_softmax),
-    "linear layers are computed in float64": Style(linear=_linear),
-    "embeddings are products with one-hot vectors": Style(embedding=_embedding),
-}
-"""What is computed in another way, and how."""
-
-
-def grade(number: int, path: Path) -> tuple[list[str], list[str]]:
-    """Judge the learner's file of a case: what is wrong with the check, and with the model."""
-    case, module = cases()[number - 1], load(path, path.stem)
-    with readers_code(f"{path.name} has no check"):
-        check = module.check
-    return list(judge_check(case, check)), list(judge_model(case, module))
-
-
 def judge_check(case: Case, check: Callable[[Any], object]) -> Iterator[str]:
     """Yield for which models a check does not do what it must."""
     for seed in SEEDS:
-        if isinstance(found := outcome(check, case.make("broken", seed)), NotImplementedError):
-            yield "it is not written yet"
-            return
-        if found is None:
+        if outcome(check, case.make("broken", seed)) is None:
             yield f"it holds for the broken model, with the weights of seed {seed}"
-    refused: dict[str, list[str]] = {}
-    for (text, style), seed in zip(STYLES.items(), range(21, 99), strict=False):
-        if found := outcome(check, case.make("mended", seed, style)):
-            refused.setdefault(told(found), []).append(text)
-    for error, texts in refused.items():
-        yield f"it fails for right models in which {', or '.join(texts)}: {error}"
+    errors = {
+        text: outcome(check, case.make("mended", seed, style))
+        for seed, (text, style) in enumerate(STYLES.items(), 21)
+    }
+    failed = [f"where {text}: {told(error)}" for text, error in errors.items() if error]
+    if failed:
+        yield f"it fails for {len(failed)} of {len(errors)} right models, such as one {failed[0]}"
 
 
 def judge_model(case: Case, module: Any) -> Iterator[str]:
     """Yield what is wrong with the mended model."""
     theirs = case.make("mended", SEEDS[0])
-
-    def new() -> Any:
-        made = seeded(module.Model)() if hasattr(module, "Model") else module.model
-        return made.eval() if isinstance(made, nn.Module) else made
-
     try:
-        mine = new()
+        mine = seeded(module.Model) if hasattr(module, "Model") else module.model
         if problems := violated(case.exhibit.examine(mine)):
             yield f"it still violates: {', '.join(problems)}"
-        found = outcome(module.check, new())
-        if found and not isinstance(found, NotImplementedError):
-            yield f"your own check fails for it: {told(found)}"
         if isinstance(mine, nn.Module):
-            mine.load_state_dict(theirs.state_dict())
+            mine.eval().load_state_dict(theirs.state_dict())
         for arguments, options, result in calls(case, theirs):
             with torch.no_grad():
                 got = mine(*arguments, **options)
@@ -281,39 +246,35 @@ def judge_model(case: Case, module: Any) -> Iterator[str]:
 
 
 def calls(case: Case, model: Any) -> list[tuple[Any, Any, Tensor]]:
-    """Record the first call of a model in the check of the exhibit: arguments, options, result."""
+    """Record the first call of a model in the check of the exhibit: arguments, options, result.
+
+    Tensors of float64, in which a check may compute, become float32. A search returns no tensor.
+    """
     seen: list[tuple[Any, Any, Any]] = []
 
+    def in_float32(x: Any) -> Any:
+        return x.float() if isinstance(x, Tensor) and x.dtype == torch.float64 else x
+
     def record(model: Any, arguments: Any, options: Any, result: Any) -> None:
-        given = (*arguments, *options.values(), result)
-        if all(isinstance(each, Tensor) and each.device.type == "cpu" for each in given):
+        if not seen and isinstance(result, Tensor) and result.device.type == "cpu":
             seen.append((arguments, options, result.detach()))
 
     def call(*arguments: Any) -> Any:
         result = model(*arguments)
-        if isinstance(result, Tensor):
-            seen.append((arguments, {}, result.detach()))
+        record(model, arguments, {}, result)
         return result
 
     if isinstance(model, nn.Module):
-        handle = model.register_forward_hook(record, with_kwargs=True)
-        case.exhibit.examine(model)
-        handle.remove()
-    else:
-        case.exhibit.examine(call)
-    return [
+        model.register_forward_hook(record, with_kwargs=True)
+    case.exhibit.examine(model if isinstance(model, nn.Module) else call)
+    return [  # only now: a check may have changed what .float() means
         (
-            tuple(map(in_float32, arguments)),
-            {name: in_float32(each) for name, each in options.items()},
+            tuple(map(in_float32, given)),
+            {k: in_float32(x) for k, x in o.items()},
             in_float32(result),
         )
-        for arguments, options, result in seen[:1]
+        for given, o, result in seen
     ]
-
-
-def in_float32(x: Any) -> Any:
-    """Convert a tensor of float64 to float32; a check may compute in float64."""
-    return x.float() if isinstance(x, Tensor) and x.dtype == torch.float64 else x
 
 
 def outcome(check: Callable[[Any], object], model: Any) -> BaseException | None:
@@ -324,69 +285,3 @@ def outcome(check: Callable[[Any], object], model: Any) -> BaseException | None:
     except (Exception, SystemExit) as error:  # whatever the learner's code raises
         return error
     return None
-
-
-def told(error: BaseException) -> str:
-    """Name an error and the line of the learner's code."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}{place(error)}" + (f": {lines[0]}" if lines else "")
-
-
-class Progress:
-    """What a learner has solved, and the hints that he has taken: a small file.
-
-    Attributes:
-        cases: For the number of each case, the number of ``hints``, and whether the ``check`` and
-            the ``model`` are solved.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "progress.json"
-        known = json.loads(self.path.read_text("utf-8")) if self.path.is_file() else {}
-        self.cases: dict[str, dict[str, int]] = known
-
-    def of(self, number: int) -> dict[str, int]:
-        """Return what is known of a case."""
-        return self.cases.setdefault(str(number), {"hints": 0, "check": 0, "model": 0})
-
-    def is_solved(self, number: int) -> bool:
-        """Return whether the check and the model of a case are right."""
-        known = self.of(number)
-        return bool(known["check"] and known["model"])
-
-    def hint(self, case: Case) -> str:
-        """Give the next of three hints; after the case is solved it costs nothing."""
-        known = self.of(case.number)
-        taken = min(known["hints"] + 1, 3)
-        if not self.is_solved(case.number):
-            known["hints"] = taken
-            self.save()
-        return f"Hint {taken}: {case.hints[taken - 1]}"
-
-    def points(self, number: int) -> int:
-        """Count the points of a case."""
-        known = self.of(number)
-        solved = known["check"] + known["model"]
-        return max(solved * POINTS // 2 - COST * known["hints"], solved)
-
-    def save(self) -> None:
-        """Write the file."""
-        write_atomically(self.path, json.dumps(self.cases, indent=1).encode())
-
-    def summary(self) -> str:
-        """Say how many cases are solved, with how many points."""
-        numbers = list(map(int, self.cases))
-        total = f"{sum(map(self.points, numbers))} of {POINTS * len(cases())} points"
-        solved = sum(map(self.is_solved, numbers))
-        return f"debug: {solved} of {len(cases())} cases solved, {total}"
-
-
-def listed(progress: Progress) -> Iterator[str]:
-    """List the cases by level: the symptom, or the points of a solved one."""
-    for level, text in enumerate(LEVELS, 1):
-        yield f"Level {level}: {text}"
-        for case in (each for each in cases() if each.level == level):
-            solved = f"solved, {progress.points(case.number)} points"
-            state = solved if progress.is_solved(case.number) else case.symptom
-            yield f"  {case.number}. {state}"
-    yield progress.summary()

@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import sysconfig
+import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -16,45 +17,37 @@ from typing import Any
 
 import torch
 
-from coursework.grader import place
-
 LIMIT = 60.0
 """Seconds after which the process is stopped; the slowest check takes about one."""
 PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 """How processes start: a fork has imported all modules already, but is not safe elsewhere."""
 
 
-class CodeError(Exception):
-    """The reader's code cannot be judged; the message tells the error and its line."""
+NOT_READERS = f"{Path(__file__).parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen"
+"""How the names of files begin that are not the reader's."""
 
 
-@contextmanager
-def readers_code(what: str) -> Iterator[None]:
-    """Turn whatever the reader's code raises into an error that says what cannot be done.
+def place(error: BaseException) -> str:
+    """Name the last line of the reader's code that an error has passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith(NOT_READERS)]
+    own = [each for each in own if "site-packages" not in each.filename]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
-    Raises:
-        CodeError: If it raises an error.
-    """
-    try:
-        yield
-    except CodeError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CodeError(f"{what}: {type(error).__name__}{place(error)}: {error}") from None
+
+def told(error: BaseException) -> str:
+    """Name an error, the line of the reader's code, and its first words."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}{place(error)}" + (f": {first}" if first else "")
 
 
 def load(path: Path, name: str) -> ModuleType:
-    """Import a file under a name; the file ``__init__.py`` is a package.
-
-    Raises:
-        CodeError: If it raises an error.
-    """
+    """Import a file under a name; the file ``__init__.py`` is a package."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec
     assert spec.loader
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with readers_code(f"{path.name} cannot be imported"):
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -74,14 +67,9 @@ def in_process(file: str, work: Callable[..., Any], *arguments: Any) -> Any:
         KeyboardInterrupt: If it is interrupted; it names the law and the line.
     """
     receiver, sender = PROCESSES.Pipe(duplex=False)
-    given = file, work, arguments, sender
-    process = PROCESSES.Process(target=_send_result, args=given, daemon=True)
-
-    def where() -> str:
-        with suppress(EOFError):
-            return str(receiver.recv()) if receiver.poll(1) else ""
-        return ""
-
+    process = PROCESSES.Process(
+        target=_send_result, args=(file, work, arguments, sender), daemon=True
+    )
     with warnings.catch_warnings():  # that other threads end in the child, as Python 3.12 says
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
@@ -89,13 +77,15 @@ def in_process(file: str, work: Callable[..., Any], *arguments: Any) -> Any:
     try:
         if receiver.poll(LIMIT):
             return receiver.recv()
-        os.kill(process.pid or 0, signal.SIGINT)
-        return f"{file} is stopped{where()}: it takes more than {LIMIT:g} seconds"
+        os.kill(process.pid or 0, signal.SIGINT)  # then it sends where it was
+        where = receiver.recv() if receiver.poll(1) else ""
+        return f"{file} is stopped{where}: it takes more than {LIMIT:g} seconds"
     except EOFError:
         process.join()
         return f"{file} ends its process, with the exit status {process.exitcode}"
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(where().strip()) from None
+        where = receiver.recv() if receiver.poll(1) else ""
+        raise KeyboardInterrupt(where.strip()) from None
     finally:
         process.kill()
         process.join()
@@ -113,7 +103,7 @@ def _send_result(
         found = work(*arguments)
     except KeyboardInterrupt as stop:
         found = f" {stop.args[0]}" if stop.args else place(stop)
-    except CodeError as error:
-        found = str(error)
+    except (Exception, SystemExit) as error:  # whatever the reader's code raises
+        found = f"{file} raises {told(error)}"
     sys.stdout.flush()  # what it printed, before this process is killed
     sender.send(found)

@@ -16,12 +16,12 @@ UNIT.calls(
 )
 
 
-@UNIT.law("SinusoidalPositionalEncoding", expected=set)
+@UNIT.law("SinusoidalPositionalEncoding", expected=list)
 def nothing_of_it_is_trained_or_saved(my: Any) -> Any:
     """Its parameters and its state_dict()."""
     module = my.SinusoidalPositionalEncoding(6, max_length=11)
-    saved = {f"state_dict() holds {name!r}" for name in module.state_dict()}
-    return saved | {f"{name!r} would be trained" for name, _ in module.named_parameters()}
+    saved = [f"{name!r} in its state_dict()" for name in module.state_dict()]
+    return saved + [f"{name!r} would be trained" for name, _ in module.named_parameters()]
 
 
 UNIT.calls(

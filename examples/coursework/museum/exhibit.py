@@ -72,11 +72,11 @@ class Exhibit:
     def make(self, state: str) -> Any:
         """Make the ``"broken"`` or the ``"mended"`` model, with seeded weights."""
         function = getattr(self.module, state, None)
-        return function or seeded(getattr(self.module, state.title()))()
+        return function or seeded(getattr(self.module, state.title()))
 
     def examine(self, model: Any) -> Found:
         """Run the check on a model."""
-        return seeded(lambda: self.module.examine(model))()
+        return seeded(lambda: self.module.examine(model))
 
 
 def read(module: ModuleType) -> Exhibit:
@@ -111,21 +111,16 @@ def violated(result: Found) -> list[str]:
     return [each.title for each in reports(result) if each.problems]
 
 
-def seeded(make: Callable[[], Result], seed: int = 0) -> Callable[[], Result]:
-    """Make a function draw the same random numbers in each call, and leave torch's generator as is.
+def seeded(make: Callable[[], Result], seed: int = 0) -> Result:
+    """Call a function with seeded random numbers, and leave torch's generator as it is.
 
     Args:
         make: A function without arguments, for example the class of a module.
         seed: The seed of the random numbers.
     """
-
-    @functools.wraps(make, updated=())
-    def make_with_seed() -> Result:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return make()
-
-    return make_with_seed
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
 
 
 def code(module: ModuleType) -> str:

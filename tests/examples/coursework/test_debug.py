@@ -100,7 +100,8 @@ REFERENCES: dict[str, Check] = {
     "ends_at_once": check_search,
 }
 """For each exhibit, what is true of a right model."""
-every_case = pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.number:02}")
+CASES = [*cases().values()]
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.zfill(2))
 
 
 def asserts(holds: Check) -> Check:
@@ -131,13 +132,15 @@ def test_the_learners_file_has_the_broken_code_and_does_not_reveal_the_fault(cas
     text = template(case)
     names: dict[str, Any] = {}
     exec(compile(text, "case.py", "exec"), names)
-    assert "check" in names
     assert names.keys() & {"Model", "model"}
+    with pytest.raises(NotImplementedError):
+        names["check"](None)
     shown = difference(case.exhibit.module)
     wrong = [line[1:].strip() for line in shown.splitlines() if line.startswith("-    ")]
     statements = [line for line in wrong if not line.startswith(("#", '"""', "def "))]
     assert all(line in text for line in statements if "roken" not in line)
-    for word in ("the fault", "mended", "broken_", case.exhibit.title.lower()):
+    docstring = getattr(getattr(case.exhibit.module, "Broken", None), "__doc__", "") or "the fault"
+    for word in ("the fault", "mended", "broken", case.exhibit.title.lower(), docstring.lower()):
         assert word not in text.lower().replace("the broken model", "")
 
 
@@ -149,20 +152,23 @@ def test_a_case_begins_with_figures_that_are_computed(case: Case) -> None:
         assert shown[2].split()[2:] != shown[3].split()[3:]
 
 
-def test_there_are_at_least_24_cases_of_four_levels() -> None:
-    assert len(cases()) >= 24
-    levels = [case.level for case in cases()]
+def test_there_are_at_least_24_cases_of_four_levels_each_with_three_hints() -> None:
+    assert len({case.exhibit.name for case in CASES}) == len(CASES) >= 24
+    levels = [case.level for case in CASES]
     assert levels == sorted(levels)
-    assert set(levels) == {1, 2, 3, 4}
-    assert len({case.exhibit.name for case in cases()}) == len(cases())
-    assert all(len(set(case.hints)) == 3 for case in cases()[::9])
+    assert {*levels} == {1, 2, 3, 4}
+    for case in CASES[::9]:
+        where, report, function = case.hints
+        assert where == case.hint
+        assert case.exhibit.found_by in report
+        assert function.split("'")[1] in template(case)
 
 
 def test_the_page_lists_the_symptom_the_cause_and_the_check_of_each_case() -> None:
     page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
     rows = [line for line in page.read_text("utf-8").splitlines() if line.endswith("` |")]
     assert rows == [
-        f"| {case.symptom} | {case.exhibit.title} | `{case.exhibit.found_by}` |" for case in cases()
+        f"| {case.title} | {case.exhibit.title} | `{case.exhibit.found_by}` |" for case in CASES
     ]
 
 
@@ -172,18 +178,14 @@ def test_the_page_names_the_cases_of_each_chapter() -> None:
     page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
     rows = re.findall(r"\(\.\./learn/(\w+)\.py\) \| ([\d, ]+) \|", page.read_text("utf-8"))
     listed = {int(n): chapter for chapter, numbers in rows for n in numbers.split(",")}
-    assert listed == {case.number: further[case.exhibit.theme].split()[0] for case in cases()}
+    assert listed == {int(case.name): further[case.exhibit.theme].split()[0] for case in CASES}
     for chapter in {*listed.values()}:
         text = (page.parents[1] / "learn" / f"{chapter}.py").read_text("utf-8")
         (number,) = re.findall(r"course\.py debug (\d+)", text.partition("# ## Where to go")[2])
         assert listed[int(number)] == chapter
 
 
-def case_of(name: str) -> Case:
-    return next(case for case in cases() if case.exhibit.name == name)
-
-
-SOFTMAX = case_of("softmax_over_queries")
+SOFTMAX = next(case for case in CASES if case.exhibit.name == "softmax_over_queries")
 STORED = SOFTMAX.make("mended", 12)(X).detach()
 WRONG: dict[str, Check] = {
     "always false": lambda m: False,
@@ -216,20 +218,20 @@ def test_a_check_that_demands_one_way_of_rounding_is_refused() -> None:
     assert all("are others" not in each for each in problems)
 
 
-def test_a_model_that_computes_something_else_is_refused() -> None:
+def test_a_model_that_raises_or_computes_something_else_is_refused() -> None:
     class Zero(SOFTMAX.exhibit.module.Mended):  # type: ignore[misc, name-defined]
         def forward(self, x: Tensor) -> Tensor:
             return 0 * x
 
-    case = case_of("masked_scores_near_zero")
-    holds = REFERENCES[case.exhibit.name]
-    module = SimpleNamespace(check=asserts(holds), Model=Zero)
-    problems = list(judge_model(case, module))
-    assert "does not compute what a right model computes" in problems[-1]
+    (case,) = (case for case in CASES if case.exhibit.name == "masked_scores_near_zero")
+    *_, problem = judge_model(case, SimpleNamespace(Model=Zero))
+    assert problem == "with the same weights, it does not compute what a right model computes"
+    (problem,) = judge_model(case, SimpleNamespace(Model=lambda: [][1]))
+    assert problem.startswith("it raises IndexError at test_debug.py:")
 
 
 def test_a_model_with_heads_cut_wrongly_learns_less_than_a_right_one() -> None:
-    case = case_of("heads_cut_without_transpose")
+    (case,) = (case for case in CASES if case.exhibit.name == "heads_cut_without_transpose")
     assert learn(case, "broken")[-1] > 2 * learn(case, "mended")[-1]
 
 
@@ -237,39 +239,39 @@ def test_a_learner_begins_takes_hints_and_solves_a_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    number = str(SOFTMAX.number)
-    assert course.main(["debug"]) == 0
-    assert "Level 4: only in decoding or in batches" in capsys.readouterr().out
-    assert course.main(["debug", number]) == 0
-    printed = capsys.readouterr().out
+
+    def run(*words: str) -> tuple[int, str]:
+        status = course.main([*words])
+        return status, capsys.readouterr().out
+
+    number = SOFTMAX.name
+    assert "Level 4: only in decoding or in batches" in run("debug")[1]
+    status, printed = run("debug", number)
+    assert status == 1  # what only begins is not solved
     assert "a right model" in printed
     assert "softmax" not in printed
-    assert course.main(["debug", number]) == 1
-    printed = capsys.readouterr().out
-    assert "it is not written yet" in printed
-    assert "your own check" not in printed
-    for hint in ("Of which rows", "The library's check 'equivalence'"):
-        assert course.main(["debug", number, "--hint"]) == 0
-        assert hint in capsys.readouterr().out
-    path = tmp_path / "my_cases" / f"case_{number}.py"
+    assert run("debug", number)[0] == 1
+    for hint in ("Hint 1: Of which rows", "Hint 2: The library's check 'equivalence'"):
+        assert hint in run("debug", number, "--hint")[1]
+    path = tmp_path / "my_transformer" / f"case_{number}.py"
     body = "x = torch.randn(2, 3, 16)\n    y = F.scaled_dot_product_attention(*model.project(x))\n"
     text = path.read_text("utf-8").replace("dim=1", "dim=2")
     test = f"{body}    assert torch.allclose(model(x), y, atol=1e-5)"
     path.write_text(text, "utf-8")
-    assert course.main(["debug", number]) == 1
-    assert capsys.readouterr().out.endswith("model: right\n")
+    status, printed = run("debug", number)
+    assert status == 1
+    assert "check: wrong" in printed
+    assert "model: right" in printed
+    assert "(not solved yet, 1 points)" in run("debug")[1]
     path.write_text(text.replace("raise NotImplementedError", test), "utf-8")
-    assert course.main(["debug", number]) == 0
-    printed = capsys.readouterr().out
+    status, printed = run("debug", number)
+    assert status == 0
     assert "Solved: 6 of 10 points. It was: A softmax over the queries." in printed
-    known = json.loads((tmp_path / "my_cases" / "progress.json").read_text("utf-8"))
-    assert known == {number: {"hints": 2, "check": 1, "model": 1}}
-    assert course.main(["debug", number, "--hint"]) == 0
-    assert course.main(["status"]) == 0
-    printed = capsys.readouterr().out
-    assert "is in 'normalise'" in printed
-    assert f"1 of {len(cases())} cases solved, 6 of" in printed
+    assert SOFTMAX.exhibit.source in printed
+    known = json.loads((tmp_path / "my_transformer" / "progress.json").read_text("utf-8"))
+    assert known == {number: {"check": 1, "model": 1, "hints": 2}}
+    assert "Hint 3: The fault is in 'normalise'" in run("debug", number, "--hint")[1]
+    assert f"cases: 1 of {len(CASES)} solved, 6 of {10 * len(CASES)} points" in run("status")[1]
     path.write_text("import os; os._exit(3)\n", "utf-8")
-    assert course.main(["debug", number]) == 1
-    assert "ends its process, with the exit status 3" in capsys.readouterr().out
+    assert "ends its process, with the exit status 3" in run("debug", number)[1]
     assert course.main(["debug", "99"]) == 2

@@ -74,6 +74,6 @@ def test_the_program_says_that_it_executes_the_file(capsys: pytest.CaptureFixtur
     assert course.main(["examine", f"{FILE}:nothing"]) == 1
     printed = capsys.readouterr().out
     assert "is executed, in a process of its own" in printed.splitlines()[0]
-    assert "nothing cannot be examined: AttributeError" in printed
+    assert "examined_code.py raises AttributeError: module" in printed
     assert course.main(["examine", str(FILE)]) == 2
     assert "must be FILE:CLASS" in capsys.readouterr().err

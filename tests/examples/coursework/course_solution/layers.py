@@ -1,5 +1,7 @@
 """Unit 8, solved."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from .feed_forward import FeedForward, PostNorm
@@ -26,13 +28,7 @@ class DecoderLayer(EncoderLayer):
         self.cross_attention = MultiHeadAttention(d_model, num_heads)
         self.cross_attention_residual = PostNorm(d_model, dropout)
 
-    def forward(  # type: ignore[override]
-        self,
-        x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Any, mask: Any = None, memory_mask: Any = None) -> Tensor:  # type: ignore[override]
         hidden = causal_mask(x.shape[1])
         if mask is not None:
             hidden = hidden | mask
@@ -58,22 +54,12 @@ class Encoder(nn.Module):
         return x
 
 
-class Decoder(nn.Module):
-    def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, d_ff: int, dropout: float = 0.1
-    ) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            DecoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers)
-        )
+class Decoder(Encoder):
+    def __init__(self, num_layers: int, *sizes: Any) -> None:
+        super().__init__(num_layers, *sizes)
+        self.layers = nn.ModuleList(DecoderLayer(*sizes) for _ in range(num_layers))
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Any, mask: Any = None, memory_mask: Any = None) -> Tensor:  # type: ignore[override]
         for layer in self.layers:
             x = layer(x, memory, mask=mask, memory_mask=memory_mask)
         return x

@@ -1,9 +1,8 @@
 """Unit 10, solved."""
 
-from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import nn
 
 
 def noam_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
@@ -12,11 +11,7 @@ def noam_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
 
 class Adam:
     def __init__(
-        self,
-        parameters: Iterable[nn.Parameter],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.98),
-        eps: float = 1e-9,
+        self, parameters: Any, lr: float, betas: Any = (0.9, 0.98), eps: float = 1e-9
     ) -> None:
         self.parameters = list(parameters)
         self.lr, self.betas, self.eps = lr, betas, eps
