@@ -65,6 +65,7 @@ def work(kind: str, name: str | None, folder: Path, *, hint: bool = False) -> bo
             say(line)
         return True
     names = list(tasks) if name == "all" else [resolve(name, list(tasks), kind)]
+    folder.mkdir(parents=True, exist_ok=True)
     results = [(give_hint if hint else advance)(kind, tasks[each], folder) for each in names]
     return all(results)
 
@@ -83,7 +84,6 @@ def advance(kind: str, task: Any, folder: Path) -> bool:
     """Begin a unit or a case, or judge it; return whether it is solved."""
     progress, path = Progress(folder), task.path(folder)
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         for line in task.begin(folder):
             say(line)
         return False

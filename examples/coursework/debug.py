@@ -40,6 +40,7 @@ from coursework.museum.exhibit import (
     violated,
 )
 from coursework.progress import COST, POINTS
+from transformer_blocks.inspection import Report
 
 LEVELS = ("it raises", "wrong at once", "trains worse", "only in decoding or in batches")
 SEEDS = (11, 12, 13)
@@ -117,16 +118,17 @@ class Case:
         return model.eval() if isinstance(model, nn.Module) else model
 
     @property
-    def problem(self) -> str:
-        """The first problem that the check of the exhibit reports for the broken model."""
+    def report(self) -> Report:
+        """What the check of the exhibit reports for the broken model."""
         result = self.exhibit.examine(self.make("broken", 0))
         (found,) = (each for each in reports(result) if each.title == self.exhibit.found_by)
-        return found.problems[0].splitlines()[0]
+        return found
 
     @property
     def hints(self) -> list[str]:
         """The three hints: where to look, what a check reports, and the function of the fault."""
-        report = f"The library's check {self.exhibit.found_by!r} reports: {self.problem}."
+        found = self.report
+        report = f"The library's check {found.title!r} reports: {found.problems[0]}. {found.advice}"
         (owner, *_) = re.findall(r"def (\w+)", difference(self.exhibit.module))
         return [self.hint, report, f"The fault is in {owner.replace('broken', 'model')!r}."]
 
@@ -172,7 +174,7 @@ def figures(case: Case) -> Iterator[str]:
     """Yield what a case shows, computed now: an error, a difference, or two loss curves."""
     broken, right = (case.make(state, 1) for state in ("broken", "mended"))
     if case.level in (1, 4) or not isinstance(right, nn.Module):
-        yield f"measured here: {case.problem}"
+        yield f"measured here: {case.report.problems[0]}"
         return
     if case.level == 3 and list(right.parameters()):
         yield "mean squared error in learning what a right model with other weights computes:"
