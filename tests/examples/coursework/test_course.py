@@ -111,6 +111,7 @@ def test_every_known_mistake_is_wrong_and_recognised_and_its_exhibit_exists() ->
         ("masks", "dtype=torch.bool", "dtype=None", "dtype is torch.float32 instead of torch.bool"),
         ("masks", "- query_length + 1", "- query_length", "key 0: True (hidden) instead of False"),
         ("embedding", "nn.Parameter(", "(", "item 0 is 'nothing' instead of 'weight (7, 6)'"),
+        ("attention", "return weights @ value,", "return weights @ value  #", "got Tensor(2, 3, 5"),
         ("search", "return tokens", "return torch.tensor(tokens)", "item 0 is tensor("),
     ],
 )

@@ -1,6 +1,5 @@
 """The debugging course: each case is solved by a reference, and a wrong check is refused."""
 
-import importlib
 import json
 import re
 from collections.abc import Callable
@@ -173,12 +172,12 @@ def test_the_page_lists_the_symptom_the_cause_and_the_check_of_each_case() -> No
 
 
 def test_the_page_names_the_cases_of_each_chapter() -> None:
-    pytest.importorskip("sphinx")
-    further = importlib.import_module("museum").FURTHER
     page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
     rows = re.findall(r"\(\.\./learn/(\w+)\.py\) \| ([\d, ]+) \|", page.read_text("utf-8"))
     listed = {int(n): chapter for chapter, numbers in rows for n in numbers.split(",")}
-    assert listed == {int(case.name): further[case.exhibit.theme].split()[0] for case in CASES}
+    assert sorted(listed) == [int(case.name) for case in CASES]
+    of_theme = {case.exhibit.theme: listed[int(case.name)] for case in CASES}
+    assert all(listed[int(case.name)] == of_theme[case.exhibit.theme] for case in CASES)
     for chapter in {*listed.values()}:
         text = (page.parents[1] / "learn" / f"{chapter}.py").read_text("utf-8")
         (number,) = re.findall(r"course\.py debug (\d+)", text.partition("# ## Where to go")[2])

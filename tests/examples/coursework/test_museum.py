@@ -97,7 +97,7 @@ def test_the_program_shows_one_exhibit(chosen: str, capsys: pytest.CaptureFixtur
     assert "VIOLATED" not in mended
     assert max(map(len, (story + broken + mended).splitlines())) <= 80
     assert course.main(["museum", "mean_over_paddin"]) == 2
-    assert "(did you mean mean_over_padding?)" in capsys.readouterr().err
+    assert "or mean_over_padding, got 'mean_over_paddin'" in capsys.readouterr().err
 
 
 def extension() -> Any:
