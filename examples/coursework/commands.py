@@ -100,7 +100,7 @@ def advance(kind: str, task: Any, folder: Path) -> bool:
     if found and needed:
         say(f"{task.name} needs units that are not solved yet: {', '.join(needed)}.")
     if not found:
-        say(f"Solved: {progress.points(task)} of {POINTS} points. {task.story}")
+        print(f"Solved: {progress.points(task)} of {POINTS} points.", *task.story, sep="\n")
     return not found
 
 

@@ -37,7 +37,6 @@ from coursework.museum.exhibit import (
     exhibits,
     reports,
     seeded,
-    violated,
 )
 from coursework.progress import COST, POINTS
 from transformer_blocks.inspection import Report
@@ -99,10 +98,10 @@ class Case:
         return f"Level {self.level}: {LEVELS[self.level - 1]}"
 
     @property
-    def story(self) -> str:
+    def story(self) -> list[str]:
         """What the fault was, and where it was published."""
         command = f"python examples/course.py museum {self.exhibit.name}"
-        return f"It was: {self.exhibit.title}. {self.exhibit.source} The story: {command}"
+        return [f"It was: {self.exhibit.title}.", self.exhibit.source, f"The story: {command}"]
 
     def path(self, folder: Path) -> Path:
         """Return the learner's file."""
@@ -234,8 +233,9 @@ def judge_model(case: Case, module: Any) -> Iterator[str]:
     theirs = case.make("mended", SEEDS[0])
     try:
         mine = seeded(module.Model) if hasattr(module, "Model") else module.model
-        if problems := violated(case.exhibit.examine(mine)):
-            yield f"it still violates: {', '.join(problems)}"
+        for each in reports(case.exhibit.examine(mine)):
+            if each.problems:
+                yield f"it still violates {each.title!r}: {each.problems[0]}"
         if isinstance(mine, nn.Module):
             mine.eval().load_state_dict(theirs.state_dict())
         for arguments, options, result in calls(case, theirs):

@@ -84,7 +84,7 @@ class Unit:
     needs: tuple[str, ...] = ()
     laws: list[Law] = field(default_factory=list)
     group = "Build a Transformer"
-    story = ""
+    story = ()
 
     @property
     def name(self) -> str:

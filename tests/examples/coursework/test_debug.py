@@ -265,7 +265,7 @@ def test_a_learner_begins_takes_hints_and_solves_a_case(
     path.write_text(text.replace("raise NotImplementedError", test), "utf-8")
     status, printed = run("debug", number)
     assert status == 0
-    assert "Solved: 6 of 10 points. It was: A softmax over the queries." in printed
+    assert "Solved: 6 of 10 points.\nIt was: A softmax over the queries." in printed
     assert SOFTMAX.exhibit.source in printed
     known = json.loads((tmp_path / "my_transformer" / "progress.json").read_text("utf-8"))
     assert known == {number: {"check": 1, "model": 1, "hints": 2}}
