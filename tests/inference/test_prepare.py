@@ -166,8 +166,9 @@ def test_a_prepared_decoder_computes_and_records_its_steps_as_the_model_does() -
 @pytest.fixture(params=["small", "large"])
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every matrix product as small, which F.linear computes, then every one as large."""
-    limit = 10**6 if request.param == "small" else 0
-    monkeypatch.setattr("transformer_blocks.inference.linear.SMALL_PRODUCT", limit)
+    if request.param == "large":
+        for limit in ("SMALL_PRODUCT", "SMALL_WEIGHT"):
+            monkeypatch.setattr(f"transformer_blocks.inference.linear.{limit}", 0)
 
 
 @pytest.mark.usefixtures("any_size")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contexts import eager_execution
-from transformer_blocks._contracts import Mask, Vectors, checked
+from transformer_blocks._contracts import Mask, Vectors, checked, unchecked
 from transformer_blocks.cache import SelfAttentionCache
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.fast.intervals import packed_mask
@@ -18,6 +18,8 @@ MAX_TOKEN_SHARE = 0.9
 """Share of tokens in a batch above which removing the padding costs more than it saves."""
 MIN_SAVED_WORK = 8 * 10**6
 """Removed positions times d_model squared, below which removing the padding is slower."""
+
+_encode = unchecked(Encoder.forward)  # with inputs that have been checked
 
 Hidden = Annotated[Tensor, Vectors("B L d_model")]
 
@@ -92,17 +94,17 @@ class UnpaddedEncoder(InferenceModule, Encoder):
         cache: SelfAttentionCache | None = None,
     ) -> Tensor:
         if mask is None or cache is not None or not self._supports(x, mask):
-            return super().forward(x, mask=mask, causal=causal, cache=cache)
+            return _encode(self, x, mask=mask, causal=causal, cache=cache)
         positions = (mask[:, 0, 0] == 0).nonzero(as_tuple=True)  # of the tokens: rows, columns
         count = len(positions[0])
         if count == mask.numel():  # such a mask only costs time
-            return super().forward(x, causal=causal)
+            return _encode(self, x, causal=causal)
         saved_work = (mask.numel() - count) * x.shape[-1] ** 2
         is_worth_it = count <= MAX_TOKEN_SHARE * mask.numel() and saved_work >= MIN_SAVED_WORK
         if not count or not is_worth_it:
-            return super().forward(x, mask=mask, causal=causal)
+            return _encode(self, x, mask=mask, causal=causal)
         tokens, rows = x[positions][None], positions[0][None]  # (1, T, d_model), (1, T)
-        output = super().forward(tokens, mask=packed_mask(rows), causal=causal)
+        output = _encode(self, tokens, mask=packed_mask(rows), causal=causal)
         return torch.zeros_like(x).index_put_(positions, output[0])
 
     def _supports(self, x: Tensor, mask: Tensor) -> bool:

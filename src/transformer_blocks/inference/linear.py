@@ -11,6 +11,9 @@ from transformer_blocks.inference.module import InferenceLinear, check_no_gradie
 SMALL_PRODUCT = 10**6
 """Number of multiplications in a product below which ``F.linear`` is faster than oneDNN."""
 
+SMALL_WEIGHT = 2**12
+"""Number of elements of a weight up to which ``F.linear`` is as fast as oneDNN, or faster."""
+
 EXPECTED_ROWS = 64
 """Number of input rows for which oneDNN chooses its block sizes; any number of rows works."""
 
@@ -42,11 +45,11 @@ class PrepackedLinear(InferenceLinear):
 
     The output is ``torch.nn.functional.linear(x, weight, bias)``, up to rounding. oneDNN is the
     library behind many of torch's CPU kernels; it multiplies fastest if a float32 weight has been
-    reordered into blocks beforehand, which is called prepacking. Products of a single row, and
-    those with fewer than a million multiplications, are computed by ``F.linear`` instead, because
-    calling oneDNN would cost more than it saves; it uses a copy of the weight that is contiguous
-    along its longer dimension. For other dtypes and devices, and if this version of torch lacks the
-    operators, ``F.linear`` is always used.
+    reordered into blocks beforehand, which is called prepacking. Products of a single row, those
+    with fewer than a million multiplications, and those with a weight of up to 4,096 elements are
+    computed by ``F.linear`` instead, because calling oneDNN would cost more than it saves; it uses
+    a copy of the weight that is contiguous along its longer dimension. For other dtypes and
+    devices, and if this version of torch lacks the operators, ``F.linear`` is always used.
 
     Args:
         linear: Trained layer whose weight and bias are copied; it is not changed.
@@ -69,7 +72,7 @@ class PrepackedLinear(InferenceLinear):
         super().__init__(linear)
         weight = linear.weight.detach()
         is_cpu_float32 = weight.is_cpu and weight.dtype == torch.float32
-        can_prepack = is_cpu_float32 and weight.numel() > 0 and _has_operators()
+        can_prepack = is_cpu_float32 and weight.numel() > SMALL_WEIGHT and _has_operators()
         # No buffer: torch cannot export its layout.
         self.prepacked_weight = prepack(weight) if can_prepack else None
         is_long = self.out_features > self.in_features
