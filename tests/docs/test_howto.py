@@ -177,3 +177,10 @@ def test_a_loop_of_ones_own_is_the_same_resumed_in_two_processes_and_in_one_batc
     for path, tolerance in ((again, 0.0), (both, 1e-9), (joined, 1e-9)):
         found = torch.load(path, weights_only=True)
         torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+def test_a_language_model_of_characters_has_at_most_fifteen_lines() -> None:
+    program = blocks(ROOT / "docs" / "howto" / "train_a_model.md", "python")[0]
+    assert "model.loss(" in program
+    assert ".generate(" in program
+    assert sum(bool(line) for line in program.splitlines()) <= 15
