@@ -154,13 +154,18 @@ class TokenModel(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Load weights; of a shared weight, a file needs one name only, as safetensors writes."""
+        """Load weights; of a shared weight, a file needs one name only, as safetensors writes.
+
+        Raises:
+            RuntimeError: As in torch.
+            ValueError: If the weight has two names and different values.
+        """
         if strict and isinstance(self.output, TiedLinear):
             names = f"{self.output.name}.weight", "output.weight"
-            found = {
-                name: state_dict[each] for each in names if each in state_dict for name in names
-            }
-            state_dict = {**found, **state_dict}
+            found = [state_dict[name] for name in names if name in state_dict]
+            if len(found) == 2 and _differ(*found):
+                raise ValueError(f"{names[0]} and {names[1]} must be equal, as they are tied")
+            state_dict = {**dict.fromkeys(names, found[0]), **state_dict} if found else state_dict
         return super().load_state_dict(state_dict, strict, assign)
 
     def _embed(self, embedding: nn.Module, tokens: Tensor, offset: int | Tensor = 0) -> Tensor:
@@ -579,6 +584,14 @@ def _tied_embedding(vocabulary_size: int, d_model: int) -> TokenEmbedding:
     with torch.no_grad():
         embedding.weight.mul_(0.5)
     return embedding
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    """Return whether two plain tensors of one shape have different values."""
+    is_plain = {type(a), type(b)} <= {Tensor, nn.Parameter} and not (a.is_meta or b.is_meta)
+    if not is_plain or a.shape != b.shape:
+        return False
+    return not torch.allclose(a.to(b), b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def _loss(logits: Tensor, labels: Tensor, ignored: int, smoothing: float, reduction: str) -> Tensor:

@@ -309,7 +309,7 @@ def test_a_shared_weight_remains_one_if_parts_are_loaded_one_by_one(
 
 
 @pytest.mark.parametrize("new_model", [sinusoidal_model, translator])
-def test_a_file_with_neither_name_of_the_shared_weight_is_refused(
+def test_a_file_with_neither_name_of_the_shared_weight_or_with_two_weights_is_refused(
     new_model: Callable[[], Any], tmp_path: Path
 ) -> None:
     model = new_model()
@@ -318,6 +318,10 @@ def test_a_file_with_neither_name_of_the_shared_weight_is_refused(
     safetensors.save_model(model, tmp_path / "model.safetensors")
     loaded = new_model()
     safetensors.load_model(loaded, tmp_path / "model.safetensors")
+    assert torch.equal(loaded.output.weight, model.output.weight)
+    two = state | {"output.weight": state["output.weight"] + 1.0}
+    with pytest.raises(ValueError, match=rf"{name}.weight and output.weight must be equal"):
+        loaded.load_state_dict(two)
     assert torch.equal(loaded.output.weight, model.output.weight)
     del state[f"{name}.weight"], state["output.weight"]
     missing = rf'Missing key.*"{name}.weight", "output.weight"'
