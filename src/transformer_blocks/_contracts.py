@@ -173,10 +173,8 @@ def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
 
     def test(name: str, values: Any, *_: object) -> None:
-        # A tensor of the shape () is a number.
-        is_list = (
-            isinstance(values, Collection | nn.ModuleList) and getattr(values, "shape", 1) != ()
-        )
+        # The shape () is that of a number.
+        is_list = isinstance(values, Collection | nn.ModuleList) and getattr(values, "shape", True)
         if not is_list or isinstance(values, str | bytes):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):

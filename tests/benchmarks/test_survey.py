@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.docs.test_howto import ROOT, blocks, run
 from survey.cases import find_cases
 from survey.page import find_status, holds
 from survey.run import Row, examine, find_version, survey
-from survey.tiny import find_field, shrink, special_tokens
 
 PAGE = ROOT / "docs" / "field_report.md"
 
@@ -75,15 +73,6 @@ def test_a_crash_a_hang_or_too_much_memory_ends_one_row_and_not_the_run(tmp_path
     assert [row["name"] for row in reported[len(rows) :]] == ["torch sound"]
 
 
-def test_results_of_another_version_are_made_again(tmp_path: Path) -> None:
-    lines, reported = tmp_path / "lines", list[Row]()
-    survey({"torch sound": sound}, lines, report=reported.append)
-    row = reported[0]
-    lines.write_text(json.dumps(row | {"version": "0"}) + "\n", encoding="utf-8")
-    survey({"torch sound": sound}, lines, report=reported.append)
-    assert [each["version"] for each in reported] == [row["version"]] * 2
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -104,33 +93,6 @@ def test_models_of_transformers_are_driven_and_recorded(name: str, kind: str) ->
     assert row["not_recorded"] == []
     if kind != "encoder":
         assert holds(row, ["cache"])
-
-
-def test_a_small_configuration_keeps_each_kind_of_layer_and_its_proportions() -> None:
-    transformers = pytest.importorskip("transformers")
-    before = transformers.Gemma3Config().text_config
-    config = shrink(transformers.Gemma3Config(), 8).text_config
-    assert config.hidden_size * 8 == before.hidden_size
-    assert config.head_dim * 8 == before.head_dim
-    assert config.num_attention_heads == before.num_attention_heads
-    assert set(config.layer_types) == set(before.layer_types)
-    assert len(config.layer_types) == config.num_hidden_layers == 2
-    assert max(special_tokens(config)) < config.vocab_size
-
-
-def test_fields_are_found_in_the_outer_configurations_first() -> None:
-    class Config(SimpleNamespace):
-        model_type = "any"
-
-    innermost = Config(image_size=8, pad_token_id=5, depth=3)
-    config = Config(
-        a=Config(inner=innermost), b=Config(image_size=16, eos_token_id=[6, 7]), depth=2
-    )
-    assert find_field(config, "img_size", "image_size") == 16
-    assert find_field(config, "depth") == 2
-    assert find_field(config.a, "image_size") == 8
-    assert find_field(config, "channels") is None
-    assert special_tokens(config) == {5, 6, 7}
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from transformer_blocks import (
     AdditiveAttention,
     ALiBi,
     AttentionFunction,
-    Decoder,
     DecoderLayer,
     Encoder,
     EncoderLayer,
@@ -320,35 +319,6 @@ def test_weights_with_a_cache_are_those_of_one_full_pass(
         with record_attention(attention) as maps:
             attention(part, part, part, causal=True, cache=cache)
         torch.testing.assert_close(maps[""][0], expected[:, :, start:end, :end], rtol=0, atol=1e-12)
-
-
-@every_layer
-@torch.no_grad()
-def test_cached_steps_of_a_decoder_equal_one_full_pass(
-    make: Callable[[], MultiHeadAttention],
-) -> None:
-    layers = [
-        DecoderLayer(
-            make(),
-            multi_head(transforms=[QueryKeyNorm(D_K)]),
-            FeedForward(D_MODEL, 24),
-            residual=lambda: PreNorm(D_MODEL),
-        )
-        for _ in range(2)
-    ]
-    for layer in layers:
-        for norm in (each for each in layer.modules() if isinstance(each, nn.RMSNorm)):
-            nn.init.normal_(norm.weight)
-    decoder = Decoder(layers).double().eval()
-    x, memory = torch.randn(2, 2, 7, D_MODEL, dtype=torch.float64)
-    expected, rows = decoder(x, memory), torch.tensor([0, 0, 1, 1])
-    for model in (decoder, prepare(decoder)):
-        cache = model.new_cache(memory)
-        first = model(x[:, :1], cache=cache)
-        cache.reorder(rows)  # two hypotheses for each source sequence
-        steps = [model(part, cache=cache) for part in x[rows, 1:].split([1, 1, 3, 1], dim=1)]
-        outputs = torch.cat([first[rows], *steps], dim=1)
-        torch.testing.assert_close(outputs, expected[rows], rtol=0, atol=1e-12)
 
 
 @every_layer

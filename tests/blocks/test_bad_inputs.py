@@ -18,7 +18,6 @@ from transformer_blocks import (
     EncoderDecoder,
     EncoderLayer,
     FeedForward,
-    KeyValueCache,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     PreNorm,
@@ -28,16 +27,13 @@ from transformer_blocks import (
     TokenEmbedding,
     add_lora,
     attention_weights,
-    beam_search,
     build_decoder,
     build_encoder,
     build_language_model,
     build_seq2seq,
     fused_attention,
     greedy_search,
-    noam_rate,
     padding_mask,
-    sample,
     scaled_dot_product_attention,
 )
 from transformer_blocks.generation import IncrementalDecoder
@@ -89,28 +85,17 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "num_heads must be divisible by num_key_value_heads, got num_heads=4 and num_key_value_",
     ),
     (lambda: FeedForward(8, 0), "d_ff must be positive, got d_ff=0"),
-    (lambda: FeedForward(8, 12.0), "d_ff must be an int, got d_ff=12.0"),  # type: ignore[arg-type]
     (
         lambda: TokenEmbedding("10", 8),  # type: ignore[arg-type]
         "vocabulary_size must be an int, got vocabulary_size='10'",
     ),
     (lambda: FeedForward(8, 12, dropout=10), "dropout must be in [0, 1), got dropout=10"),
-    (lambda: PreNorm(8, dropout=1.0), "dropout must be in [0, 1), got dropout=1.0"),
     (lambda: PreNorm(8, dropout=torch.nan), "dropout must be finite, got dropout=nan"),
-    (
-        lambda: FeedForward(8, 12, dropout=None),  # type: ignore[arg-type]
-        "dropout must be a number, got dropout=None",
-    ),
     (
         lambda: FeedForward(8, 12, bias="no"),  # type: ignore[arg-type]
         "bias must be True or False, got bias='no'",
     ),
     (lambda: RotaryPositionalEncoding(5), "d_k must be even, got d_k=5"),
-    (
-        lambda: noam_rate(1, d_model=8, warmup_steps=0),
-        "warmup_steps must be positive, got warmup_steps=0",
-    ),
-    (lambda: MODEL.loss(IDS, label_smoothing=2), "label_smoothing must be in [0, 1], got "),
     (lambda: add_lora(ENCODER, rank=99), "rank must be at most 8, the size of the layer, got "),
     # A class for an instance, an instance for a class, a name for a function.
     (
@@ -125,10 +110,6 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: PreNorm(8, norm=nn.LayerNorm),  # type: ignore[arg-type]
         "norm must be an instance of Module, got the class LayerNorm",
-    ),
-    (
-        lambda: layer(self_attention=MultiHeadAttention),
-        "self_attention must be an instance of Module, got the class MultiHeadAttention",
     ),
     (
         lambda: layer(residual=PreNorm(8)),
@@ -147,14 +128,9 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "attention_function must accept mask, causal, dropout by name, got <built-in function",
     ),
     (
-        lambda: MultiHeadAttention(8, 2, transforms=RotaryPositionalEncoding(4)),  # type: ignore[arg-type]
-        "transforms must be a list, got RotaryPositionalEncoding",
-    ),
-    (
         lambda: cross_attention(MultiHeadAttention(8, 2, transforms=[RotaryPositionalEncoding(4)])),
         "cross_attention must use no positions, got RotaryPositionalEncoding(",
     ),
-    (lambda: add_lora(ENCODER, rank=2, modules="norm"), "modules must be a list, got modules='no"),
     # Shapes.
     (
         lambda: ATTENTION(X[..., :6], X, X),
@@ -164,7 +140,6 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: ATTENTION(X[0], X[0], X[0]), "query must have shape (B, L, 8), got (5, 8)"),
     (lambda: ATTENTION(X, X[:1], X[:1]), "query and key must agree in batch size B, got 2 and 1"),
     (lambda: ATTENTION(X, MEMORY, X), "key and value must agree in length S, got 7 and 5"),
-    (lambda: ENCODER(X[..., :6]), "query must have shape (B, L, 8), got (2, 5, 6)"),
     (lambda: ENCODER(X[0]), "query must have shape (B, L, 8), got (5, 8)"),
     (lambda: BOTH(MEMORY[:1], X), "query and key must agree in batch size B, got 2 and 1"),
     (lambda: fused_attention(X, X, X), "query must have shape (B, H, L, d_k), got (2, 5, 8)"),
@@ -177,7 +152,6 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "mat1 and mat2 shapes cannot be multiplied (10x6 and 8x12)",
     ),
     (lambda: LEARNED(X[..., :1]), "x must have shape (B, L, 8), got (2, 5, 1)"),
-    (lambda: POSITIONS(X[..., :1]), "x must have shape (B, L, 8), got (2, 5, 1)"),
     (
         lambda: PreNorm(8)(X, lambda x: x[:, :1]),
         "sublayer must keep shape (2, 5, 8), got (2, 1, 8)",
@@ -195,15 +169,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         lambda: ATTENTION(X.numpy(), X, X),
         "query must be a tensor, got ndarray; torch.as_tensor makes one",
     ),
-    (lambda: ENCODER([[1.0]]), "query must be a tensor, got list; torch.as_tensor makes one"),
     (lambda: BOTH(None, X), "query must be a tensor, got query=None"),
     (lambda: ENCODER(IDS), "query must be a floating-point tensor, got dtype=torch.int64"),
     (lambda: MODEL(X), "tokens must be integer ids, got dtype=torch.float32"),
-    (lambda: EMBEDDING(IDS.float()), "tokens must be integer ids, got dtype=torch.float32"),
     (lambda: EMBEDDING(IDS[0]), "tokens must have shape (B, L), got (5,)"),
-    (lambda: padding_mask(IDS > 0), "tokens must be integer ids, got dtype=torch.bool"),
-    (lambda: padding_mask([[1]]), "tokens must be a tensor, got list; torch.as_tensor makes one"),  # type: ignore[arg-type]
-    (lambda: KeyValueCache().reorder(Q[0, 0, 0]), "rows must be integer ids, got dtype=torch.flo"),
     (
         lambda: LEARNED(X.half()),  # torch would return float32
         "x must have the dtype of the weights, torch.float32, got dtype=torch.float16",
@@ -219,11 +188,9 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     # Masks.
     (lambda: ENCODER(X, mask=MASK.float()), f"{POLARITY}float32; a comparison gives a boolean "),
-    (lambda: ENCODER(X, mask=MASK.long()), f"{POLARITY}int64; a comparison gives a boolean mask"),
     (lambda: ENCODER(X, mask=[[True]]), "mask must be a tensor, got list; torch.as_tensor makes"),
     (lambda: ENCODER(X, mask="causal"), "mask must be a tensor, got mask='causal'"),
     (lambda: ENCODER(X, mask=MASK[:, 0, 0]), f"mask {SHAPES}(2, 5); padding_mask(tokens) and "),
-    (lambda: ENCODER(X, causal=MASK), "causal must be True or False, got Tensor"),
     (lambda: ATTENTION(X, X, X, causal="no"), "causal must be True or False, got causal='no'"),
     (
         lambda: BOTH(X, X, source_mask=torch.zeros(5, 5, dtype=torch.bool)),
@@ -256,13 +223,6 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         lambda: POSITIONS(torch.zeros(1, 10, 8)),
         "positions must stay below max_length, got offset=0 + length=10 > max_length=9",
     ),
-    (lambda: POSITIONS(X, offset=-1), "offset must be at least 0, got offset=-1"),
-    (lambda: POSITIONS(X, offset=1.5), "offset must be an int, got offset=1.5"),
-    (lambda: POSITIONS(X, offset=IDS[:1, 0]), "x and offset must agree in batch size B, got 2 "),
-    (
-        lambda: ENCODER(X, cache=KeyValueCache()),
-        "cache must be an instance of SelfAttentionCache, got KeyValueCache",
-    ),
     (
         lambda: ENCODER(X, cache=SelfAttentionCache(2)),
         "cache must be of this stack with 1 layers, got one of 2",
@@ -281,17 +241,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "token ids must be in 0..9 (vocabulary_size=10), got id 10 at position 0 of sequence 0",
     ),
     (
-        lambda: EMBEDDING(-IDS),
-        "token ids must be in 0..9 (vocabulary_size=10), got id -1 at position 0 of sequence 0",
-    ),
-    (
         lambda: TRANSLATOR.loss(IDS, 2 * IDS),
         "target must begin with begin_id=1 in every row",
     ),
     (lambda: generate("greedy"), "search must be a function such as greedy_search, beam_search or"),
-    (lambda: generate(prompts=["one"]), "prompts[0] must be a list, got prompts[0]='one'"),
-    (lambda: generate(beam_search, beam_size=0), "beam_size must be positive, got beam_size=0"),
-    (lambda: generate(sample, temperature=0), "temperature must be positive, got temperature=0"),
     (lambda: generate(end_id=99), "end_id must be below the vocabulary size 10, got end_id=99"),
     (
         lambda: greedy_search(MODEL, IDS[:, 0], end_id=None, max_length=2),  # type: ignore[arg-type]
@@ -313,11 +266,8 @@ def test_a_mistake_of_a_learner_raises_an_error_that_says_what_to_change(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (Q[..., :6], Q, "query and key must agree in size d_k, got 8 and 6"),
         (Q, Q[:, :, :4], "key and value must agree in length S, got 5 and 4"),
-        (Q[:1], Q, "query and key must agree in batch size B, got 2 and 1"),
         (Q[:, :1], Q, "key and value must agree in the number of heads G, got 1 and 4"),
-        (Q[0, 0], Q, "key must have shape (B, G, S, d_k), got (5, 8)"),
         (Q.double(), Q, "query and key must have one dtype, got torch.float32 and torch.float64"),
         (
             Q[:, :3],

@@ -1,20 +1,16 @@
 """Int8 linear layers: the error is that of rounding, and each row is computed on its own."""
 
 import logging
-import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
-from transformer_blocks import PostNorm, PreNorm, build_decoder, build_encoder
+from transformer_blocks import build_decoder, build_encoder
 from transformer_blocks.inference import PrepackedLinear, module, prepare
 from transformer_blocks.inference.int8 import Int8Linear, has_integer_product, quantise_rows
-from transformer_blocks.inference.program import OPTIONS
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -135,17 +131,6 @@ def test_every_linear_layer_of_a_model_is_quantised() -> None:
         assert parts.count(Int8Linear) == SIZES["num_layers"] * count
 
 
-@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
-@torch.no_grad()
-def test_a_quantised_decoder_computes_nearly_the_same_steps(residual: Any) -> None:
-    decoder = build_decoder(**SIZES, residual=residual).eval()
-    memory, x = torch.randn(3, 5, 16), torch.randn(3, 6, 16)
-    prepared = prepare(decoder, int8=True)
-    cache = prepared.new_cache(memory)
-    steps = [prepared(token, cache=cache) for token in x.split(1, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), decoder(x, memory), rtol=0, atol=0.15)
-
-
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_models_that_are_not_float32_or_not_on_a_cpu_are_refused() -> None:
     for dtype in (torch.float64, torch.bfloat16, torch.float16):
@@ -178,23 +163,3 @@ def test_an_exported_layer_multiplies_the_same_integers(rows: int) -> None:
     layer = Int8Linear(linear)
     for x in (torch.randn(rows, 24), torch.ones(rows, 24), -torch.ones(1, rows, 24)):
         assert torch.equal(torch.export.export(layer, (x,)).module()(x), layer(x))
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_a_program_for_a_single_row_keeps_one_byte_for_each_weight(tmp_path: Path) -> None:
-    if not has_integer_product():
-        pytest.skip("needs an exact int8 product")
-    program = torch.export.export(Int8Linear(nn.Linear(1024, 2048)), (torch.randn(1, 1024),))
-    _, size = compile_to(tmp_path / "layer.pt2", program)
-    assert 2**21 < size < 2 * 2**21
-
-
-def compile_to(file: Path, program: ExportedProgram) -> tuple[Any, int]:
-    """Compile a program as `save_program` does; return a function and the size of the file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's own, as in `save_program`
-        torch._inductor.aoti_compile_and_package(
-            program, package_path=str(file), inductor_configs=dict(OPTIONS)
-        )
-    return torch._inductor.aoti_load_package(str(file)), file.stat().st_size

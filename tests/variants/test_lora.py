@@ -269,14 +269,6 @@ def test_only_a_plain_linear_layer_is_wrapped(linear: Any) -> None:
         LoraLinear(linear, rank=1)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_a_and_b_have_the_dtype_and_the_device_of_the_layer(dtype: torch.dtype) -> None:
-    for device in ("cpu", "meta"):
-        layer = LoraLinear(nn.Linear(8, 4, dtype=dtype, device=device), rank=1)
-        for weight in (layer.lora_a, layer.lora_b, layer.weight, layer.merged().weight):
-            assert (weight.dtype, weight.device.type) == (dtype, device)
-
-
 def test_a_prepared_model_computes_what_the_adapted_one_does() -> None:
     model, x = adapted(modules=ALL), torch.randn(2, 5, 16)
     before = state_of(model)
