@@ -67,7 +67,9 @@ class Script:
         script = html.rpartition("<script>")[2].partition("</script>")[0]
         script = script.removesuffix("})();") + "globalThis.inPage = text => eval(text);\n})();"
         content = json.dumps(_decompress(data_of(html)))
-        engine().eval(f"globalThis.inPage = null; openPage({json.dumps(content)}, '{address}', '{reader}')")
+        engine().eval(
+            f"globalThis.inPage = null; openPage({json.dumps(content)}, '{address}', '{reader}')"
+        )
         self.script = script
         self._eval(f"{script}\n//# sourceURL=page")
 

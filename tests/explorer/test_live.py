@@ -47,7 +47,7 @@ from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer import live as live_module
 from transformer_blocks.explorer.arithmetic import as_text
 from transformer_blocks.explorer.byte_pairs import LLAMA3, read_byte_pairs
-from transformer_blocks.explorer.live import LiveModel, quantize
+from transformer_blocks.explorer.live import LiveModel, quantize, serialize_live
 from transformer_blocks.explorer.tokens import token_labels
 from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.inspection import ablate, head_patterns
@@ -365,7 +365,7 @@ def test_searches_find_the_tokens_that_torch_finds() -> None:
         scripts = [f"generate(steps, 1, mostProbable, {limits})"]
         found = [[model.generate([source], greedy_search, end_id=end, max_length=9)[0]]]
         for given in options:
-            size, penalty = given["beam_size"], given.get("length_penalty", 0.6)
+            size, penalty = given["beam_size"], given.get("length_penalty", "undefined")
             given = {**given, "n_best": size, "end_id": end, "max_length": 9}
             found += model.generate([source], beam_search, **given)
             scripts += [
@@ -378,6 +378,35 @@ def test_searches_find_the_tokens_that_torch_finds() -> None:
             assert shown[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
             lengths |= {len(each.tokens) for each in expected}
     assert len(lengths) > 3, lengths
+
+
+class Tabled:
+    """A model whose logits depend on the step alone."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.rows = iter(logits)
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        return next(self.rows).expand(len(tokens), -1)
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        """Keep everything: there is no state of a row."""
+
+
+def test_without_a_length_penalty_hypotheses_are_ranked_with_that_of_the_library() -> None:
+    page, options = LivePage(translator()), "{size: 5, endId: 0, maxLength: 7}"
+    for seed in range(30):
+        torch.manual_seed(seed)
+        logits = torch.randn(7, 5)
+        [expected] = beam_search(
+            Tabled(logits), torch.tensor([1]), beam_size=5, end_id=0, max_length=7, n_best=5
+        )
+        found = page(
+            "((rows, at) => finish(beamSearch({reorder() {}, *step(tokens) { at++; return "
+            "Float32Array.from(tokens.flatMap(() => rows[at])); }}"
+            f", 1, {options})))({logits.tolist()}, -1)"
+        )
+        assert [each["tokens"] for each in found] == [each.tokens for each in expected]
 
 
 def test_samples_have_the_frequencies_of_the_temperature() -> None:
@@ -590,6 +619,24 @@ def test_tokenizers_of_other_sizes_or_of_translators_are_no_byte_pairs() -> None
         live_of(translator(), [content] * 2)
 
 
+@pytest.mark.parametrize("score", [9.5, 10.5])  # less, or more, than an unknown piece costs
+def test_an_unknown_letter_costs_ten_more_than_the_least_probable_piece(score: float) -> None:
+    model = train("unigram", normalization_rule_name="identity", add_dummy_prefix=False)
+    processor = SentencePieceProcessor(model_proto=model)
+    for name, other, value in (("c", b"#", -3.0), ("ca", b"ca", -20.0), ("a", b"a", score)):
+        old = struct.pack("<f", processor.get_score(processor.piece_to_id(name)))
+        before = bytes([len(name)]) + name.encode() + b"\x15" + old
+        assert before in model
+        model = model.replace(
+            before, bytes([len(other)]) + other + b"\x15" + struct.pack("<f", value)
+        )
+    expected = SentencePieceProcessor(model_proto=model).encode("ca")
+    page = LivePage(translator())
+    page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{as_text(model)}')), 0)")
+    assert page("encodeText(tokenizer, 'ca')") == expected
+    assert len(expected) == (1 if score < 10 else 2)
+
+
 def test_pieces_of_unknown_types_are_refused() -> None:
     page = LivePage(translator())
     encoded = as_text(train("bpe", user_defined_symbols=["<sep>"]))
@@ -692,6 +739,29 @@ def test_a_rounded_weight_is_the_nearest_step() -> None:
     inside = integers.abs() < 127  # the largest of a row may lie beyond, as steps are rounded too
     difference = (integers * steps[:, None] - weight).abs() / steps[:, None]
     assert difference[inside].max() <= 0.5 + 1e-4
+
+
+def test_a_tied_weight_is_stored_once() -> None:
+    model = build_language_model(30, **SIZES)
+    assert len(serialize_live(live_of(model))["shapes"]) == len(list(model.parameters()))
+
+
+def test_the_probabilities_of_a_language_model_are_those_of_what_it_writes() -> None:
+    _, content = translator_of_texts()
+    size = SentencePieceProcessor(model_proto=content).vocab_size()
+    torch.manual_seed(0)
+    model = with_other_weights(build_language_model(size, **SIZES))
+    page = LivePage(model, [content])
+    page("$('live-method').value = 'greedy', open({text: 'the cat', off: ['positions']}), 0")
+    for _ in range(100):
+        page("pass(20), 0")
+    prompt, labels, probabilities = page(
+        "[live.ids, live.results.labels, live.results.probabilities]"
+    )
+    tokens = model.generate([prompt], greedy_search, end_id=None, max_length=len(labels))[0].tokens
+    logits = model(torch.tensor([[*prompt, *tokens[:-1]]]))[0, len(prompt) - 1 :]
+    expected = logits.softmax(-1)[range(len(tokens)), tokens].tolist()
+    assert probabilities[0] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_run_marks_the_words_the_chosen_tokens_and_the_masked_keys() -> None:
