@@ -29,9 +29,7 @@ def compiled(request: Any) -> nn.Module:
     return compiled
 
 
-def test_a_compiled_model_can_be_recorded_traced_and_ablated(
-    compiled: nn.Module,
-) -> None:
+def test_a_compiled_model_can_be_recorded_traced_and_ablated(compiled: nn.Module) -> None:
     x = torch.randn(1, 3, 8)
     expected = compiled(x)
     with record_attention(compiled) as maps:

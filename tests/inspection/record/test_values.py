@@ -3,12 +3,7 @@
 import torch
 from torch import nn
 
-from transformer_blocks.inspection.record.values import (
-    OUTPUT,
-    ForwardPass,
-    Run,
-    layouts,
-)
+from transformer_blocks.inspection.record.values import OUTPUT, ForwardPass, Run, layouts
 
 X = torch.randn(2, 3, 4)
 

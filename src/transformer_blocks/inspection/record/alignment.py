@@ -79,7 +79,7 @@ def align(
         source: Source ids, of shape (S,), as the model reads them, with special tokens.
         target: Target ids, of shape (L,), from the begin token to the last token to be aligned.
         layer: Name of the cross-attention layer.
-        head: The head of this layer, from 0.
+        head: The head of the layer, from 0.
         ignored: Ids of tokens that are not aligned, such as the begin and end tokens: a target
             token that attends most to such a source token has no pair.
         words: The tokens of source and target as text, to be printed instead of ids.
@@ -88,8 +88,9 @@ def align(
         The pairs, the layer and head, and how sure each pair is; they print as a table.
 
     Raises:
-        ValueError: If the model has no cross-attention, or no such layer or head, if source or
-            target has no token, or if target does not begin with the begin token of the model.
+        ValueError: If the model has no cross-attention, or no such layer, if source or target has
+            no token, or if target does not begin with the begin token of the model.
+        IndexError: If the layer has no such head, or ``words`` are too few.
 
     Example:
         >>> import torch
@@ -115,23 +116,13 @@ def align(
         raise ValueError(
             f"target must begin with the begin token {begin}, got {int(translation[0])}"
         )
-    if head is not None and layer is None:
-        raise ValueError(f"layer must be named with its head, got head={head}")
     names = words or [[str(each) for each in side.tolist()] for side in sides]
-    if [*map(len, names)] != [*map(len, sides)]:
-        raise ValueError(
-            f"words must be those of source and target, {[*map(len, sides)]}, got "
-            f"{[*map(len, names)]}"
-        )
     maps = _cross_attention(model, ids, translation[:-1])
     information = {name: _information(weights) for name, weights in maps.items()}
     layers = [*maps] if layer is None else [layer]
     if not {*layers} <= {*maps}:
         raise ValueError(f"layer must be one of {[*maps]}, got layer={layer!r}")
     layer = max(layers, key=lambda name: float(information[name].max()))
-    heads = len(maps[layer])
-    if head is not None and not 0 <= head < heads:
-        raise ValueError(f"head must be in 0..{heads - 1}, got head={head}")
     head = int(information[layer].argmax()) if head is None else head
     weights = nn.functional.pad(maps[layer][head], (0, 0, 1, 0))  # (L, S)
     left_out = torch.tensor([*ignored], dtype=torch.long)

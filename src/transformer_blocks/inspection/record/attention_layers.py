@@ -73,9 +73,9 @@ def record_attention(
     Warns:
         UserWarning: At the end of the block, if the model was executed, and no attention was
             seen at all, or none in a module whose class is named after attention or that calls
-            another attention function, or if weights could not be computed, or heads could not be
-            told apart. The warning names the modules. Also if a beam search executed the model: the
-            rows are then hypotheses, which it reorders after each step.
+            another attention function, or if weights could not be computed. The warning names the
+            modules. Also if a beam search executed the model: the rows are then hypotheses, which
+            it reorders after each step.
 
     Yields:
         A dictionary from module names to lists that hold the attention weights of each call, in
@@ -237,12 +237,6 @@ def _describe_missing(model: nn.Module, recording: Recording) -> Iterator[str]:
             "after each step; for those of a result, record one forward pass over it, and for word "
             "alignments call align"
         )
-    undivided = [name for name in recording.undivided if _has_heads(model.get_submodule(name))]
-    if undivided:
-        yield (
-            f"heads could not be told apart from the batch in {describe(undivided)}, whose "
-            "recorded weights have shape (B * H, 1, L, S)"
-        )
     for name, error in recording.failed.items():
         yield f"no attention weights could be computed in {describe([name])}: {error}"
     missing = recording.find_unseen()
@@ -253,9 +247,3 @@ def _describe_missing(model: nn.Module, recording: Recording) -> Iterator[str]:
         seen = sorted(recording.seen)
         reason = f"only selects none of {seen}" if seen else VISIBLE
         yield f"no attention weights were recorded in {type(model).__name__}: {reason}"
-
-
-def _has_heads(module: nn.Module) -> bool:
-    """Return whether an attribute of a module is a number of several heads."""
-    numbers = [getattr(module, name, 1) for name in ("num_heads", "num_attention_heads", "n_heads")]
-    return any(isinstance(number, int) and number > 1 for number in numbers)

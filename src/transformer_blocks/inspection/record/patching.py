@@ -20,12 +20,7 @@ from transformer_blocks._contracts import checked, instance_of
 from transformer_blocks.embedding import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from transformer_blocks.inspection.changes import AttentionWrapper, changed, hooked
 from transformer_blocks.inspection.record.attention_layers import watched
-from transformer_blocks.inspection.record.recording import (
-    Patch,
-    Recording,
-    apply_patch,
-    check_heads,
-)
+from transformer_blocks.inspection.record.recording import Patch, Recording, apply_patch
 from transformer_blocks.multi_head import MultiHeadAttention, SingleHeadAttention
 from transformer_blocks.residual import PostNorm, PreNorm
 from transformer_blocks.variants.additive import AdditiveAttention
@@ -61,12 +56,12 @@ def patched(
             default is all.
 
     Raises:
-        ValueError: If a module or head does not exist, or if the model is prepared for inference;
-            where the model is called, if a tensor does not fit; at the end of the block, if the
-            model was called and a part to be patched was not, or if no attention was seen in a
-            module whose heads were to be patched.
+        ValueError: If a module does not exist, or if the model is prepared for inference; at the
+            end of the block, if the model was called and a part to be patched was not, or if no
+            attention was seen in a module whose heads were to be patched.
         TypeError: If an argument, or the output of a module, is of another type.
-        IndexError: If a position does not exist.
+        IndexError: Where the model is called, if a head or position does not exist.
+        RuntimeError: Where the model is called, if a tensor does not fit.
 
     Example:
         >>> import torch
@@ -87,10 +82,9 @@ def patched(
     heads = {name: each for name, each in values.items() if isinstance(each, Mapping)}
     recording = Recording(model, patches=heads, positions=positions)
     parts: dict[str, list[nn.Module]] = {}  # what is replaced, and modules of which one is called
-    for name, numbers in heads.items():
+    for name in heads:
         layer = _find(model, name, nn.Module)
         if name in recording.own:
-            check_heads(name, numbers, getattr(layer, "num_heads", 1))
             parts[f"heads of {name!r}"] = [layer]
     modules = {name: _find(model, name, nn.Module) for name in values.keys() - heads.keys()}
     parts |= {f"module {name!r}": [module] for name, module in modules.items()}
@@ -103,7 +97,7 @@ def patched(
                 f"{type(module).__name__}"
             )
         patch: Any = values[name]
-        new = apply_patch(f"module {name!r}", first, patch, positions)
+        new = apply_patch(first, patch, positions)
         return (new, *others) if isinstance(output, tuple) else new  # others: such as a cache
 
     with ExitStack() as stack:

@@ -130,11 +130,9 @@ class Recording:
             return output
         if name not in self.patches:
             return output
-        check_heads(name, self.patches[name], output.shape[place])
         heads = output.movedim(place, 1).clone()  # (B, H, L, d_k)
         for head, patch in self.patches[name].items():
-            what = f"head {head} of {name!r}"
-            heads[:, head] = apply_patch(what, heads[:, head].clone(), patch, self.positions)
+            heads[:, head] = apply_patch(heads[:, head].clone(), patch, self.positions)
         return heads.movedim(1, place)
 
     def find(self) -> tuple[str, nn.Module] | None:
@@ -180,46 +178,19 @@ class Recording:
         return sorted(missing | self.unseen)
 
 
-def apply_patch(what: str, x: Tensor, patch: Patch, positions: Collection[int] | None) -> Tensor:
+def apply_patch(x: Tensor, patch: Patch, positions: Collection[int] | None) -> Tensor:
     """Replace a tensor, of shape (..., L, size), or some of its positions.
 
     Raises:
         IndexError: If a position does not exist.
-        TypeError: If it is to be replaced by anything but a tensor or a number.
-        ValueError: If the new tensor does not broadcast to the shape of ``x``.
+        RuntimeError: If the new tensor does not broadcast to the shape of ``x``.
     """
-    found = patch(x) if callable(patch) else patch
-    if not isinstance(found, Tensor | int | float):
-        raise TypeError(f"values of {what} must be a tensor or a number, got {found!r}")
-    new = torch.as_tensor(found).to(x)
-    try:
-        new = new.expand_as(x)
-    except RuntimeError as error:
-        raise ValueError(
-            f"values of {what} must broadcast to the shape {tuple(x.shape)} of its output, got "
-            f"{tuple(new.shape)}"
-        ) from error
+    new = torch.as_tensor(patch(x) if callable(patch) else patch).to(x).expand_as(x)
     if positions is None:
         return new.clone()
     x, places = x.clone(), [*positions]
-    try:
-        x[..., places, :] = new[..., places, :]
-    except IndexError as error:
-        raise IndexError(
-            f"positions must be in 0..{x.shape[-2] - 1}, those of {what}, got positions={places}"
-        ) from error
+    x[..., places, :] = new[..., places, :]
     return x
-
-
-def check_heads(name: str, heads: Collection[int], num_heads: int) -> None:
-    """Raise unless heads of a module exist.
-
-    Raises:
-        ValueError: If one does not.
-    """
-    for head in heads:
-        if not 0 <= head < num_heads:
-            raise ValueError(f"heads of {name!r} must be in 0..{num_heads - 1}, got {head}")
 
 
 def _unwrap(x: Tensor) -> Tensor:

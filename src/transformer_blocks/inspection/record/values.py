@@ -123,9 +123,7 @@ class Run(dict[Place, Value]):
     """
 
     def __init__(
-        self,
-        patches: Mapping[Place, Tensor] | None = None,
-        only: Collection[Place] | None = None,
+        self, patches: Mapping[Place, Tensor] | None = None, only: Collection[Place] | None = None
     ) -> None:
         self.patches, self.only = patches or {}, only
         self._equal: dict[Any, Value] = {}
