@@ -9,12 +9,8 @@ from tests.inspection.soundness.sound_models import FULL, TOKENS, D, ask, decode
 from torch import Tensor, nn
 
 from transformer_blocks import SinusoidalPositionalEncoding
-from transformer_blocks.inspection import (
-    Report,
-    check_soundness,
-    first_difference,
-)
-from transformer_blocks.inspection.comparison import measure_scales, perturb
+from transformer_blocks.inspection import Report, check_soundness, first_difference
+from transformer_blocks.inspection.comparison import measure_changes, measure_scales, perturb
 
 CONSTANTS: dict[str, Callable[[torch.dtype], float]] = {
     "-1e9": lambda dtype: -1e9,
@@ -148,33 +144,6 @@ def test_the_tolerance_of_each_check_separates_small_changes_from_large_ones(fac
         assert [not each for each in reports] == [is_large] * len(reports), reports
 
 
-def test_the_padding_id_of_each_check_is_the_one_that_counts() -> None:
-    target = torch.tensor([[3, 4, 5, 0], [4, 7, 0, 0], [7, 5, 0, 0]])
-    logits = torch.randn(3, 4, 12, generator=torch.Generator().manual_seed(0))
-
-    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        losses = [
-            nn.functional.cross_entropy(z.mT, y, ignore_index=0, reduction="sum") for z, y in parts
-        ]
-        return torch.stack(losses).sum()
-
-    def count(tokens: Tensor) -> Tensor:
-        return (tokens != 0).sum(1).float()
-
-    def copies_padding(tokens: Tensor) -> tuple[Tensor, Tensor]:  # sound, but for the padding
-        x = nn.functional.one_hot(tokens[:, :-1], 12).float()
-        x[..., 0] += (tokens[:, 1:] == 0).float()
-        return x, tokens[:, 1:]
-
-    for padding_id, is_sound in ((0, True), (7, False)):
-        assert bool(ask("loss", loss, (logits, target), padding_id=padding_id)) == is_sound
-        padded = torch.tensor([[3, 4, 5], [6, padding_id, padding_id]])
-        assert bool(ask("padding", count, padded, padding_id=padding_id)) == is_sound
-        report = ask("labels", copies_padding, target, padding_id=padding_id)
-        assert bool(report) == is_sound, report
-        assert not ask("labels", copies_padding, target)
-
-
 def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
     deviations = torch.tensor([1.0, 5.0, 1e4, 2.0])
     x = torch.randn(4, 1000, 4, generator=torch.Generator().manual_seed(0)) * deviations + 3.0
@@ -185,6 +154,8 @@ def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
     assert torch.allclose(scales[:4], measure_scales(x), rtol=1.5)
     assert torch.equal(scales[4:], scales[:4].min().expand(2))  # not 1e9, nor 0
     assert float(measure_scales(constant[0, 400:401]).max()) < 1e5  # of a single position
+    changes = measure_changes(x, x + 5.0, None)[0, 0]
+    assert torch.allclose(changes, 5.0 / measure_scales(x))  # of each feature in its own
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 16), (2, 5, 8), (3, 6, 16)])

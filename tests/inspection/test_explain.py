@@ -38,6 +38,8 @@ def test_the_reasons_of_each_position_are_those_of_the_masks_that_hide_it(
                 WINDOW: has_window and query - key >= window,
             }
             assert set(reasons) == {name for name, is_hidden in hides.items() if is_hidden}
+    has_several = any(len(reasons) > 1 for row in explained.reasons for reasons in row)
+    assert ("+ several of them" in str(explained)) == has_several
 
 
 @pytest.mark.parametrize(
@@ -63,14 +65,6 @@ def test_the_reasons_of_a_combined_mask_are_recognised_by_their_patterns(
         assert [bool(cell) for cell in row] == is_masked
     assert {reason for row in explained.reasons for cell in row for reason in cell} == expected
     assert explained.warnings == ()
-
-
-def test_a_position_may_have_several_reasons() -> None:
-    explained = explain_mask(padding_mask(torch.tensor([[5, 6, 0]])) | causal_mask(3))
-    assert explained.reasons[0][1] == (FUTURE,)
-    assert set(explained.reasons[0][2]) == {FUTURE, PADDING}
-    assert explained.reasons[2][2] == (PADDING,)
-    assert "+ several of them" in str(explained)
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,7 @@ from transformer_blocks.inspection.record.shapes import Trace, trace_shapes
 from transformer_blocks.inspection.record.values import record_values, save_values
 from transformer_blocks.inspection.record.patching import ablate, patched
 from transformer_blocks.inspection.record.alignment import Alignment, align
-from transformer_blocks.inspection.soundness import (
-    Report,
-    Soundness,
-    assert_sound,
-    check_soundness,
-)
+from transformer_blocks.inspection.soundness import Report, Soundness, assert_sound, check_soundness
 from transformer_blocks.inspection.compare.difference import (
     Difference,
     Pair,

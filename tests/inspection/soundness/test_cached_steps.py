@@ -216,11 +216,7 @@ def test_a_cache_of_vectors_is_not_tried() -> None:
 def test_properties_share_the_passes() -> None:
     model = DecoderModel()
     soundness = check_soundness(
-        model.full_pass,
-        IDS,
-        only=("causality", "cache"),
-        probes=8,
-        new_step_model=model.start,
+        model.full_pass, IDS, only=("causality", "cache"), probes=8, new_step_model=model.start
     )
     assert [report.title for report in soundness.reports] == ["causality", "cache"]
     assert soundness, soundness

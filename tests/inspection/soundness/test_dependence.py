@@ -9,7 +9,7 @@ import torch
 from tests.inspection.soundness.sound_models import TOKENS, D, ask
 from torch import Tensor, nn
 
-from transformer_blocks import MultiHeadAttention, causal_mask, sliding_window_mask
+from transformer_blocks import MultiHeadAttention, causal_mask
 from transformer_blocks.inspection import check_soundness
 
 LATER = "position 0 of row 0 changes with position 1, which comes later"
@@ -22,12 +22,8 @@ LATER = "position 0 of row 0 changes with position 1, which comes later"
         (~causal_mask(5), LATER),
         (~causal_mask(5), "no output depends on an earlier position"),
         (causal_mask(5).roll(1, dims=1), LATER),
-        (
-            causal_mask(5).index_fill(0, torch.tensor(3), True),
-            "position 3 of row 0 changes with no earlier position",
-        ),
     ],
-    ids=["missing", "inverted: future", "inverted: past", "shifted positions", "fully masked row"],
+    ids=["missing", "inverted: future", "inverted: past", "shifted positions"],
 )
 def test_a_wrong_causal_mask_is_found(mask: Tensor | None, message: str) -> None:
     attention = MultiHeadAttention(D, 4).eval()
@@ -43,16 +39,6 @@ def test_a_causal_mask_that_the_model_ignores_says_that_no_output_may_depend_on_
     for mask in (causal_mask(5), biases):
         assert check_soundness(model, (x, mask)).violated == ("causality",)
     assert not check_soundness(model, (x, causal_mask(5) & False)).violated
-
-
-def test_a_sliding_window_is_checked() -> None:
-    attention, x = MultiHeadAttention(D, 4).eval(), torch.randn(1, 6, D)
-    window = sliding_window_mask(6, window=2)
-    for mask in (window, causal_mask(6)):
-        model = lambda x, mask=mask: attention(x, x, x, mask=mask)  # noqa: E731
-        report = ask("causality", model, x, dependence_mask=window)
-        assert bool(report) == (mask is window)
-    assert "position 2 of row 0 changes with position 0, which dependence" in report.problems[0]
 
 
 def test_leaks_are_found_in_any_function_and_correct_ones_pass() -> None:
@@ -88,32 +74,6 @@ def test_leaks_are_found_in_any_function_and_correct_ones_pass() -> None:
             assert not ask("causality", function, x, **options)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "given", "tolerance"),
-    [
-        (torch.float64, None, 1e-5),
-        (torch.float32, None, 1e-5),
-        (torch.bfloat16, None, 2**-3),
-        (torch.float32, 0.01, 0.01),
-    ],
-)
-@pytest.mark.parametrize(("part", "is_small"), [(0.75, True), (1.5, False)])
-def test_the_tolerance_is_in_standard_deviations(
-    dtype: torch.dtype, given: float | None, tolerance: float, part: float, is_small: bool
-) -> None:
-    size = 4.0
-    leak = size * part * tolerance
-
-    def logits_of(tokens: Tensor) -> Tensor:  # half of each feature is size, and half is -size
-        signs = 1 - 2 * ((torch.arange(tokens.shape[1])[:, None] + torch.arange(6)) % 2)
-        scores = (size * signs).to(dtype).expand(len(tokens), -1, -1).clone()
-        scores[:, 0, 1] += leak * 1.4826 * (tokens[:, -1] == 2)  # of an estimated deviation
-        return scores
-
-    causality = ask("causality", logits_of, torch.tensor([[1, 2, 1, 2]]), tolerance=given, probes=9)
-    assert bool(causality) is is_small
-
-
 def test_random_or_infinite_outputs_are_no_leak() -> None:
     x = torch.randn(1, 4, D)
     for function, message in (
@@ -134,7 +94,7 @@ def test_properties_that_are_not_known_or_of_other_functions_are_refused() -> No
 
 
 def test_a_long_report_is_shortened() -> None:
-    report = ask("causality", lambda x: x.flip(1), torch.randn(1, 9, 2))
+    report = ask("causality", lambda x: x.flip(1), torch.randn(1, 13, 2))
     assert len(report.problems) > 5
     assert f"\n  and {len(report.problems) - 5} more\n  next: " in str(report)
 
@@ -237,6 +197,18 @@ def test_eight_passes_find_leaks_of_every_kind(length: int, rows: int) -> None:
     assert report, report
     assert model.passes <= 8
     assert "a leak from fewer than" in report.note
+
+
+def test_the_positions_that_were_tried_are_counted() -> None:
+    tokens, table = torch.arange(130)[None] % 50, torch.randn(50, D)
+    changed = set()
+
+    def model(ids: Tensor) -> Tensor:
+        changed.update((row != tokens[0]).int().argmax().item() for row in ids)
+        return table[ids].cumsum(1)
+
+    note = ask("causality", model, tokens, probes=8).note
+    assert note.startswith(f"{len(changed - {0})} of 129 positions were tried")
 
 
 @pytest.mark.parametrize("length", [10, 64, 150])

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,54 +205,30 @@ def the_positions_of_an_encoder_repeat() -> Sound:
 class Packed(nn.Module):
     """A language model of packed documents, whose mask it makes of their ids, or receives."""
 
-    def __init__(self, *, rule: str = "documents") -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.embedding, self.positions = (
             TokenEmbedding(VOCABULARY, D),
             SinusoidalPositionalEncoding(D),
         )
         self.stack = build_encoder(**SIZES)
-        self.rule = rule
 
     def forward(self, tokens: Tensor, documents: Tensor) -> Tensor:
         mask = documents if documents.dim() == 4 else packed_mask(documents)
-        length = tokens.shape[1]
-        if self.rule == "blocks":
-            mask = block_causal_mask(length, tokens.device)
         x = self.positions(self.embedding(tokens))
-        return self.stack(x, mask=mask, causal=self.rule == "documents")
-
-
-def block_causal_mask(length: int, device: Any = None) -> Tensor:
-    blocks = torch.arange(length, device=device) // 3
-    return blocks[:, None] < blocks
+        return self.stack(x, mask=mask, causal=True)
 
 
 DOCUMENTS = torch.tensor([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 4, 4], [5, 6, 6, 6, 6, 6]])
 
 
-def test_packed_documents_and_other_rules_of_dependence_are_no_violation() -> None:
+def test_packed_documents_are_no_violation() -> None:
     hidden = packed_mask(DOCUMENTS) | causal_mask(6)
-    for example in (
-        {"tokens": FULL, "documents": DOCUMENTS},
-        {"tokens": FULL, "documents": hidden},
-    ):
-        only: dict[str, Any] = {"only": "causality"}
-        for options in ({}, only, only | {"dependence_mask": hidden}):
-            soundness = check_soundness(Packed(), example, **options)
-            assert soundness, soundness
-            assert soundness.kind == "causal"
-            assert "causality" not in soundness.not_tried, soundness
-    example = {"tokens": FULL, "documents": DOCUMENTS}
-    leak = ask("causality", Packed(rule="none"), example, dependence_mask=hidden).problems[0]
-    assert "which dependence_mask hides" in leak
-    mask = block_causal_mask(6)
-    assert not ask("causality", Packed(rule="blocks"), example)
-    soundness = check_soundness(Packed(rule="blocks"), example, **only, dependence_mask=mask)
-    assert not {"causality"} & {*soundness.violated, *soundness.not_tried}, soundness
-    assert soundness.kind == "encoder"
-    with pytest.raises(ValueError, match=r"^dependence_mask must have shape \(L, L\) or \(B\|1, "):
-        check_soundness(Packed(), example, dependence_mask=causal_mask(5))
+    for documents in (DOCUMENTS, hidden):
+        soundness = check_soundness(Packed(), {"tokens": FULL, "documents": documents})
+        assert soundness, soundness
+        assert soundness.kind == "causal"
+        assert "causality" not in soundness.not_tried, soundness
 
 
 @pytest.mark.parametrize("kind", ["tokens have positions", "no token attends", "vectors"])
@@ -384,67 +361,32 @@ def outputs_depend_on_the_number_of_tokens() -> Sound:
     return Sound(model, FULL, "causal")
 
 
-# Caches and states
+# Caches
 
 
-@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
-def test_the_state_of_a_recurrent_network_is_its_cache(kind: type[nn.RNNBase]) -> None:
-    class Model(kind):  # type: ignore[misc, valid-type]
-        def forward(self, input: Tensor, hx: Any = None) -> Any:
-            return super().forward(input, None if self.forgets else hx)
-
-    for forgets in (False, True):
-        model = Model(D, D, 3, batch_first=True)
-        model.forgets = forgets
-        report = ask("cache", model, torch.randn(3, 6, D))
-        assert not report.not_tried
-        assert bool(report) != forgets, report
-
-
-class Memory:
+class State:
     """A cache of a class that only its model knows."""
 
-    def __init__(self, state: Tensor) -> None:
-        self.parts = {"state": state}
+    def __init__(self, parts: list[Tensor]) -> None:
+        self.parts = {"state": parts}
         self.steps = torch.tensor([0])  # one for all rows
 
 
-@pytest.mark.parametrize("layer", [nn.GRUCell, nn.GRU])
-def test_the_state_of_a_module_with_recurrent_layers_is_its_cache(layer: type[nn.Module]) -> None:
-    class Model(nn.Module):
-        forgets = False
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding, self.layer = nn.Embedding(VOCABULARY, D), layer(D, D)
-
-        def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Memory]:
-            state, outputs = (None if state is None else state.parts["state"]), []
-            for x in self.embedding(tokens).unbind(1):
-                is_cell = layer is nn.GRUCell
-                state = self.layer(x, state) if is_cell else self.layer(x[None], state)[1]
-                outputs.append(state.view(-1, len(tokens), D)[-1])
-            returned = state * 0.5 if self.forgets else state
-            return torch.stack(outputs, dim=1), Memory(returned)
-
-    for forgets in (False, True):
-        model = Model()
-        model.forgets = forgets
-        report = ask("cache", model, FULL, causal=True)
-        assert not report.not_tried
-        assert bool(report) != forgets, report
-
-
-def test_the_caches_of_x_transformers_and_of_a_language_model_with_a_state_are_driven() -> None:
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_cache_of_any_class_that_a_model_receives_and_returns_is_driven(forgets: bool) -> None:
     class Model(Tied):
-        def forward(self, tokens: Tensor, hidden: Any = None) -> Any:
-            output, hidden = self.lstm(self.embedding(tokens), hidden)
-            return self.output(output), hidden
+        def forward(
+            self, tokens: Tensor, state: State | None = None, use_cache: bool = True
+        ) -> Any:
+            is_first = state is None or forgets
+            given = None if is_first else tuple(part[None] for part in state.parts["state"])
+            output, last = self.lstm(self.embedding(tokens), given)
+            state = State([part[0] for part in last])
+            return SimpleNamespace(logits=self.output(output), state=state)
 
-    for sound in (Sound(Model(), FULL, "causal"), MODELS["x_transformers_decoder"]()):
-        report = examine(sound)["cache"]
-        assert report, report
-        assert not report.not_tried
+    report = ask("cache", Model(), FULL)
+    assert not report.not_tried
+    assert bool(report) != forgets, report
 
 
 def test_a_cached_step_receives_the_newest_positions_and_the_last_row_of_a_mask() -> None:
@@ -540,19 +482,6 @@ def test_one_layer_that_is_used_several_times_is_found() -> None:
     tanh = nn.Tanh()
     sound = nn.Sequential(nn.Linear(D, D), tanh, nn.Linear(D, D), tanh)
     assert ask("initialisation", sound, torch.randn(2, 5, D))
-
-
-@pytest.mark.parametrize("persistent", [True, False])
-@pytest.mark.parametrize("shape", [(8, 8), (3, 64)])
-def test_random_numbers_in_a_buffer_that_is_not_saved_are_found(
-    shape: tuple[int, int], persistent: bool
-) -> None:
-    model = nn.Linear(D, D)
-    model.register_buffer("noise", torch.randn(shape), persistent=persistent)
-    report = ask("loading", model, torch.randn(2, 5, D))
-    assert bool(report) == persistent, report
-    if not persistent:
-        assert report.problems[0].startswith("noise is a buffer that is not saved, and holds rand")
 
 
 class Tied(nn.Module):
@@ -776,9 +705,7 @@ def test_a_sound_loss_has_no_violation(function: Any) -> None:
                 sum(
                     loss / max(int(n), 1)
                     for n, loss in zip(
-                        counts(parts),
-                        losses(parts, ignore_index=0, reduction="sum"),
-                        strict=True,
+                        counts(parts), losses(parts, ignore_index=0, reduction="sum"), strict=True
                     )
                 )
                 / len(parts)

@@ -620,10 +620,7 @@ class _Search:
         return name
 
     def find_cause(
-        self,
-        modules: Sequence[str],
-        first: tuple[Value, Value],
-        agreed: Pairs,
+        self, modules: Sequence[str], first: tuple[Value, Value], agreed: Pairs
     ) -> tuple[str, str] | tuple[None, None]:
         """Correct the second model until its outputs agree, and what agreed still does.
 

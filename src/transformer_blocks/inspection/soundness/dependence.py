@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks.inspection.comparison import NotTriedError, describe, is_valid
-from transformer_blocks.inspection.soundness.inputs import (
-    Inputs,
-    is_toeplitz,
-)
+from transformer_blocks.inspection.soundness.inputs import Inputs, is_toeplitz
 from transformer_blocks.inspection.soundness.tested import TestedModel
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
@@ -42,22 +39,6 @@ class Dependence:
     def later(self) -> Tensor:
         """Where an output depends on a later input, of shape (B, L, L)."""
         return self.sizes.gt(0).triu(1)
-
-    def find_hidden(self, tested: TestedModel, group: int) -> Tensor:
-        """Where the user or the masks of the inputs hide inputs from outputs, (B, L, L)."""
-        hidden = torch.zeros_like(self.sizes, dtype=torch.bool)
-        if tested.dependence_mask is not None:
-            return hidden | tested.dependence_mask.expand(len(hidden), 1, -1, -1)[:, 0].cpu()
-        for argument in tested.inputs.arguments:
-            if argument.kind == "pairs" and argument.groups == (group, group):
-                mask: Tensor = argument.value.detach().cpu()
-                own = mask.diagonal(dim1=-2, dim2=-1).flatten().double().mode().values
-                rows = len(hidden) if argument.has_rows else 1
-                heads = (mask != own).view(rows, -1, *mask.shape[-2:])
-                hidden |= heads.all(1)
-            elif argument.name.startswith("document") and argument.groups == (group,):
-                hidden |= (argument.value[:, :, None] != argument.value[:, None]).cpu()
-        return hidden
 
     @property
     def earlier(self) -> Tensor:
@@ -112,29 +93,17 @@ def check_causality(tested: TestedModel) -> list[str]:
         problems = check_suffixes(tested, group)
         tested.is_leaky = bool(problems)
         return problems
-    hidden, is_causal = dependence.find_hidden(tested, group), True
-    wrong, why = dependence.later, "which comes later"
-    if tested.dependence_mask is not None:
-        wrong, why = dependence.sizes.gt(0) & hidden, "which dependence_mask hides"
-        is_causal = bool((hidden | torch.ones_like(hidden).tril()).all())
     problems = [
-        f"position {output} of row {row} changes with position {position}, {why}, "
+        f"position {output} of row {row} changes with position {position}, which comes later, "
         f"{describe(float(dependence.sizes[row, output, position]))}"
-        for row, output, position in wrong.nonzero().tolist()
+        for row, output, position in dependence.later.nonzero().tolist()
     ]
-    if not problems and is_causal and group not in tested.fixed:
+    if not problems and group not in tested.fixed:
         problems = [*check_prefix(tested, group), *check_suffixes(tested, group)]
-        tested.is_leaky = bool(problems)
+    tested.is_leaky = bool(problems)
     if not bool(dependence.earlier.any()):
         return [*problems, "no output depends on an earlier position"]
-    if not bool(dependence.probed.all()):
-        return problems
-    has_earlier = (dependence.real[:, None] & ~hidden).tril(-1).any(2)
-    alone = dependence.real & has_earlier & ~dependence.earlier.any(dim=2)
-    return problems + [
-        f"position {output} of row {row} changes with no earlier position"
-        for row, output in alone.nonzero().tolist()
-    ]
+    return problems
 
 
 def check_prefix(tested: TestedModel, group: int) -> list[str]:
@@ -165,7 +134,7 @@ def check_suffixes(tested: TestedModel, group: int) -> list[str]:
         where = real & (torch.arange(length) >= first[:, None])
         outputs = tested.outputs(inputs.changed(group, where, seed=1))
         for row, start in enumerate(first.tolist()):
-            kept = find_hidden_outputs(tested, sources[row], length, start)[real[row]]
+            kept = (torch.arange(length) < start)[real[row]]
             pair = expected[row][kept], outputs[row][kept]
             if len(pair[0]):
                 sizes = tested.measure(*pair, exact=True)
@@ -185,14 +154,6 @@ def check_suffixes(tested: TestedModel, group: int) -> list[str]:
     return problems
 
 
-def find_hidden_outputs(tested: TestedModel, row: int, length: int, start: int) -> Tensor:
-    """Find the outputs from which all tokens from a position on are hidden, of shape (L,)."""
-    if start == length or tested.dependence_mask is None:
-        return torch.arange(length) < start
-    masks = tested.dependence_mask[:, 0].cpu()
-    return masks[row % len(masks), :, start:].all(1)
-
-
 def repeat_rows(tested: TestedModel, group: int) -> tuple[Inputs, list[int], list[Tensor]]:
     """Repeat the rows of small inputs; return the batch, the row of each row, and the outputs.
 
@@ -210,7 +171,7 @@ def repeat_rows(tested: TestedModel, group: int) -> tuple[Inputs, list[int], lis
         block = BLOCK * (tokens // BLOCK + 1)
         lengths = [block + BLOCK + 2, block + 2, block, BLOCK // 2 + 2, BLOCK // 4 + 2]
     is_long = tested.passes.limit is not None and tokens >= 2 * BLOCK
-    if tested.dependence_mask is not None or group in tested.fixed or is_long:
+    if group in tested.fixed or is_long:
         lengths = []
     repeated = max(inputs.batch_size, min(TOKENS // length, length))
     cycled = [each % inputs.batch_size for each in range(repeated)]

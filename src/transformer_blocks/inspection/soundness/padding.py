@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from transformer_blocks.inspection.comparison import NotTriedError, is_valid
-from transformer_blocks.inspection.soundness.dependence import PROBED, choose_positions
 from transformer_blocks.inspection.soundness.inputs import Inputs
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.tested import TestedModel
@@ -188,20 +187,17 @@ def _compare_masks(tested: TestedModel, group: int, inputs: Inputs) -> list[tupl
 def _find_visible_tokens(tested: TestedModel, group: int, inputs: Inputs) -> tuple[bool, bool]:
     """Return whether outputs depend on padding, and whether they depend on other real tokens."""
     expected, real = tested.outputs(inputs), inputs.groups[group].real
-    finite = [bool(is_valid(each).all()) for each in expected]
-    is_full = real.all(dim=1).tolist()
-    rows = [row for row in range(len(expected)) if finite[row] and not is_full[row]]
+    rows = [
+        row
+        for row, output in enumerate(expected)
+        if bool(is_valid(output).all()) and not bool(real[row].all())
+    ]
+    last = real.long().cumsum(1) == real.sum(1, keepdim=True)
 
-    def find_changes(where: Tensor, seed: int) -> list[tuple[int, Tensor]]:
-        """List the rows, and the changes of the outputs of their real tokens."""
-        outputs = tested.outputs(inputs.changed(group, where, seed))
-        return [(row, tested.measure(expected[row], outputs[row], exact=True)) for row in rows]
+    def changes(where: Tensor, compared: slice) -> bool:
+        outputs = tested.outputs(inputs.changed(group, where, seed=1))
+        pairs = [(expected[row][compared], outputs[row][compared]) for row in rows]
+        return any(bool(tested.measure(*pair, exact=True).any()) for pair in pairs)
 
-    sees_padding = any(bool(sizes.any()) for _, sizes in find_changes(~real, 1))
-    for position in choose_positions(real.shape[1], PROBED):
-        for row, sizes in find_changes(inputs.groups[group].at(position), position):
-            if group == tested.group:
-                sizes = sizes[real[row].nonzero().flatten() != position]
-            if bool(sizes.any()):
-                return sees_padding, True
-    return sees_padding, False
+    of_last = slice(-1 if group == tested.group else 0, None)  # which depends on its own token too
+    return changes(~real, slice(None)), changes(real & ~last, of_last)

@@ -15,12 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_blocks.inspection.soundness.inputs import (
-    Argument,
-    Group,
-    Inputs,
-    is_toeplitz,
-)
+from transformer_blocks.inspection.soundness.inputs import Argument, Group, Inputs, is_toeplitz
 
 SOURCE = {"context", "enc", "encoder", "memory", "source", "src"}
 TARGET = {"dec", "decoder", "target", "tgt", "trg"}

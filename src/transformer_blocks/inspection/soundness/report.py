@@ -37,11 +37,11 @@ class Report:
     @property
     def details(self) -> list[str]:
         """The first violations and what to do, or why the property was not tried."""
-        if not self.problems:
-            return [text for text in (self.not_tried, self.note) if text]
         more = len(self.problems) - SHOWN
-        others = [f"and {more} more"] if more > 0 else []
-        return [*self.problems[:SHOWN], *others, *([f"next: {self.advice}"] if self.advice else [])]
+        others = f"and {more} more" if more > 0 else ""
+        advice = self.advice and f"next: {self.advice}"
+        texts = (*self.problems[:SHOWN], others, self.not_tried, self.note, advice)
+        return [text for text in texts if text]
 
     def __repr__(self) -> str:
         """List the first violations."""

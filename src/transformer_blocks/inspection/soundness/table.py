@@ -3,38 +3,23 @@
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from transformer_blocks._contracts import Factory, Function, Mask, Size, checked
+from transformer_blocks._contracts import Factory, Function, Size, checked
 from transformer_blocks.generation import StepModel
 from transformer_blocks.inspection.changes import evaluation
 from transformer_blocks.inspection.comparison import NotTriedError, Tolerance, find_tensors
-from transformer_blocks.inspection.soundness.batches import check_batch, check_determinism
-from transformer_blocks.inspection.soundness.cached_steps import check_cache
-from transformer_blocks.inspection.soundness.copies import (
-    check_device,
-    check_dtype,
-    check_initialisation,
-    check_loading,
-)
-from transformer_blocks.inspection.soundness.dependence import (
-    check_causality,
-    check_order,
-    find_dependence,
-    is_causal,
-)
-from transformer_blocks.inspection.soundness.padding import (
-    RESAMPLED,
-    check_padding_amount,
-    check_padding_content,
-    check_padding_side,
-    check_polarity,
+from transformer_blocks.inspection.soundness import (
+    batches,
+    cached_steps,
+    copies,
+    dependence,
+    padding,
+    training,
 )
 from transformer_blocks.inspection.soundness.reading import read_inputs
 from transformer_blocks.inspection.soundness.report import Report, Soundness
 from transformer_blocks.inspection.soundness.tested import Passes, TestedModel, first_line
-from transformer_blocks.inspection.soundness.training import check_labels, check_loss
 from transformer_blocks.models import LanguageModel, Seq2Seq
 
 HINT = "outputs depend on later positions; pass causal=True if they must not"
@@ -58,52 +43,65 @@ class Property(NamedTuple):
 
 PROPERTIES = {
     "determinism": Property(
-        check_determinism,
+        batches.check_determinism,
         "call eval(), keep nothing of a call in the model, and give each row a key that is not "
         "masked",
     ),
     "causality": Property(
-        check_causality,
+        dependence.check_causality,
         "pass a causal mask to each attention, True where a key comes later; then look for "
         "operations along the sequence: norms, convolutions, shifts, means over blocks",
     ),
-    "order": Property(check_order, "add positions, one for each token, or rotate queries and keys"),
+    "order": Property(
+        dependence.check_order, "add positions, one for each token, or rotate queries and keys"
+    ),
     "mask polarity": Property(
-        check_polarity, "invert the mask where the model receives or uses it"
+        padding.check_polarity, "invert the mask where the model receives or uses it"
     ),
     "padding": Property(
-        check_padding_content,
+        padding.check_padding_content,
         "mask padded keys in each attention, and leave padding out of means and norms",
     ),
     "padding amount": Property(
-        check_padding_amount, "compute nothing from the padded length; use the mask's lengths"
+        padding.check_padding_amount,
+        "compute nothing from the padded length; use the mask's lengths",
     ),
     "padding side": Property(
-        check_padding_side, "count positions from the first real token, as the mask's sum along it"
+        padding.check_padding_side,
+        "count positions from the first real token, as the mask's sum along it",
     ),
     "batch": Property(
-        check_batch, "set batch_first=True; look for reductions, norms or indices along the batch"
+        batches.check_batch,
+        "set batch_first=True; look for reductions, norms or indices along the batch",
     ),
     "cache": Property(
-        check_cache,
+        cached_steps.check_cache,
         "check causality first; then compare positions, masks and cached keys of the step that is "
         "named with the full pass",
     ),
     "dtype": Property(
-        check_dtype, "convert constants to the inputs' dtype, and sum in float32 where it overflows"
+        copies.check_dtype,
+        "convert constants to the inputs' dtype, and sum in float32 where it overflows",
     ),
-    "device": Property(check_device, "register the tensor as a buffer, or make it on x.device"),
-    "initialisation": Property(check_initialisation, "make each layer anew instead of copying one"),
+    "device": Property(
+        copies.check_device, "register the tensor as a buffer, or make it on x.device"
+    ),
+    "initialisation": Property(
+        copies.check_initialisation, "make each layer anew instead of copying one"
+    ),
     "loading": Property(
-        check_loading, "save what is random in the state dict, and tie weights again after loading"
+        copies.check_loading,
+        "save all that outputs depend on in the state dict, and tie weights again after loading",
     ),
     "labels": Property(
-        check_labels,
+        training.check_labels,
         "shift the labels by one, logits[:, :-1] and tokens[:, 1:], exactly once",
         False,
     ),
     "loss": Property(
-        check_loss, "divide the sum over real tokens of all parts by the number of these", False
+        training.check_loss,
+        "divide the sum over real tokens of all parts by the number of these",
+        False,
     ),
 }
 """The properties, in the order of the table."""
@@ -117,7 +115,6 @@ def check_soundness(
     only: str | Collection[str] | None = None,
     probes: Size | None = None,
     causal: bool | None = None,
-    dependence_mask: Mask | None = None,
     recursive: bool = False,
     padding_id: int | None = None,
     new_step_model: Factory[Callable[[], StepModel]] | None = None,
@@ -189,17 +186,14 @@ def check_soundness(
             the masks and settings in the inputs, and from the positions on which outputs depend;
             or it is true, if ``only`` names causality, or if ``probes`` or ``new_step_model`` is
             given.
-        dependence_mask: Boolean mask of outputs and inputs, of shape (L, L) or (B|1, 1, L, L); True
-            where an output must not depend on an input. It replaces ``causal`` where the rule is
-            another one, for example block-causal, or causal in each of several packed documents:
-            ``packed_mask(documents) | causal_mask(L)``.
         recursive: Whether the model uses one layer several times on purpose.
         padding_id: Id of the padding token, if the model finds padding by its id; that of a
             ``LanguageModel`` or ``Seq2Seq`` of this package is known.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
             the rows of the inputs. The caches of ``LanguageModel``, ``Seq2Seq`` and
-            Hugging Face's models are found without it.
+            Hugging Face's models are found without it; of any other model, such as a recurrent
+            network whose state it is, pass it.
         tolerance: Largest change that is ignored, in standard deviations of the outputs. The
             default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
             rounding is the same.
@@ -240,7 +234,7 @@ def check_soundness(
     if padding_id is None and isinstance(model, LanguageModel | Seq2Seq):
         padding_id = model.padding_id
     parts = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    for name, held in (("model", parts), ("inputs", inputs), ("dependence_mask", dependence_mask)):
+    for name, held in (("model", parts), ("inputs", inputs)):
         if any(each.is_meta for each in find_tensors(held)):
             raise ValueError(f"{name} must have values to compare, got tensors on the meta device")
     must_be_causal = bool(only and "causality" in titles) or new_step_model is not None
@@ -263,11 +257,9 @@ def check_soundness(
         if labels := find_labels(tested):
             tested.inputs = read_inputs(model, inputs, padding_id, labels)
         find_positions(tested)
-        if dependence_mask is not None:
-            tested.dependence_mask = fit_mask(dependence_mask, tested)
         reports = run_checks(titles, tested)
     note = ""
-    if causal is None and dependence_mask is None and only is None:
+    if causal is None and only is None:
         is_leaky = "causality" in {each.title for each in reports if each.problems}
         note = HINT if tested.kind == "encoder" else OTHER_HINT if is_leaky else ""
     return Soundness(tested.kind, reports, note)
@@ -368,43 +360,28 @@ def find_positions(tested: TestedModel) -> None:
     tested.group = found
 
 
-def fit_mask(mask: Tensor, tested: TestedModel) -> Tensor:
-    """Return the mask of outputs and inputs with shape (B | 1, 1, L, L), with all its elements."""
-    rows = tested.inputs.batch_size
-    length = 0 if tested.group is None else tested.inputs.groups[tested.group].length
-    shape = tuple(mask.shape) if mask.dim() == 4 else (1, 1, *mask.shape)
-    if shape[0] not in (1, rows) or shape[1:] != (1, length, length):
-        raise ValueError(
-            f"dependence_mask must have shape (L, L) or (B|1, 1, L, L) with B={rows} and "
-            f"L={length}, got {tuple(mask.shape)}"
-        )
-    return mask.logical_or(mask).reshape(shape)  # also of a mask that does not store its elements
-
-
 def find_kind(tested: TestedModel) -> tuple[str, str]:
     """Find out what kind of model it is, and why causality cannot be checked, if it cannot."""
     group, groups = tested.group, tested.inputs.groups
     if tested.resampled:
-        return "sequence to sequence of another length", RESAMPLED
+        return "sequence to sequence of another length", padding.RESAMPLED
     if group is None:
         reason = "there is one output for each row, not one for each position"
         return "sequence to vector" if groups else "rows of a fixed size", reason
-    mask, has_source = tested.dependence_mask, len(groups) > 1
-    tested.causal = True if mask is not None else tested.causal
+    has_source = len(groups) > 1
     if tested.passes.limit is None:
         try:
-            found = tested.dependence = find_dependence(tested, group)
+            found = tested.dependence = dependence.find_dependence(tested, group)
         except NotTriedError as reason:
             return "unknown", str(reason)
         if not bool(found.later.any() | found.earlier.any()) and not tested.causal:
             kind = "encoder-decoder" if has_source else "position-wise"
             return kind, "no output depends on another position"
         if tested.causal is None:
-            tested.causal = is_causal(tested, group, found)
-    hides_later = mask is None or bool((mask | torch.ones_like(mask).tril()).all())
-    is_encoder = tested.causal is False or not hides_later
+            tested.causal = dependence.is_causal(tested, group, found)
+    is_encoder = tested.causal is False
     kind = "encoder-decoder" if has_source else "encoder" if is_encoder else "causal"
-    return kind, "the model is an encoder" if tested.causal is False else ""
+    return kind, "the model is an encoder" if is_encoder else ""
 
 
 def assert_sound(model: Callable[..., Any], inputs: Any, **options: Any) -> Soundness:

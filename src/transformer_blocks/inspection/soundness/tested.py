@@ -65,7 +65,6 @@ class TestedModel:
             depends on the dtype.
         passes: How many forward passes there were, and may be.
         causal: Whether outputs must not depend on later positions; None if that is not known.
-        dependence_mask: Where outputs must not depend on inputs, if the user says so.
         recursive: Whether one layer is used several times on purpose.
         new_step_model: Makes a step model with an empty cache, if the user passes it.
         group: The sequence to whose positions the outputs belong; None if there is one output for
@@ -76,7 +75,8 @@ class TestedModel:
         kind: The kind of the model, if it is asked for.
         reason: Why causality cannot be checked; empty if it can.
         dependence: Which outputs depend on which inputs, if that was measured.
-        is_leaky: Whether an output was found that depends on a later position.
+        is_leaky: Whether an output was found that depends on a later position; None if none was
+            sought.
         scales: Standard deviation of each feature of the outputs.
         notes: What the check of a property may miss, by the property's title.
     """
@@ -88,7 +88,6 @@ class TestedModel:
     tolerance: float | None = None
     passes: Passes = field(default_factory=Passes)
     causal: bool | None = None
-    dependence_mask: Tensor | None = None
     recursive: bool = False
     new_step_model: Callable[[], StepModel] | None = None
     group: int | None = None
@@ -97,7 +96,7 @@ class TestedModel:
     kind: str = "unknown"
     reason: str = ""
     dependence: Any = None
-    is_leaky: bool = False
+    is_leaky: bool | None = None
     scales: Tensor | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
