@@ -144,6 +144,33 @@ def test_the_tolerance_of_each_check_separates_small_changes_from_large_ones(fac
         assert [not each for each in reports] == [is_large] * len(reports), reports
 
 
+def test_the_padding_id_of_each_check_is_the_one_that_counts() -> None:
+    target = torch.tensor([[3, 4, 5, 0], [4, 7, 0, 0], [7, 5, 0, 0]])
+    logits = torch.randn(3, 4, 12, generator=torch.Generator().manual_seed(0))
+
+    def loss(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        losses = [
+            nn.functional.cross_entropy(z.mT, y, ignore_index=0, reduction="sum") for z, y in parts
+        ]
+        return torch.stack(losses).sum()
+
+    def count(tokens: Tensor) -> Tensor:
+        return (tokens != 0).sum(1).float()
+
+    def copies_padding(tokens: Tensor) -> tuple[Tensor, Tensor]:  # sound, but for the padding
+        x = nn.functional.one_hot(tokens[:, :-1], 12).float()
+        x[..., 0] += (tokens[:, 1:] == 0).float()
+        return x, tokens[:, 1:]
+
+    for padding_id, is_sound in ((0, True), (7, False)):
+        assert bool(ask("loss", loss, (logits, target), padding_id=padding_id)) == is_sound
+        padded = torch.tensor([[3, 4, 5], [6, padding_id, padding_id]])
+        assert bool(ask("padding", count, padded, padding_id=padding_id)) == is_sound
+        report = ask("labels", copies_padding, target, padding_id=padding_id)
+        assert bool(report) == is_sound, report
+        assert not ask("labels", copies_padding, target)
+
+
 def test_the_scale_of_a_feature_is_its_standard_deviation() -> None:
     deviations = torch.tensor([1.0, 5.0, 1e4, 2.0])
     x = torch.randn(4, 1000, 4, generator=torch.Generator().manual_seed(0)) * deviations + 3.0

@@ -692,6 +692,23 @@ def test_an_ablated_head_has_no_part_in_the_output_projection(family: Family) ->
     assert torch.equal(model(**inputs)[0], expected)
 
 
+@torch.no_grad()
+def test_heads_are_ablated_in_cached_steps_too() -> None:
+    family = FAMILIES["Llama"]  # whose fused kernel gets heads of a step in the length
+    model, inputs = family.build().eval(), family.inputs(padded=True)
+    names = [f"model.layers.{layer}.self_attn" for layer in range(2)]
+    changed = copy.deepcopy(model)
+    for name in names:
+        changed.get_submodule(f"{name}.o_proj").weight[:, 8:16] = 0.0
+    options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "output_logits": True}
+    options["return_dict_in_generate"] = True
+    expected = changed.generate(**inputs, **options)
+    with ablate(model, heads={name: [1] for name in names}):
+        result = model.generate(**inputs, **options)
+    torch.testing.assert_close(result.logits, expected.logits)
+    assert torch.equal(result.sequences, expected.sequences)
+
+
 @each_of_torch
 @pytest.mark.parametrize("mode", ["training", "no gradients"])
 def test_a_head_of_torch_is_ablated_in_every_mode(

@@ -285,6 +285,11 @@ def test_a_module_is_replaced_by_values_of_another_input_a_number_or_a_function(
     with patched(model, {"layers.1": lambda y: y.mean((0, 1)), "layers.0.feed_forward": 0.0}):
         y = model(x)
         assert torch.equal(y, y[:1, :1].expand_as(y))
+    name = "layers.0.self_attention"
+    with patched(model, {name: {1: 0.0}, "layers.1.feed_forward": 0.0}):
+        without = model(x)
+    with ablate(model, heads={name: [1]}, modules=["layers.1.feed_forward"]):
+        assert torch.equal(model(x), without)
     with patched(model, {"layers.1": values["layers.1"][0]}, positions=[0, 2]):
         assert (model(x) == expected).all(-1)[0].tolist() == [True, False, True, False, False]
 
