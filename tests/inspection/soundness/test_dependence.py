@@ -201,10 +201,10 @@ def test_eight_passes_find_leaks_of_every_kind(length: int, rows: int) -> None:
 
 def test_the_positions_that_were_tried_are_counted() -> None:
     tokens, table = torch.arange(130)[None] % 50, torch.randn(50, D)
-    changed = set()
+    changed = set[int]()
 
     def model(ids: Tensor) -> Tensor:
-        changed.update((row != tokens[0]).int().argmax().item() for row in ids)
+        changed.update(int((row != tokens[0]).int().argmax()) for row in ids)
         return table[ids].cumsum(1)
 
     note = ask("causality", model, tokens, probes=8).note

@@ -378,8 +378,8 @@ def test_a_cache_of_any_class_that_a_model_receives_and_returns_is_driven(forget
         def forward(
             self, tokens: Tensor, state: State | None = None, use_cache: bool = True
         ) -> Any:
-            is_first = state is None or forgets
-            given = None if is_first else tuple(part[None] for part in state.parts["state"])
+            parts = [] if state is None or forgets else state.parts["state"]
+            given = tuple(part[None] for part in parts) or None
             output, last = self.lstm(self.embedding(tokens), given)
             state = State([part[0] for part in last])
             return SimpleNamespace(logits=self.output(output), state=state)
