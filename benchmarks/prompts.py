@@ -79,9 +79,10 @@ def make(way: str, *, threads: int) -> SetUp:
     """Set up one way of decoding: "one by one", "one batch" or "equal lengths"."""
     import torch
 
-    from common.searches import row_generators
+    from common.options import SamplingOptions
+    from common.searches import sampling
     from text.models import build_text_model
-    from transformer_blocks import beam_search, greedy_search, sample
+    from transformer_blocks import beam_search, greedy_search
     from transformer_blocks.inference import prepare
     from transformer_blocks.pretrained.families import build_model
 
@@ -104,8 +105,7 @@ def make(way: str, *, threads: int) -> SetUp:
         if case.search == "beam":
             return model.generate(prompts, beam_search, beam_size=4, **options)
         if case.search == "sample":
-            generators = row_generators(0, len(prompts), 1)
-            return model.generate(prompts, sample, generator=generators, **options)
+            return model.generate(prompts, sampling(SamplingOptions(seed=0)), **options)
         return model.generate(prompts, greedy_search, **options)
 
     def set_up(case: Case) -> Callable[[], object]:

@@ -11,7 +11,7 @@ padding.
 - ``torch``: ``nn.Transformer``, ``CrossEntropyLoss(label_smoothing=0.1)`` and Adam, in a plain loop
   over shuffled batches; ``torch, sorted``: the same with the batches of ``ours``, which group
   sentences by length;
-- ``ours``; ``ours compiled``: with ``torch.compile``;
+- ``ours``;
 - ``x-transformers``: ``XTransformer`` with its own loss, which has no label smoothing;
   ``transformers``: Hugging Face's Marian in the same plain loop; both with the batches of ``ours``.
 
@@ -75,9 +75,8 @@ class Data(NamedTuple):
 def load(corpus: str, data_dir: Path | None, folder: Path, batch_tokens: int) -> Data:
     """Choose a few of our batches at random, and shuffle their sentences for the plain loop."""
     from common.tokenizer import Tokenizer
-    from translation.batches import make_batches
+    from translation.batches import encode_pairs, make_batches
     from translation.corpus import load_corpus
-    from translation.examples import encode_pairs
     from translation.pairs import Languages
 
     pairs = load_corpus(Languages(corpus), data_dir=data_dir).train
@@ -118,7 +117,7 @@ def config_of(dropout: float) -> Any:
     )
 
 
-def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> SetUp:
+def make_ours(load_data: Callable[[int], Data]) -> SetUp:
     """Set up the training loop of the examples."""
     import torch
 
@@ -131,7 +130,7 @@ def make_ours(load_data: Callable[[int], Data], *, compiled: bool = False) -> Se
         torch.manual_seed(0)
         config = config_of(case.dropout)
         model = config.build(VOCABULARY, VOCABULARY).train()
-        loss = TranslationLoss(config.label_smoothing, compiled=compiled)
+        loss = TranslationLoss(config.label_smoothing)
         learner: Learner[Any, Any] = Learner(model, loss, average=config.average)
         batches = load_data(case.batch_tokens).ours
 
@@ -311,9 +310,8 @@ def compare_losses(load_data: Callable[[int], Data], batch_tokens: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the comparison that the command-line options select."""
-    names = ("torch", "torch, sorted", "ours", "ours compiled", "x-transformers", "transformers")
+    names = ("torch", "torch, sorted", "ours", "x-transformers", "transformers")
     parser = new_parser(__doc__, names, rounds=5)
-    parser.set_defaults(only=[name for name in names if name != "ours compiled"])
     parser.add_argument("--corpus", default="small_parallel_enja")
     parser.add_argument("--data-dir", type=Path, help="folder of the corpus")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[4000])
@@ -327,7 +325,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "torch": partial(plain, build_torch, in_order=False),
         "torch, sorted": partial(plain, build_torch, in_order=True),
         "ours": partial(make_ours, load_data),
-        "ours compiled": partial(make_ours, load_data, compiled=True),
         "x-transformers": partial(plain, build_x_transformer, in_order=True, own_loss=True),
         "transformers": partial(plain, build_transformers, in_order=True),
     }

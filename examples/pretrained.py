@@ -102,7 +102,7 @@ def generate(
     import torch
 
     from common.batching import group_by_length
-    from common.searches import Beam, sampling_or_greedy
+    from common.searches import beam, sampling_or_greedy
     from transformer_blocks import LanguageModel
 
     continues, written = isinstance(model, LanguageModel), dict[int, str]()
@@ -111,7 +111,7 @@ def generate(
         if len(row) + continues * options.length > room:
             raise UserError(f"a text and --length must not exceed {room} tokens, got {text[:40]!r}")
     search = sampling_or_greedy(options, greedy=not options.sample)
-    search = search if options.beam == 1 else Beam(options.beam, length_penalty=0.6)
+    search = search if options.beam == 1 else beam(options.beam, length_penalty=0.6)
     lengths = [len(row) + options.length if row else 0 for row in ids]
     for chosen in group_by_length(lengths, BATCH_TOKENS):
         limits = {"end_id": tokenizer.end_ids, "max_length": [options.length] * len(chosen)}
@@ -120,9 +120,9 @@ def generate(
                 found = model.generate([ids[i] for i in chosen], search, **limits)
         except ValueError as error:  # the beam is larger than the vocabulary
             raise UserError(str(error)) from error
-        for i, (best, *_) in zip(chosen, found, strict=True):
+        for i, each in zip(chosen, found, strict=True):
             after = ids[i] if continues else []
-            written[i] = texts[i] * continues + tokenizer.decode(best.tokens, after)
+            written[i] = texts[i] * continues + tokenizer.decode(each.tokens, after)
     for i in range(len(texts)):
         yield written.get(i, "").replace("\r", " ").replace("\n", " ")
 

@@ -11,15 +11,13 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
     python examples/translate.py train --model rnn --run runs/rnn      # an LSTM
     python examples/translate.py compare runs/toy runs/rnn
     python examples/translate.py explore --sentence "犬が水を飲みました。"
-    python examples/translate.py align --sentence "犬が水を飲みました。"
     python examples/translate.py export --to ctranslate2
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
 examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
-all attention weights, which holds the model and translates what is typed there; ``align`` prints
-which word translates which; ``export`` writes the model for CTranslate2, which translates faster
-on a CPU.
+all attention weights, which holds the model and translates what is typed there; ``export`` writes
+the model for CTranslate2, which translates faster on a CPU.
 """
 
 import sys
@@ -27,7 +25,7 @@ from collections.abc import Sequence
 
 from common.options import parse
 from common.program import run_program
-from translation.arguments import COMMANDS, Train
+from translation.arguments import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,14 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: object) -> None:
     """Run the command that the command line names."""
-    if isinstance(options, Train):
-        from translation.training import train_command  # only now: it imports torch
+    from translation.commands import RUN  # only now: it imports torch
 
-        train_command(options)
-    else:
-        from translation.commands import RUN
-
-        RUN[type(options)](options)
+    RUN[type(options)](options)
 
 
 if __name__ == "__main__":

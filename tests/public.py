@@ -5,9 +5,11 @@ from types import ModuleType
 import transformer_blocks
 from transformer_blocks import explorer, generation, inference, inspection, interop, pretrained
 
+LATE = "record_attention", transformer_blocks.record_attention  # imported at its first use
+
 EXPORTS: dict[str, object] = {
     name: thing
-    for name, thing in vars(transformer_blocks).items()
+    for name, thing in [*vars(transformer_blocks).items(), LATE]
     if not name.startswith("_") and not isinstance(thing, ModuleType)
 }
 """What ``from transformer_blocks import ...`` gives, in the order of the chapters."""

@@ -30,15 +30,13 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))  # the translator
 
-from common.searches import Greedy
 from common.tokenizer import Tokenizer
 from experiment import Experiment, new_parser, positive, run_single_threaded
-from transformer_blocks import MultiHeadAttention
-from translation.batches import Batch, batches_of, collate, make_batches
-from translation.corpus import Corpus, load_corpus
+from transformer_blocks import MultiHeadAttention, greedy_search
+from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
+from translation.corpus import load_corpus
 from translation.decoding import TrainedTranslator, translate
-from translation.examples import Examples, encode_pairs
-from translation.pairs import Languages, Pair, clean
+from translation.pairs import Corpus, Languages, Pair, clean
 from translation.presets import TranslatorConfig
 from translation.rnn_attention import RecurrentTranslator
 from translation.scoring import score
@@ -86,7 +84,7 @@ RUNS = {
 
 
 @torch.no_grad()
-def mean_loss(model: RecurrentTranslator, examples: Examples) -> float:
+def mean_loss(model: RecurrentTranslator, examples: list[Example]) -> float:
     """Compute the plain cross-entropy per token in evaluation mode."""
     total, tokens = 0.0, 0
     for batch in batches_of(examples, batch_tokens=4096):
@@ -124,7 +122,7 @@ class Trial:
         self.tokenizers = source, target
         self.train_set, self.validation_set = map(self.encode, (self.pairs, corpus.validation))
 
-    def encode(self, pairs: Sequence[Pair]) -> Examples:
+    def encode(self, pairs: Sequence[Pair]) -> list[Example]:
         """Encode sentence pairs."""
         return encode_pairs(pairs, *self.tokenizers, max_length=MAX_LENGTH)
 
@@ -137,7 +135,7 @@ class Trial:
     def translate(self, model: RecurrentTranslator, sentences: Sequence[str]) -> list[str]:
         """Translate sentences by greedy decoding."""
         trained = TrainedTranslator(TranslatorConfig(), model, *self.tokenizers)
-        return translate(trained, sentences, search=Greedy(), batch_tokens=4096)
+        return translate(trained, sentences, search=greedy_search, batch_tokens=4096)
 
     def bleu(self, model: RecurrentTranslator, pairs: Sequence[Pair]) -> float:
         """Compute BLEU of greedy translations."""
@@ -209,7 +207,7 @@ class Trial:
         measures = {"last": last, "best": self.measure(model)}
         return {"plan": plan._asdict(), "parameters": size, "curves": curves, **measures}
 
-    def batches(self, examples: Examples) -> Iterator[tuple[int, Batch]]:
+    def batches(self, examples: list[Example]) -> Iterator[tuple[int, Batch]]:
         """Yield batches of about 40 sentences without end, each with the number of its epoch."""
         for epoch in count(1):
             for batch in make_batches(examples, batch_tokens=400, seed=self.seed, epoch=epoch):

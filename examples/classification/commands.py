@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
-
 import torch
 from torch import nn
 
@@ -24,13 +22,12 @@ from classification.learning import (
 from classification.models import EncoderClassifier
 from classification.pictures import plot_accuracy, plot_encoder_attention
 from common.distributed import choose_device
-from common.files import FolderLock
 from common.options import RunOptions, check_together
-from common.run import Run, choose_run
+from common.run import RUNS, Run, choose_run
 from common.terminal import counted, say, table
 from common.text_files import clean_text, input_lines
 from common.tokenizer import Tokenizer
-from common.training import Training, join_training, train
+from common.training import Training, begin_run
 
 ENCODER, BAG = "encoder", "bag of words"
 REPORT_STEPS = 100  # updates between two validations
@@ -53,26 +50,19 @@ def data_of(config: ClassifierConfig) -> Data:
     return data
 
 
-def begin(
-    run: Run[ClassifierConfig], config: ClassifierConfig, data: Data, lock: FolderLock
-) -> ClassifierConfig:
-    """Check the sizes of the model, and begin its run."""
+def prepare(config: ClassifierConfig, data: Data) -> tuple[ClassifierConfig, dict[str, list[str]]]:
+    """Check the sizes of a new run's model; return the configuration and the tokenizer's texts."""
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
     config.build_encoder(config.vocabulary)
-    return run.begin(config, {"tokenizer": [review.text for review in data.train]}, lock)
+    return config, {"tokenizer": [review.text for review in data.train]}
 
 
 def train_command(options: Train) -> None:
     """Train the bag of words, then the encoder, and show the results."""
-    device = choose_device(options.device)
-    run = Run(options.run or Path("runs/classify"), ClassifierConfig)
-    chosen = options.chosen(ClassifierConfig)
-    new = new_config(chosen)
-    with join_training(run.folder, device) as (processes, lock):
-        config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
-        data = data_of(config)
-        if not config.tokenizers:
-            config = processes.broadcast(lambda: begin(run, config, data, lock))
+    run = Run(options.run or RUNS / "classify", ClassifierConfig)
+    new = new_config(options.chosen(ClassifierConfig))
+    with begin_run(options, run, new, load=data_of, prepare=prepare) as begun:
+        config, data = begun.config, begun.data
         (tokenizer,) = run.load_tokenizers(config)
         task, limit = Classification(data, tokenizer, config), best_of_counts(data.validation)
         vocabulary = tokenizer.vocab_size
@@ -81,26 +71,28 @@ def train_command(options: Train) -> None:
             metrics = {ENCODER: encoder.metrics, BAG: bag.metrics}
             plot_accuracy(metrics, run.folder / "accuracy.png", limit=limit)
 
-        shared: dict[str, Any] = {"device": device, "processes": processes, "on_report": draw}
+        shared: dict[str, Any] = {
+            "device": begun.device,
+            "processes": begun.processes,
+            "on_report": draw,
+        }
+        part = bag_of(run)
         bag = Training(
-            bag_of(run), config, lambda: config.build_bag(vocabulary), task, title=BAG, **shared
+            part, config, lambda: config.build_bag(vocabulary), task, title=BAG, **shared
         )
         encoder = Training(
             run, config, lambda: config.build_encoder(vocabulary), task, title=ENCODER, **shared
         )
-        if processes.is_first:
-            parameters = sum(weight.numel() for weight in encoder.model.parameters())
-            summary = (
-                f"{counted(len(data.train), 'training text')}, "
-                f"{counted(len(data.validation), 'validation text')}"
-                f"{' (held out from the training file)' if config.train_file else ''}, "
-                f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
-                f"{parameters:,} parameters, a vocabulary of {vocabulary}, on {device}"
-            )
-            say(summary)
-        train((bag, encoder), run, config, lock)
-        if processes.is_first:
-            trained = load(run, config, device)
+        begun.train(
+            *(bag, encoder),
+            summary=f"{counted(len(data.train), 'training text')}, "
+            f"{counted(len(data.validation), 'validation text')}"
+            f"{' (held out from the training file)' if config.train_file else ''}, "
+            f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
+            f"a vocabulary of {vocabulary}",
+        )
+        if begun.processes.is_first:
+            trained = load(run, config, begun.device)
             print()
             show_results(trained, data)
             show_attention(trained, data)

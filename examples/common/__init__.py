@@ -5,16 +5,17 @@ program's. Read ``training`` first: the update, the plan and the loop. ``checkpo
 training, ``run`` is the folder that it is saved in, ``distributed`` lets several processes train
 together, and ``terminal`` shows progress and tables. Before the training, ``tokenizer`` and
 ``batching`` turn text into tensors; after it, ``searches`` are the decoding methods, and ``plots``
-draw. ``options``, ``program``, ``files``, ``text_files`` and ``packages`` implement the command
-lines.
+draw. ``options``, ``program``, ``files`` and ``text_files`` implement the command lines.
 """
 
 import sys
 from importlib.util import find_spec
 
-for _name in ("cyclopts", "rich"):  # without torch, which common.packages imports
-    if find_spec(_name) is None:
-        sys.exit(
-            f"error: this program needs {_name}, which is not installed: "
-            'pip install "transformer-blocks[examples]"'
-        )
+PACKAGES = (
+    *("cyclopts", "filelock", "matplotlib", "pooch"),
+    *("rich", "sacrebleu", "safetensors", "sentencepiece"),
+)
+if missing := [name for name in PACKAGES if find_spec(name) is None]:
+    message = f"error: this program needs {missing[0]}, which is not installed: pip install"
+    print(f'{message} "transformer-blocks[examples]"', file=sys.stderr)
+    sys.exit(2)

@@ -1,6 +1,6 @@
 """Batching: sequences of similar length together, padded to one length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,13 +13,17 @@ def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor(padded, dtype=torch.int64)
 
 
-def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+def group_by_length(
+    lengths: Sequence[int], batch_tokens: int, order: Iterable[int] | None = None
+) -> Iterator[list[int]]:
     """Group sequences of similar length into batches, without those of length 0.
 
     Args:
         lengths: The length of each sequence.
         batch_tokens: Maximum number of tokens of a batch, padding included; a longer sequence is a
             batch of its own.
+        order: The indices of the sequences in the order in which they are grouped; by their length
+            by default.
 
     Yields:
         The indices of the sequences of a batch.
@@ -29,11 +33,15 @@ def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[
         [[0, 4], [3], [2]]
     """
     chosen: list[int] = []
-    indices = [index for index, length in enumerate(lengths) if length]
-    for index in sorted(indices, key=lengths.__getitem__):
-        if chosen and lengths[index] * (len(chosen) + 1) > batch_tokens:
+    longest = 0
+    order = sorted(range(len(lengths)), key=lengths.__getitem__) if order is None else order
+    for index in order:
+        if not lengths[index]:
+            continue
+        longest = max(longest, lengths[index])
+        if chosen and longest * (len(chosen) + 1) > batch_tokens:
             yield chosen
-            chosen = []
+            chosen, longest = [], lengths[index]
         chosen.append(index)
     if chosen:
         yield chosen

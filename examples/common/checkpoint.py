@@ -22,7 +22,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,6 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from common.files import disk_errors, file_hash, load_json
-from common.terminal import counted
-from transformer_blocks import interop
 from transformer_blocks.files import write_atomically
 
 FORMAT_VERSION = 3
@@ -224,43 +222,6 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def average_last(
-    folder: Path,
-    count: int,
-    *,
-    group: str,
-    check: Callable[[Checkpoint], object] = lambda checkpoint: None,
-) -> dict[str, Tensor]:
-    """Average the weights of the newest checkpoints, as the paper does (section 6.1).
-
-    Args:
-        folder: The folder of :func:`save_checkpoint`.
-        count: The number of checkpoints.
-        group: The group of tensors, such as "model".
-        check: Called with each checkpoint; raises if it does not belong to the run.
-
-    Returns:
-        The mean of each tensor, in its dtype.
-
-    Raises:
-        UserError: If there are fewer, or one of them cannot be read.
-    """
-    paths = checkpoint_paths(folder)[-count:]
-    if len(paths) < count:
-        raise UserError(
-            f"{folder} holds {counted(len(paths), 'checkpoint')}, but --average-last {count} "
-            f"needs {count}; train with --keep {count}"
-        )
-    sums: dict[str, Tensor] = {}
-    for path in paths:
-        checkpoint = load_checkpoint(path)
-        check(checkpoint)
-        tensors = checkpoint.tensors[group]
-        for name, tensor in tensors.items():
-            sums[name] = tensor.double() + sums.get(name, 0.0)
-    return {name: (sums[name] / count).to(tensor.dtype) for name, tensor in tensors.items()}
-
-
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path) -> None:
     """Copy weights into ``model``, all of them or none.
 
@@ -273,6 +234,8 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, path: Path)
         UserError: If a tensor is missing, unknown, of another shape or dtype, or NaN or infinite,
             or if two that are one in the model differ. The model is then untouched.
     """
+    from transformer_blocks import interop  # only now: a training loads none
+
     try:
         interop.load_weights(model, tensors)
     except ValueError as error:

@@ -16,20 +16,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.rendezvous import rendezvous
 
 from common.errors import UserError
 
 Value = TypeVar("Value")
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others, for example while rank 0 validates."""
-START_TIMEOUT = timedelta(minutes=5)
-"""How long the processes wait for each other at the start."""
+"""How long a process waits for the others, at the start or while rank 0 validates."""
 SHUTDOWN_DELAY = 10.0  # seconds in which torchrun finds the process that failed first
 
 
@@ -63,24 +60,14 @@ class Processes:
         if self.world_size == 1:
             return compute()
         outcome: list[Any] = [None]
-        if self.is_first:
-            try:
-                outcome = [compute()]
-            except UserError as error:
-                outcome = [error]
+        try:
+            outcome = [compute() if self.is_first else None]
+        except UserError as error:
+            outcome = [error]
         dist.broadcast_object_list(outcome, src=0)
         if isinstance(outcome[0], UserError):
             raise outcome[0]
-        value: Value = outcome[0]
-        return value
-
-    def gather(self, value: Value) -> list[Value]:
-        """Return the values of all processes, in the order of their ranks."""
-        if self.world_size == 1:
-            return [value]
-        values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value)
-        return values
+        return cast(Value, outcome[0])
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
@@ -103,25 +90,16 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        store, rank, world_size = next(rendezvous("env://", timeout=START_TIMEOUT))
-        store.set_timeout(TIMEOUT)
-        # After a restart by torchrun, the store still holds the addresses of the lost processes.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
-            rank=rank,
-            world_size=world_size,
-            timeout=TIMEOUT,
-        )
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             "cannot join the processes that torchrun's RANK, WORLD_SIZE, MASTER_ADDR and "
             f"MASTER_PORT describe: {reason}; to train in one process, set none of them"
         ) from error
+    rank = dist.get_rank()
     try:
-        yield Processes(rank, world_size)
+        yield Processes(rank, dist.get_world_size())
     except UserError:
         if rank:
             time.sleep(SHUTDOWN_DELAY)  # the first process reports it, if it found it, too

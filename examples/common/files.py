@@ -1,6 +1,6 @@
 """Files: atomic writing, strict JSON, and the lock of a run's folder.
 
-:func:`write_atomically` replaces a file by one rename, and :func:`write_folder` a folder.
+:func:`write_atomically` replaces a file by one rename.
 :class:`FolderLock` excludes other trainings from a run's folder until the training ends, and
 removes the files of a training that failed before its first checkpoint.
 """
@@ -8,7 +8,6 @@ removes the files of a training that failed before its first checkpoint.
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -35,46 +34,6 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     with disk_errors(f"cannot write {path}"):
         files.write_atomically(path, content)
-
-
-@contextmanager
-def write_folder(path: Path) -> Iterator[Path]:
-    """Write a folder atomically: all its files appear at once, by one rename, or not at all.
-
-    What was written is removed if the ``with`` block raises. What a killed process has left is
-    removed by the next one. Only one process at a time may write the folder.
-
-    Args:
-        path: The folder, which must not exist. Its parent must.
-
-    Yields:
-        An empty folder to write the files into.
-
-    Raises:
-        UserError: If the disk fails, or something else has the name of the folder.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "exported"
-        >>> with write_folder(path) as folder:
-        ...     _ = (folder / "model.bin").write_bytes(b"...")
-        ...     path.exists()
-        False
-        >>> [file.name for file in path.iterdir()]
-        ['model.bin']
-    """
-    partial = path.with_name(f".{path.name}.part")
-    with disk_errors(f"cannot write {path}"):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
-            yield partial
-            for file in partial.iterdir():
-                with file.open("rb+") as opened:
-                    os.fsync(opened.fileno())
-            partial.rename(path)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 def check_output(path: Path, *, has_folder: bool = False) -> None:

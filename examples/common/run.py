@@ -19,7 +19,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from common.checkpoint import Checkpoint, average_last, latest_checkpoint, load_weights
+from common.checkpoint import Checkpoint, latest_checkpoint, load_weights
 from common.errors import UserError
 from common.files import FolderLock, disk_errors, file_hash, load_json, write_atomically
 from common.terminal import say
@@ -37,8 +36,6 @@ FORMAT_VERSION = 8
 """The version of ``config.json`` and of the checkpoints' state that this program writes."""
 RUNS = Path("runs")
 """The folder in which runs are looked for."""
-REPORTED = {"epoch", "step", "train_loss", "validation_loss", "minutes"}
-"""The metrics that every line of ``metrics.jsonl`` holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,55 +306,41 @@ class Run(Generic[AnyConfig]):
 
     # Results
 
-    def load_best(self, model: Model, config: AnyConfig, *, last: int | None = None) -> Model:
+    def load_best(self, model: Model, config: AnyConfig) -> Model:
         """Load the best weights into a model and put it in evaluation mode.
 
         Args:
             model: The model, built with the sizes of the configuration.
             config: The run's configuration; the weights must have been trained with it.
-            last: Load the mean of the weights of this many checkpoints instead, the last ones.
 
         Raises:
             UserError: If there are no weights, or they are damaged or of another model.
         """
-        if last is not None:
-            weights = average_last(
-                *(self.checkpoints, last),
-                group="model",
-                check=lambda each: config.check_trained(each, file=self.config_file),
+        checkpoint = latest_checkpoint(self.best)
+        if checkpoint is None:
+            raise UserError(
+                f"{self.best} holds no weights yet; training has not reached its first validation"
             )
-            path = self.checkpoints
-        else:
-            checkpoint = latest_checkpoint(self.best)
-            if checkpoint is None:
-                raise UserError(
-                    f"{self.best} holds no weights yet; training has not reached its first "
-                    "validation"
-                )
-            config.check_trained(checkpoint, file=self.config_file)
-            weights, path = checkpoint.tensors["model"], checkpoint.path
-        load_weights(model, weights, path=path)
+        config.check_trained(checkpoint, file=self.config_file)
+        load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return model.eval()
 
-    def read_metrics(self, figures: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
-        """Read the metrics, a row for each validation.
-
-        Args:
-            figures: Names of metrics that every row must hold besides :data:`REPORTED`.
+    def read_metrics(self, *names: str) -> list[dict[str, float]]:
+        """Read the metrics with these names, a row for each validation.
 
         Raises:
             UserError: If there are none, or they are damaged.
         """
-        if not self.metrics.is_file():
-            raise UserError(f"{self.metrics} is missing")
         try:
             lines = self.metrics.read_text(encoding="utf-8").split("\n")
             rows = [load_json(line) for line in lines if line]
-            if not rows or not all(_is_row(row, REPORTED | figures) for row in rows):
-                raise ValueError("a row or a metric is missing, or out of its range")
-        except ValueError as error:
-            raise UserError(f"{self.metrics} is damaged: {error}") from error
-        return rows
+            if not rows:
+                raise ValueError("it is empty")
+            return [{name: float(row[name]) for name in names} for row in rows]
+        except FileNotFoundError as error:
+            raise UserError(f"{self.metrics} is missing") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{self.metrics} is damaged: {error!r}") from error
 
 
 def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run[AnyConfig]:
@@ -392,16 +375,6 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
     others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
     say(f"run: {latest}{others}", file=sys.stderr)
     return Run(latest, kind)
-
-
-def _is_row(row: object, figures: AbstractSet[str]) -> bool:
-    """Return whether a row of ``metrics.jsonl`` has these metrics, each a number.
-
-    Example:
-        >>> _is_row({"step": 3}, {"step"}), _is_row({"step": "3"}, {"step"})
-        (True, False)
-    """
-    return isinstance(row, dict) and all(type(row.get(name)) in (int, float) for name in figures)
 
 
 def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:

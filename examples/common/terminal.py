@@ -104,10 +104,10 @@ class LogHandler(logging.Handler):
 
 
 class Display:
-    """What a training shows: a bar of its whole plan, and a line for each validation.
+    """What a training shows: a bar of its whole plan, and a row of a table for each validation.
 
-    In a terminal the bar is the last line; each validation adds a row to the table above it, and
-    what the model now generates from a fixed example::
+    In a terminal the bar is the last line; below each row of the table stands what the model now
+    generates from a fixed example::
 
         epoch  train loss  valid loss  valid BLEU  minutes  best
             1       3.063       1.288        85.9      0.5     *
@@ -116,10 +116,10 @@ class Display:
                reference  My younger sister rode the taxi last night.
          46% ━━━━━━━━━━         epoch 2 of 4  loss 1.209  9,284 tokens/s  0:00:58 left
 
-    It is a context manager, which removes the bar at its end.
+    It is a context manager, which removes the bar at its end. A pipe receives the table alone.
 
     Args:
-        title: The name of the model, above the table and in every line of a log.
+        title: The name of the model, above the table.
         unit: The name of the targets, such as "tokens".
         by_steps: Whether the rows of the table are named by updates instead of epochs.
         is_shown: Whether this process shows anything, as only the first of several does.
@@ -153,6 +153,10 @@ class Display:
         """Measure the speed of the updates from here on, where so many targets were read."""
         self._first, self._begun = targets, time.monotonic()
 
+    def speed(self, targets: int) -> float:
+        """Compute the number of targets per second, now that so many were read."""
+        return (targets - self._first) / max(time.monotonic() - self._begun, 1e-9)
+
     def update(self, targets: int, done: float, place: str) -> None:
         """Show the place now and then.
 
@@ -167,9 +171,8 @@ class Display:
     def show(self, targets: int, done: float, place: str) -> None:
         """Show the place at once."""
         self._drawn = time.monotonic()
-        speed = (targets - self._first) / max(self._drawn - self._begun, 1e-9)
         loss = "---" if self.loss is None else f"{self.loss:.3f}"
-        text = f"{place}  loss {loss}  {speed:,.0f} {self.unit}/s"
+        text = f"{place}  loss {loss}  {self.speed(targets):,.0f} {self.unit}/s"
         if self._bar is not None:
             parts = int(PARTS * done)
             if not self._bar.tasks:  # what is done already takes no time now
@@ -182,7 +185,7 @@ class Display:
         figures: Mapping[str, float],
         *,
         is_best: bool,
-        sample: SampleLines | None = None,
+        sample: SampleLines = (),
     ) -> None:
         """Print the metrics of a validation, and what the model generates now.
 
@@ -192,19 +195,10 @@ class Display:
             is_best: Whether the validation is the best one so far.
             sample: What the model generates; only its output is printed again and again.
         """
-        if not sys.stdout.isatty():
-            named = "  ".join(f"{_words(name)} {x:.3f}" for name, x in figures.items())
-            say(
-                f"{self.title}{'  ' if self.title else ''}epoch {row['epoch']:3d}  "
-                f"step {row['step']:6d}  training loss {row['train_loss']:.3f}  "
-                f"{named}  {row[f'{self.unit}_per_second']:6.0f} {self.unit}/s  "
-                f"{row['minutes']:5.1f} min{'  *' if is_best else ''}"
-            )
-            return
         cells = {self.place: f"{row[self.place]:d}", "train loss": f"{row['train_loss']:.3f}"}
         for name, value in figures.items():
-            digits = 1 if name.endswith("bleu") else 3
-            cells[_words(name).replace("validation", "valid")] = f"{value:.{digits}f}"
+            title = name.replace("validation_", "valid ").replace("bleu", "BLEU")
+            cells[title] = f"{value:.{1 if title.endswith('BLEU') else 3}f}"
         cells |= {"minutes": f"{row['minutes']:.1f}", "best": "*" if is_best else ""}
         widths = [max(len(name), 6 if name == "step" else 0) for name in cells]
         if not self._has_header:
@@ -212,17 +206,12 @@ class Display:
             say(_aligned([*cells], widths), style="bold")
         self._has_header = True
         say(_aligned([*cells.values()], widths), style="green" if is_best else "")
-        labels = max((len(label) for label, _ in sample or ()), default=0)
-        for label, words in sample or ():
+        labels = max((len(label) for label, _ in sample), default=0)
+        for label, words in sample:
             if label == OUTPUT or not self._is_sampled:
                 line = f"       {label:{labels}}  {' '.join(words.split())}".rstrip()
                 say(line, is_cut=True)
         self._is_sampled = self._is_sampled or bool(sample)
-
-
-def _words(name: str) -> str:
-    """Write the name of a metric in words."""
-    return name.replace("_", " ").replace("bleu", "BLEU")
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

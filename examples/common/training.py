@@ -38,15 +38,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpoint, save_checkpoint
-from common.distributed import Processes, join_processes
+from common.distributed import Processes, choose_device, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
+from common.options import TrainingOptions
 from common.run import AnyConfig, Model, Run, TrainingConfig
 from common.terminal import Display, SampleLines, counted, say
 from transformer_blocks import ModelWithLoss, noam_rate
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
 AnyBatch = TypeVar("AnyBatch")
+AnyData = TypeVar("AnyData")
 
 
 class Task(Protocol[AnyModel, AnyBatch]):
@@ -94,24 +96,15 @@ class Learner(Generic[Model, AnyBatch]):
     """
 
     def __init__(
-        self,
-        model: Model,
-        loss: Any,
-        *,
-        average: float,
-        processes: Processes | None = None,
+        self, model: Model, loss: Any, *, average: float, processes: Processes | None = None
     ) -> None:
         self.model, self.loss = model, loss
         self.processes = Processes() if processes is None else processes
         self.device = next(model.parameters()).device
         self.module: Any = ModelWithLoss(model, loss.loss)  # later with DDP around it
         self.moving = average_weights(model, average)
+        self.average = cast(Model, self.moving.module)  # the model to use
         self.optimizer = make_adam(model)
-
-    @property
-    def average(self) -> Model:
-        """The model with the averaged weights, the one to use."""
-        return cast(Model, self.moving.module)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return all that an update changes, as groups of a checkpoint."""
@@ -337,7 +330,6 @@ class Training(Generic[Model, AnyBatch]):
         processes: The processes that train together; this one alone by default.
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
             validation.
-        keep: Number of checkpoints that are kept.
         snapshots: Whether the weights after 0, 1, 2, 5, 10, 20, 50 ... updates are validated and
             kept in the run's ``snapshots``. The training computes the same.
         on_report: Called by the first process after each validation, for example to draw
@@ -357,39 +349,26 @@ class Training(Generic[Model, AnyBatch]):
         device: torch.device,
         processes: Processes | None = None,
         save_steps: int | None = None,
-        keep: int = 2,
         snapshots: bool = False,
         on_report: Callable[[], object] = lambda: None,
         title: str = "",
         sample: Callable[[Model], SampleLines] | None = None,
     ) -> None:
-        processes = Processes() if processes is None else processes
         torch.manual_seed(config.seed)
+        self.model = build().to(device)
         self.learner: Learner[Model, AnyBatch] = Learner(
-            build().to(device), task, average=config.average, processes=processes
+            self.model, task, average=config.average, processes=processes
         )
         self.run, self.config, self.task = run, config, task
-        self.device, self.processes = device, processes
-        self.save_steps, self.keep, self.snapshots = save_steps, keep, snapshots
+        self.device, self.processes = device, self.learner.processes
+        self.save_steps, self.snapshots = save_steps, snapshots
         self.on_report, self.title, self.sample = on_report, title, sample
-        self.progress = Progress()
-        self.metrics: list[dict[str, Any]] = []
-        self.display = Display(
-            title,
-            task.unit,
-            by_steps=config.report_steps is not None,
-            is_shown=processes.is_first,
-        )
+        self.progress, self.metrics = Progress(), list[dict[str, Any]]()
+        by_steps, is_shown = config.report_steps is not None, self.processes.is_first
+        self.display = Display(title, task.unit, by_steps=by_steps, is_shown=is_shown)
         self._started = 0.0  # on the clock, as if the training had never been stopped
         exact = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
         self._loss = torch.zeros((), dtype=exact, device=device)  # of this process, see _sum_loss
-
-    @property
-    def model(self) -> Model:
-        """The model that is trained."""
-        return self.learner.model
-
-    # The loop
 
     def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
         """Train until the plan is done, or until the validations no longer become better.
@@ -397,58 +376,27 @@ class Training(Generic[Model, AnyBatch]):
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
         """
+        progress = self.progress
         self.learner.wrap()
-        self._started = time.monotonic() - self.progress.seconds
+        self._started = time.monotonic() - progress.seconds
         if not self.processes.broadcast(self.run.checkpoints.exists):
             self._save()  # a training that is killed at once can be resumed
         on_begin()
         self._keep_snapshot()
         with self.display:
-            while not self.processes.broadcast(lambda: self.progress.is_done(self.config)):
-                speed = self._train_until_validation()
-                if speed is None:
-                    self._save()  # the plan is done, also for a training that resumes
-                    break
-                self._report(speed)
+            while not self.processes.broadcast(lambda: progress.is_done(self.config)):
+                self._train_until_validation()
+                if progress.targets or not self.metrics:
+                    self._report()
+                else:  # the minutes were over before the first update
+                    self._save()
 
-    def _train_until_validation(self) -> float | None:
-        """Update the model until the next validation.
-
-        Returns:
-            The number of targets per second; None if the planned minutes ended before the first
-            update, so that there is nothing to validate.
-        """
-        progress, config = self.progress, self.config
-        self._begin_loss()
-        self.display.begin(progress.targets)
-        begun, already = time.monotonic(), progress.targets
-        self.model.train()
-        for group, done in self._groups():
-            progress.step += 1
-            progress.batches += len(group)
-            rate = learning_rate(
-                progress.step,
-                done,
-                peak_rate=config.peak_rate,
-                warmup_steps=config.warmup_steps,
-                d_model=config.d_model,
-            )
-            seed_dropout(self.device, config.seed, progress.step, self.processes.rank)
-            self._loss += self.learner.update(group, rate)
-            progress.targets += sum(self.task.count(batch) for batch in group)
-            self._keep_snapshot()
-        if self.metrics and not progress.targets:
-            return None
-        self._sum_loss()
-        return (progress.targets - already) / (time.monotonic() - begun)
-
-    def _groups(self) -> Iterator[tuple[Sequence[AnyBatch], float]]:
-        """Yield the batches of each update until the next validation, and the part that is done.
-
-        Between two updates, the training is saved every ``save_steps`` updates.
-        """
+    def _train_until_validation(self) -> None:
+        """Update the model until the next validation."""
         progress, config = self.progress, self.config
         together = config.accumulate * self.processes.world_size  # batches of an update
+        self.model.train()
+        self.display.begin(progress.targets)
         while True:
             batches = self.task.batches(progress.epoch)
             while progress.batches < len(batches):
@@ -460,18 +408,34 @@ class Training(Generic[Model, AnyBatch]):
                     if config.report_steps is None and (progress.targets or not self.metrics):
                         progress.end_epoch()  # the minutes are over: the epoch ends here
                     return
-                yield batches[progress.batches : progress.batches + together], done
+                self._update(batches[progress.batches : progress.batches + together], done)
                 if config.report_steps is not None and progress.step % config.report_steps == 0:
                     return
                 is_within = progress.batches < len(batches)  # the end of an epoch is saved anyway
-                is_saved = self.save_steps and progress.step % self.save_steps == 0 and is_within
-                if is_saved or progress.step % 100 == 0:
-                    self._sum_loss()
-                if is_saved:
+                if self.save_steps and progress.step % self.save_steps == 0 and is_within:
                     self._save()
             progress.end_epoch()
             if config.report_steps is None:
                 return
+
+    def _update(self, group: Sequence[AnyBatch], done: float) -> None:
+        """Update the model with the batches of all processes, when a part of the plan is done."""
+        progress, config = self.progress, self.config
+        progress.step += 1
+        progress.batches += len(group)
+        progress.targets += sum(self.task.count(batch) for batch in group)
+        rate = learning_rate(
+            progress.step,
+            done,
+            peak_rate=config.peak_rate,
+            warmup_steps=config.warmup_steps,
+            d_model=config.d_model,
+        )
+        seed_dropout(self.device, config.seed, progress.step, self.processes.rank)
+        self._loss += self.learner.update(group, rate)
+        if progress.step % 100 == 0:
+            self._sum_loss()
+        self._keep_snapshot()
 
     def _read_clock(self) -> None:
         """Note the time that the training has taken; where it decides, rank 0's."""
@@ -480,33 +444,29 @@ class Training(Generic[Model, AnyBatch]):
             seconds = self.processes.broadcast(lambda: seconds)
         self.progress.seconds = seconds
 
-    def _begin_loss(self) -> None:
-        """Continue the sum of the loss so far, which the first process holds."""
-        self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
-
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
-        self.progress.loss = self._check_finite(float(self.processes.all_reduce_sum(self._loss)))
-        self._begin_loss()
+        self.progress.loss = float(self.processes.all_reduce_sum(self._loss))
+        self._check_finite(self.progress.loss)
+        self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
         self.display.loss = self.progress.loss / max(self.progress.targets, 1)
 
-    def _check_finite(self, loss: float) -> float:
+    def _check_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise UserError(
                 f"the loss is {loss} at step {self.progress.step}; "
                 "lower the learning rate and begin again, or resume from the last checkpoint"
             )
-        return loss
 
-    # After each validation
-
-    def _report(self, speed: float) -> None:
+    def _report(self) -> None:
         """Validate the averaged weights, save them if they are the best, and log the metrics."""
         progress = self.progress
-        train_loss = progress.loss / max(progress.targets, 1)
+        self._sum_loss()
+        train_loss, speed = self.display.loss, self.display.speed(progress.targets)
         done = progress.part_done(self.config, progress.epoch)
         self.display.show(progress.targets, done, "validation")
         progress.loss, progress.targets = 0.0, 0
+        self._loss.zero_()
         average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
         # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
@@ -518,28 +478,17 @@ class Training(Generic[Model, AnyBatch]):
             0 if has_gained else progress.validations_without_gain + 1
         )
         self._read_clock()
-        self.metrics.append(
-            {
-                "epoch": progress.epoch,
-                "step": progress.step,
-                "train_loss": train_loss,
-                **figures,
-                f"{self.task.unit}_per_second": speed,
-                "minutes": progress.seconds / 60.0,
-            }
-        )
+        row = {"epoch": progress.epoch, "step": progress.step, "train_loss": train_loss, **figures}
+        row |= {f"{self.task.unit}_per_second": speed, "minutes": progress.seconds / 60.0}
+        self.metrics.append(row)
         if self.processes.is_first:
             self._write_metrics()
         if is_best:
             self._save_weights(self.run.best, figures, keep=1)
         self._save()  # last: what a kill before it loses is computed again
         if self.processes.is_first:
-            self.display.report(
-                self.metrics[-1],
-                figures,
-                is_best=is_best,
-                sample=self.sample(average) if self.sample and self.display.shows_samples else None,
-            )
+            sample = self.sample(average) if self.sample and self.display.shows_samples else ()
+            self.display.report(row, figures, is_best=is_best, sample=sample)
             self.on_report()
 
     def _validate(self) -> tuple[Model, dict[str, float]]:
@@ -555,28 +504,23 @@ class Training(Generic[Model, AnyBatch]):
             _, figures = self._validate()
             self._save_weights(self.run.snapshots, figures, keep=sys.maxsize)
 
-    # Saving and restoring
-
     def _save(self) -> None:
         """Save everything that the next update depends on."""
         self._read_clock()
+        self._sum_loss()
         if self.processes.is_first:
             self.run.folder.mkdir(exist_ok=True)
-        state = {
-            "config": self.config.definition,
-            "metrics": self.metrics,
-            "progress": asdict(self.progress),
-        }
-        self._write(self.run.checkpoints, self.learner.tensors(), state, keep=self.keep)
+        state = {"metrics": self.metrics, "progress": asdict(self.progress)}
+        self._write(self.run.checkpoints, self.learner.tensors(), state, keep=2)
 
     def _save_weights(self, folder: Path, figures: dict[str, float], *, keep: int) -> None:
         """Save the averaged weights and their metrics."""
-        state = {"config": self.config.definition, "epoch": self.progress.epoch, **figures}
+        state = {"epoch": self.progress.epoch, **figures}
         self._write(folder, {"model": self.learner.average.state_dict()}, state, keep=keep)
 
     def _write(self, folder: Path, tensors: Any, state: dict[str, Any], *, keep: int) -> None:
         """Let the first process, which holds what all hold, write a checkpoint."""
-        step = self.progress.step
+        step, state = self.progress.step, {"config": self.config.definition, **state}
         self.processes.broadcast(
             lambda: save_checkpoint(folder, step=step, tensors=tensors, state=state, keep=keep)
         )
@@ -600,7 +544,15 @@ class Training(Generic[Model, AnyBatch]):
                     "choose another --run"
                 )
             return False
-        self._restore(checkpoint)
+        try:
+            self.progress = Progress(**checkpoint.state["progress"])
+            self.metrics = [*checkpoint.state["metrics"]]
+            self.learner.restore(checkpoint.tensors)
+        except Exception as error:  # whatever a file that someone else made can provoke
+            raise DamagedCheckpointError(
+                f"{checkpoint.path} holds no state of a training: {error!r}"
+            ) from error
+        self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
         if best is None:  # the best weights were lost: the next validation is the best one again
             self.progress.best = {}
         if self.processes.is_first and self.run.metrics.exists():
@@ -610,7 +562,8 @@ class Training(Generic[Model, AnyBatch]):
     def _latest(self, folder: Path) -> Checkpoint | None:
         """Load the newest checkpoint, the same one in all processes."""
         found = latest_checkpoint(folder)
-        if len({*self.processes.gather(None if found is None else found.path)}) > 1:
+        path = None if found is None else found.path
+        if self.processes.broadcast(lambda: path) != path:
             raise UserError(
                 f"the processes find different checkpoints in {folder}; all processes must use one "
                 "file system, which all machines share"
@@ -619,63 +572,89 @@ class Training(Generic[Model, AnyBatch]):
             self.config.check_trained(found, file=self.run.config_file)
         return found
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
-        try:
-            self.progress, self.metrics = Progress(**state["progress"]), [*state["metrics"]]
-            self.learner.restore(checkpoint.tensors)
-        except Exception as error:  # whatever a file that someone else made can provoke
-            raise DamagedCheckpointError(
-                f"{checkpoint.path} holds no state of a training: {error!r}"
-            ) from error
+
+@dataclass(frozen=True)
+class BegunRun(Generic[AnyConfig, AnyData]):
+    """A run whose folder is locked, with its data and tokenizers, ready to be trained.
+
+    Attributes:
+        run: The run.
+        config: Its configuration, which replaces the one in ``config.json`` once all trainings have
+            accepted it.
+        data: Its data.
+        device: The device to train on.
+        processes: The processes that train together.
+        lock: The lock of the folder.
+    """
+
+    run: Run[AnyConfig]
+    config: AnyConfig
+    data: AnyData
+    device: torch.device
+    processes: Processes
+    lock: FolderLock
+
+    def train(self, *trainings: Training[Any, Any], summary: str) -> None:
+        """Run trainings, one after another, each from its last checkpoint.
+
+        Args:
+            trainings: The trainings, in the order in which they run.
+            summary: What is trained, to be printed.
+
+        Raises:
+            UserError: If one of them refuses to resume; nothing has been trained or changed then.
+        """
+        resumed = [training.resume() for training in trainings]
+        if self.processes.is_first:
+            weights = sum(weight.numel() for weight in trainings[-1].model.parameters())
+            number = self.processes.world_size
+            several = f", in {number} processes" if number > 1 else ""
+            say(f"{summary}, {weights:,} parameters, on {self.device}{several}")
+            self.run.write_config(self.config)  # all have accepted its plan, which may have changed
+        for training, is_resumed in zip(trainings, resumed, strict=True):
+            if is_resumed and self.processes.is_first:
+                name = training.title or training.run.folder
+                say(f"{name}: resuming after {training.progress}")
+            training.fit(on_begin=self.lock.commit)
 
 
 @contextmanager
-def join_training(folder: Path, device: torch.device) -> Iterator[tuple[Processes, FolderLock]]:
-    """Join the processes of a training; the first one locks the folder of its run.
+def begin_run(
+    options: TrainingOptions,
+    run: Run[AnyConfig],
+    new: AnyConfig,
+    *,
+    load: Callable[[AnyConfig], AnyData],
+    prepare: Callable[[AnyConfig, AnyData], tuple[AnyConfig, dict[str, list[str]]]],
+) -> Iterator[BegunRun[AnyConfig, AnyData]]:
+    """Join the processes of a training, lock the folder of its run, and begin or find the run.
 
     An interruption names the option ``--resume``, once there is a checkpoint. It also resumes a
     training that is done: it makes the results again.
 
+    Args:
+        options: The command line.
+        run: The run.
+        new: The configuration of a new run, as far as the command line decides.
+        load: Loads the data of a configuration, and checks that they are unchanged.
+        prepare: Completes the configuration of a new run by its data; returns it with the training
+            texts of each tokenizer.
+
     Raises:
         UserError: If another training is using the folder, or the processes do not start.
     """
-    lock = FolderLock(folder)
+    device, chosen = choose_device(options.device), options.chosen(run.kind)
+    lock = FolderLock(run.folder)
     try:
-        with (
-            join_processes(device) as processes,
-            lock if processes.is_first else nullcontext(),
-        ):
-            yield processes, lock
+        with join_processes(device) as processes, lock if processes.is_first else nullcontext():
+            config = processes.broadcast(
+                lambda: run.choose_config(new, chosen, resume=options.resume)
+            )
+            data = processes.broadcast(lambda: load(config))  # which may be downloaded
+            if not config.tokenizers:
+                config = processes.broadcast(lambda: run.begin(*prepare(config, data), lock))
+            yield BegunRun(run, config, data, device, processes, lock)
     except KeyboardInterrupt:
         if lock.is_committed:
             raise KeyboardInterrupt("(resume the training with --resume)") from None
         raise
-
-
-def train(
-    trainings: Sequence[Training[Any, Any]],
-    run: Run[AnyConfig],
-    config: AnyConfig,
-    lock: FolderLock,
-) -> None:
-    """Run the trainings of one run, one after another, each from its last checkpoint.
-
-    Args:
-        trainings: The trainings, in the order in which they run.
-        run: The run that they belong to.
-        config: Its configuration, which replaces the one in ``config.json`` once all trainings
-            have accepted it.
-        lock: The lock of the run's folder.
-
-    Raises:
-        UserError: If one of them refuses to resume; nothing has been trained or changed then.
-    """
-    resumed = [training.resume() for training in trainings]
-    if trainings[0].processes.is_first:
-        run.write_config(config)  # all have accepted its plan, which may have changed
-    for training, is_resumed in zip(trainings, resumed, strict=True):
-        if is_resumed and training.processes.is_first:
-            name = training.title or training.run.folder
-            say(f"{name}: resuming after {training.progress}")
-        training.fit(on_begin=lock.commit)

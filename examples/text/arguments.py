@@ -72,10 +72,8 @@ class Explore(RunOptions):
         prompt: The beginning of a text (default: a new line).
         length: Number of tokens to generate.
         output: Page to write (default: explorer.html in the run).
-        no_model: Leave out the model, which continues any text there.
     """
 
     prompt: str = ""
     length: Count = field(default=24, kw_only=True)
     output: Path | None = field(default=None, kw_only=True)
-    no_model: Flag = field(default=False, kw_only=True)

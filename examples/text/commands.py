@@ -6,18 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
-
-
 from common.distributed import choose_device
-from common.files import FolderLock, check_output
-from common.options import RunOptions
-from common.run import Run, choose_run
-from common.searches import Greedy, Sample, sampling_or_greedy
+from common.files import check_output
+from common.options import RunOptions, SamplingOptions
+from common.run import RUNS, Run, choose_run
+from common.searches import sampling, sampling_or_greedy
 from common.terminal import OUTPUT, SampleLines, counted, say, table
 from common.text_files import read_prompts
 from common.tokenizer import Tokenizer
-from common.training import Training, join_training, train
+from common.training import Training, begin_run
 from text.arguments import Evaluate, Explore, Generate, Train
 from text.exploring import explore
 from text.learning import NextToken, TextConfig, text_loss
@@ -26,6 +23,7 @@ from text.ngrams import NgramModel
 from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
 from text.writing import generate
+from transformer_blocks import greedy_search
 
 TRAIN = "python examples/generate_text.py train"
 ORDER = 5
@@ -48,23 +46,17 @@ def text_of(config: TextConfig) -> Text:
     return text
 
 
-def begin(run: Run[TextConfig], config: TextConfig, text: Text, lock: FolderLock) -> TextConfig:
-    """Check the sizes of the model, and begin its run."""
+def prepare(config: TextConfig, text: Text) -> tuple[TextConfig, dict[str, list[str]]]:
+    """Check the sizes of a new run's model; return the configuration and the tokenizer's texts."""
     config.build(config.vocabulary)
-    config = replace(config, data_hash=text.fingerprint)
-    return run.begin(config, {"tokenizer": text.train}, lock)
+    return replace(config, data_hash=text.fingerprint), {"tokenizer": text.train}
 
 
 def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
-    device, run = choose_device(options.device), Run(options.run or Path("runs/text"), TextConfig)
-    chosen = options.chosen(TextConfig)
-    new = new_config(chosen)
-    with join_training(run.folder, device) as (processes, lock):
-        config = processes.broadcast(lambda: run.choose_config(new, chosen, resume=options.resume))
-        text = text_of(config)
-        if not config.tokenizers:
-            config = processes.broadcast(lambda: begin(run, config, text, lock))
+    run, new = Run(options.run or RUNS / "text", TextConfig), new_config(options.chosen(TextConfig))
+    with begin_run(options, run, new, load=text_of, prepare=prepare) as begun:
+        config, text, device = begun.config, begun.data, begun.device
         (tokenizer,) = run.load_tokenizers(config)
         train_ids, validation_ids = (
             encode_lines(lines, tokenizer) for lines in (text.train, text.validation)
@@ -82,27 +74,23 @@ def train_command(options: Train) -> None:
             lambda: config.build(tokenizer.vocab_size),
             NextToken(train_ids, validation_ids, config),
             device=device,
-            processes=processes,
+            processes=begun.processes,
             on_report=draw,
             title=f"style {config.style}",
             sample=lambda model: continue_line(model, tokenizer, text.validation),
         )
-        if processes.is_first:
-            parameters = sum(weight.numel() for weight in training.model.parameters())
-            summary = (
-                f"{counted(len(text.train), 'training line')} of {len(train_ids):,} tokens, "
-                f"{counted(len(text.validation), 'validation line')}, "
-                f"{counted(len(text.test), 'test line')} (cut "
-                f"from the end of the text), {parameters:,} parameters, a vocabulary of "
-                f"{tokenizer.vocab_size}, on {device}; validation perplexity of {ORDER}-grams: "
-                f"{math.exp(ngram_loss):.3f}"
-            )
-            say(summary)
-        train([training], run, config, lock)
-        if processes.is_first:
+        begun.train(
+            training,
+            summary=f"{counted(len(text.train), 'training line')} of {len(train_ids):,} tokens, "
+            f"{counted(len(text.validation), 'validation line')}, "
+            f"{counted(len(text.test), 'test line')} (cut from the end of the text), a vocabulary "
+            f"of {tokenizer.vocab_size}, validation perplexity of {ORDER}-grams: "
+            f"{math.exp(ngram_loss):.3f}",
+        )
+        if begun.processes.is_first:
             model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
-            sampled = Sample(0.8, None, None, config.seed)
-            for title, search in (("greedy", Greedy()), ("sampled, temperature 0.8", sampled)):
+            sampled = sampling(SamplingOptions(temperature=0.8, seed=config.seed))
+            for title, search in (("greedy", greedy_search), ("sampled, temperature 0.8", sampled)):
                 (generated,) = generate(model, tokenizer, [""], search, length=100)
                 print(f"\n{title}:\n{generated}")
             print(f"\nWritten: {picture}")
@@ -111,7 +99,7 @@ def train_command(options: Train) -> None:
 def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) -> SampleLines:
     """Continue the beginning of a validation line, always the same one."""
     prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
-    (text,) = generate(model, tokenizer, [prompt], Greedy(), length=SHOWN)
+    (text,) = generate(model, tokenizer, [prompt], greedy_search, length=SHOWN)
     return [("prompt", prompt), (OUTPUT, text)]
 
 
@@ -160,8 +148,7 @@ def explore_command(options: Explore) -> None:
         options.output or choose_run(options.run, TextConfig, train=TRAIN).folder / "explorer.html"
     )
     _, tokenizer, model = load(options)
-    has_model, length = not options.no_model, options.length
-    title = explore(model, tokenizer, prompt, page, length=length, has_model=has_model)
+    title = explore(model, tokenizer, prompt, page, length=options.length)
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 

@@ -20,15 +20,7 @@ SHOWN = 40
 
 
 @torch.no_grad()
-def explore(
-    model: TextModel,
-    tokenizer: Tokenizer,
-    prompt: str,
-    path: Path,
-    *,
-    length: int,
-    has_model: bool = True,
-) -> str:
+def explore(model: TextModel, tokenizer: Tokenizer, prompt: str, path: Path, *, length: int) -> str:
     """Continue a prompt greedily and write a page with the attention weights of all tokens.
 
     Args:
@@ -38,7 +30,6 @@ def explore(
         path: The page to write.
         length: Number of tokens to generate. If the text is longer than the model's context, its
             end is shown.
-        has_model: Whether the page holds the model, too, and continues other texts.
 
     Returns:
         The title of the page: the text.
@@ -66,6 +57,5 @@ def explore(
         characters="".join(tokenizer.vocabulary),
     )
     maps = [replace(page.maps[0], is_decoding=True)]
-    page = replace(page, maps=maps, decoding=decoding, text=prompt)
-    replace(page, live=live if has_model else None).save(path)
+    replace(page, maps=maps, decoding=decoding, text=prompt, live=live).save(path)
     return title

@@ -41,7 +41,7 @@ def generate(
     for chosen in group_by_length([len(ids) + length for ids in rows], BATCH_TOKENS):
         limits = [length] * len(chosen)
         found = model.generate([rows[i] for i in chosen], search, end_id=None, max_length=limits)
-        for row, (generation,) in zip(chosen, found, strict=True):
+        for row, generation in zip(chosen, found, strict=True):
             texts[row] = decode_lines([*rows[row][1:], *generation.tokens], tokenizer)
     return texts
 

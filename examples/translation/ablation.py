@@ -6,19 +6,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
-
 import torch
 
 from common.errors import UserError
 from common.run import Run
-from common.searches import Greedy
 from common.terminal import say, table
-from transformer_blocks import Residual
+from transformer_blocks import Residual, greedy_search
 from transformer_blocks.inspection import ablate
 from translation.comparison import names_of
 from translation.corpus import corpus_of
-from translation.decoding import check_transformer, load_translator, translate
+from translation.decoding import load_translator, translate
 from translation.presets import TranslatorConfig
 from translation.scoring import score
 from translation.transformer import Transformer
@@ -62,14 +59,16 @@ def ablations(model: Transformer) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def bleu_without(run: Run[TranslatorConfig], sentences: int) -> dict[str, float]:
     """Compute BLEU of a run's translations of validation sentences for each ablation."""
     trained = load_translator(run, torch.device("cpu"))
-    model, corpus = check_transformer(run, trained, "ablated"), corpus_of(trained.config)
+    model, corpus = trained.model, corpus_of(trained.config)
+    if not isinstance(model, Transformer):
+        raise UserError(f"only a Transformer can be ablated, and {run.folder} holds another model")
     sources, _, references = zip(*corpus.validation[:sentences], strict=True)
     remaining = {}
     for title, choices in ablations(model).items():
         scores = []
         for choice in choices:
             with ablate(model, **choice):
-                lines = translate(trained, sources, search=Greedy())
+                lines = translate(trained, sources, search=greedy_search)
             scores.append(score(lines, references, tokenize=corpus.bleu_tokenizer).bleu)
         remaining[title] = mean(scores)
         say(f"  {run.folder}: without {title}: {remaining[title]:.1f}")

@@ -16,10 +16,8 @@ from common.options import (
     Paths,
     Positive,
     RunOptions,
-    SamplingOptions,
     TrainingOptions,
     Words,
-    flag,
 )
 
 TRAIN = "python examples/translate.py train"
@@ -62,11 +60,9 @@ class Train(TrainingOptions):
         accumulate: Gradient accumulation: batches of each process per update (default: 1).
         shared_vocabulary: One vocabulary and one embedding matrix for both languages, as in
             section 3.4 of the paper (default: only with --preset base).
-        compile: Compile the model with torch.compile; faster on a GPU.
         save_steps: Updates between two checkpoints within an epoch.
         snapshots: Keep the weights of about a dozen earlier updates, for a slider on the explorer
             page.
-        keep: Number of checkpoints that are kept, besides the best.
     """
 
     corpus: Literal["toy", "small_parallel_enja", "files"] | None = None
@@ -87,10 +83,8 @@ class Train(TrainingOptions):
     epochs: Count | None = None
     accumulate: Few | None = None
     shared_vocabulary: Annotated[bool | None, Parameter(negative="--no-shared-vocabulary")] = None
-    compile: Flag = False
     save_steps: Count = 1000
     snapshots: Flag = False
-    keep: Few = 2
 
     def __post_init__(self) -> None:
         """Check that there is one plan."""
@@ -103,43 +97,23 @@ class BeamOptions:
     """Options of beam search.
 
     Attributes:
-        beam: Beam size; 1 is greedy decoding (default: 5).
-        length_penalty: Length penalty; larger values favour longer sentences (default: 1.4).
-        batch_tokens: Maximum number of source tokens of a batch.
+        beam: Beam size; 1 is greedy decoding.
+        length_penalty: Length penalty; larger values favour longer sentences.
     """
 
-    beam: Count | None = None
-    length_penalty: Exponent | None = None
-    batch_tokens: Count = 1024
-
-    @property
-    def beam_size(self) -> int:
-        """The beam size, also if the command line sets none."""
-        return BEAM_SIZE if self.beam is None else self.beam
+    beam: Count = BEAM_SIZE
+    length_penalty: Exponent = LENGTH_PENALTY
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingOptions(RunOptions, SamplingOptions, BeamOptions):
-    """Options of the commands that translate.
+class DecodingOptions(RunOptions, BeamOptions):
+    """Options of a command that decodes.
 
     Attributes:
-        average_last: Use the mean of this number of last checkpoints (default: the best weights).
-        int8: Multiply 8-bit integers in all linear layers, on a CPU; faster, and BLEU may change by
-            0.4.
-        sample: Sample instead of beam search.
+        int8: Compute linear layers with 8-bit integers; on a CPU.
     """
 
-    average_last: Few | None = None
     int8: Flag = False
-    sample: Flag = False
-
-    def __post_init__(self) -> None:
-        """Check that options of beam search and of sampling are not combined."""
-        if not self.sample:
-            self.check_greedy("requires --sample")
-        for name in ("beam", "length_penalty"):
-            if self.sample and getattr(self, name) is not None:
-                raise UserError(f"{flag(name)} cannot be combined with --sample")
 
 
 @dataclass(frozen=True)
@@ -149,28 +123,17 @@ class Translate(DecodingOptions):
     Attributes:
         sentences: Sentences (default: read standard input).
         file: A file of sentences, one per line (default: none).
-        n_best: Number of translations to print for each sentence; if above 1, each line holds the
-            number of the sentence, the log-probability and the text.
         engine: What computes the translations; ctranslate2 is faster, on a CPU.
     """
 
     sentences: Words = ()
     file: Path | None = field(default=None, kw_only=True)
-    n_best: Few = field(default=1, kw_only=True)
     engine: Literal["torch", "ctranslate2"] = field(default="torch", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check that options are not combined that exclude each other."""
-        super().__post_init__()
+        """Check that the sentences are given in one way."""
         if self.sentences and self.file:
             raise UserError("give sentences or --file, not both")
-        if self.engine == "ctranslate2" and (self.sample or self.n_best > 1):
-            raise UserError(f"--{'sample' if self.sample else 'n-best'} requires --engine torch")
-        if self.n_best > self.beam_size and not self.sample:
-            raise UserError(
-                f"--n-best {self.n_best} requires a beam of at least that size, got --beam "
-                f"{self.beam_size}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +142,9 @@ class Evaluate(DecodingOptions):
 
     Attributes:
         output: File to write the translations to (default: none).
-        test_source: Sentences to score (default: the run's test sentences).
-        test_target: Their translations (default: the run's).
     """
 
     output: Path | None = None
-    test_source: Path | None = None
-    test_target: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -203,30 +162,15 @@ class Compare(DeviceOptions, BeamOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Explore(RunOptions, BeamOptions):
-    """Write a page with the attention weights of every layer and head.
+    """Write a page with the attention weights of every layer and head, and the model.
 
     Attributes:
         sentence: Sentence to translate (default: a test sentence of the run).
         output: Page to write (default: explorer.html in the run).
-        no_model: Leave out the model, which translates any sentence there.
     """
 
     sentence: str | None = None
     output: Path | None = None
-    no_model: Flag = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Align(RunOptions, BeamOptions):
-    """Print which subwords of a translation translate which ones of the source.
-
-    Attributes:
-        sentence: Source sentence (default: a test sentence of the run).
-        translation: Its translation (default: that of the run's model).
-    """
-
-    sentence: str | None = None
-    translation: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,16 +181,14 @@ class Export:
         to: Format to write.
         run: Folder of the run (default: the latest trained run in runs/).
         output: Folder to write (default: in the run, named as --to, with -int8 if so).
-        average_last: Use the mean of this number of last checkpoints (default: the best weights).
         int8: Store the weights as 8-bit integers.
     """
 
     to: Literal["ctranslate2"]
     run: Path | None = None
     output: Path | None = None
-    average_last: Few | None = None
     int8: Flag = False
 
 
-COMMANDS = Train, Translate, Evaluate, Compare, Explore, Align, Export
+COMMANDS = Train, Translate, Evaluate, Compare, Explore, Export
 """The commands."""

@@ -1,21 +1,32 @@
-"""Batches: sentences of similar length together, up to a number of tokens.
+"""Batches: pairs of sentences as token ids, those of similar length together.
 
 A batch is as long as its longest sentence; the rest is padding, whose computation is wasted. So the
 sentences are sorted by the lengths of both sides and divided into batches of about the same number
 of tokens, and the batches are shuffled. Sentences of equal lengths are divided anew in each epoch.
 """
 
+import logging
 import random
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from common.tokenizer import BOS, EOS, PAD
-from translation.examples import Example, Examples, Indices, TokenArray
+from common.batching import group_by_length, pad
+from common.errors import UserError
+from common.tokenizer import BOS, EOS, PAD, Tokenizer
+from translation.pairs import Pair
+
+log = logging.getLogger(__name__)
+
+
+class Example(NamedTuple):
+    """One pair of sentences as token ids, without begin and end tokens."""
+
+    source: Sequence[int]
+    target: Sequence[int]
 
 
 class Batch(NamedTuple):
@@ -40,9 +51,33 @@ class Batch(NamedTuple):
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
+def encode_pairs(pairs: Sequence[Pair], *tokenizers: Tokenizer, max_length: int) -> list[Example]:
+    """Encode sentence pairs, leaving out those that are too long for the model.
+
+    Args:
+        pairs: The sentence pairs.
+        tokenizers: The tokenizers of the source and of the target.
+        max_length: Maximum number of tokens of either side, the end token included.
+
+    Returns:
+        The examples, whose ids are arrays of four bytes each.
+
+    Raises:
+        UserError: If nothing is left.
+    """
+    sides = [each.encode_many([pair[i] for pair in pairs]) for i, each in enumerate(tokenizers)]
+    every = (Example(*(array("I", ids) for ids in each)) for each in zip(*sides, strict=True))
+    examples = [example for example in every if max(map(len, example)) < max_length]
+    if not examples:
+        raise UserError(f"no sentence pair is shorter than {max_length} tokens")
+    if dropped := len(pairs) - len(examples):
+        log.warning(f"left out {dropped:,} of {len(pairs):,} pairs: {max_length} tokens or longer")
+    return examples
+
+
 def make_batches(
-    examples: Iterable[Example], *, batch_tokens: int, seed: int, epoch: int
-) -> list[Examples]:
+    examples: Sequence[Example], *, batch_tokens: int, seed: int, epoch: int
+) -> list[list[Example]]:
     """Divide examples into the batches of an epoch, in random order.
 
     The same seed and epoch give the same batches, which together contain every example once.
@@ -54,67 +89,37 @@ def make_batches(
         seed: Seed of the training.
         epoch: Number of the epoch.
     """
-    examples = Examples.of(examples)
     rng = random.Random(f"batches {seed} {epoch}")
-    source, target = examples.lengths.T
-    noise = [rng.random() for _ in examples.bounds]  # shuffles examples of equal lengths
-    order = _sort(source + np.array(noise), target)
-    starts = _divide(source[order], target[order], batch_tokens)
-    batches = [examples.select(each) for each in np.split(order, starts[1:])]
+    noise = [rng.random() for _ in examples]  # shuffles examples of equal lengths
+
+    def lengths(index: int) -> tuple[int, float]:
+        """Sort by target length, then by source length: ascending and descending in turn.
+
+        So a batch that holds two target lengths has similar sources, too.
+        """
+        source, target = map(len, examples[index])
+        return target, (source + noise[index]) * (1 if target % 2 else -1)
+
+    longer = [max(map(len, example)) + 1 for example in examples]  # with the end token
+    order = sorted(range(len(examples)), key=lengths)
+    groups = group_by_length(longer, batch_tokens, order)
+    batches = [[examples[index] for index in chosen] for chosen in groups]
     rng.shuffle(batches)
     return batches
 
 
-def _sort(source: npt.NDArray[Any], target: Indices) -> Indices:
-    """Sort by target length, then by source length: ascending and descending in turn.
-
-    So a batch that holds two target lengths has similar sources, too.
-    """
-    return np.lexsort((np.where(target % 2 == 1, source, -source), target))
-
-
-def _divide(source: Indices, target: Indices, batch_tokens: int) -> list[int]:
-    """Return where each batch begins, given the lengths in sorted order."""
-    starts, longest = [0], 0
-    for index, length in enumerate((np.maximum(source, target) + 1).tolist()):
-        longest = max(longest, length)
-        size = index - starts[-1]
-        if size and longest * (size + 1) > batch_tokens:
-            starts.append(index)
-            longest = length
-    return starts
-
-
-def collate(examples: Iterable[Example]) -> Batch:
+def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to one length and add begin and end tokens."""
-    batch = Examples.of(examples)
-    rows = np.arange(len(batch))
-    sources, targets = batch.lengths.T
-    source = _pad(batch.tokens, batch.bounds[:, 0], sources)
-    target = _pad(batch.tokens, batch.bounds[:, 1], targets)
-    shifted = np.empty_like(target)
-    shifted[:, 0], shifted[:, 1:] = BOS, target[:, :-1]
-    source[rows, sources] = EOS
-    target[rows, targets] = EOS
-    next_token = torch.from_numpy(target)
+    next_token = pad([[*target, EOS] for _, target in examples])
     return Batch(
-        source=torch.from_numpy(source),
-        target=torch.from_numpy(shifted),
+        source=pad([[*source, EOS] for source, _ in examples]),
+        target=pad([[BOS, *target] for _, target in examples]),
         next_token=next_token,
         real=(next_token != PAD).flatten().nonzero()[:, 0],
     )
 
 
-def _pad(tokens: TokenArray, starts: Indices, lengths: Indices) -> Indices:
-    """Cut sequences out of an array, padded to the longest length and one token more."""
-    columns = np.arange(lengths.max() + 1)
-    is_real = columns < lengths[:, None]
-    padded = np.full(is_real.shape, PAD, np.int64)
-    padded[is_real] = tokens[(starts[:, None] + columns)[is_real]]
-    return padded
-
-
-def batches_of(examples: Iterable[Example], batch_tokens: int) -> Iterator[Batch]:
+def batches_of(examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
     """Yield the collated batches of an evaluation, the same each time."""
     for batch in make_batches(examples, batch_tokens=batch_tokens, seed=0, epoch=0):
         yield collate(batch)

@@ -1,102 +1,197 @@
-"""Commands: what the commands of ``translate.py`` do, but ``train``."""
+"""Commands: what each command of ``translate.py`` does."""
 
 import json
+import math
 import os
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-import common.packages  # noqa: F401  # isort: skip  (first: it names missing packages)
 
 import torch
 
 from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
-from common.options import check_together
 from common.plots import save
-from common.run import Run, choose_run
-from common.searches import Beam, Sample, Search
+from common.run import RUNS, Run, choose_run
+from common.searches import Search, beam
 from common.terminal import counted, progress_bar, say
 from common.text_files import decode_line, input_lines
-from common.tokenizer import BOS, EOS
+from common.training import begin_run
 from transformer_blocks.inference import prepare
-from transformer_blocks.inspection import align
 from translation.arguments import (
+    BEAM_SIZE,
     LENGTH_PENALTY,
     TRAIN,
-    Align,
     BeamOptions,
     Compare,
     DecodingOptions,
     Evaluate,
     Explore,
     Export,
+    Train,
     Translate,
 )
 from translation.comparison import attention_along, compare, load_runs, print_results
-from translation.corpus import Corpus, corpus_of, seen_targets
+from translation.corpus import corpus_of
 from translation.decoding import (
     TrainedTranslator,
-    attention_with_teacher_forcing,
-    check_transformer,
     decode_sentences,
     decoder_of,
     load_translator,
     translate,
-    translate_with_attention,
 )
 from translation.exploring import explore, page_of, snapshots_of
 from translation.exporting import export, make_decoder
-from translation.pairs import SMALL_PARALLEL_ENJA, clean, read_pairs
-from translation.pictures import comparison_figure, side_by_side_figure
-from translation.presets import TranslatorConfig
+from translation.pairs import SMALL_PARALLEL_ENJA, Corpus, clean
+from translation.pictures import (
+    comparison_figure,
+    draw_attention,
+    loss_figure,
+    side_by_side_figure,
+)
+from translation.presets import TranslatorConfig, fit_to_corpus, new_config
 from translation.scoring import score
+from translation.training import TranslationTask, TranslationTraining
+
+TOKENIZER_PAIRS = 500_000
+"""Number of training pairs of which tokenizers are trained, if there are more."""
+PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
+
+
+def train_command(options: Train) -> None:
+    """Train a model, by itself or as one of several processes, and show the results."""
+    chosen = options.chosen(TranslatorConfig)
+    new = new_config(chosen)
+    run = Run(options.run or RUNS / new.corpus, TranslatorConfig)
+
+    def complete(
+        config: TranslatorConfig, corpus: Corpus
+    ) -> tuple[TranslatorConfig, dict[str, list[str]]]:
+        return fit(config, chosen, corpus)
+
+    with begin_run(options, run, new, load=corpus_of, prepare=complete) as begun:
+        config, corpus = begun.config, begun.data
+        task = TranslationTask(run, config, corpus)
+        training: TranslationTraining = TranslationTraining(
+            task,
+            device=begun.device,
+            processes=begun.processes,
+            save_steps=options.save_steps,
+            snapshots=options.snapshots,
+            on_report=lambda: save(loss_figure(training.metrics), run.folder / "loss.png"),
+        )
+        sizes = " and ".join(str(each.vocab_size) for each in task.tokenizers)
+        summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
+        begun.train(training, summary=summary)
+        if begun.processes.is_first:
+            show_results(run, corpus, begun.device)
+
+
+def fit(
+    config: TranslatorConfig, chosen: Collection[str], corpus: Corpus
+) -> tuple[TranslatorConfig, dict[str, list[str]]]:
+    """Complete the configuration of a new run.
+
+    Args:
+        config: The configuration, as far as the command line decides.
+        chosen: The fields that the command line sets.
+        corpus: Its corpus.
+
+    Returns:
+        The configuration that fits the corpus, and the training texts of each tokenizer.
+    """
+    pairs = corpus.train[:: math.ceil(len(corpus.train) / TOKENIZER_PAIRS)]
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
+    return replace(config, data_hash=corpus.fingerprint), texts
+
+
+def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.device) -> None:
+    """Translate five test sentences, and show the attention weights of the first and the last.
+
+    The last lines are the address of the page, or of the picture of the losses for a model without
+    attention, and the command that translates.
+    """
+    trained = load_translator(run, device)
+    pairs = corpus.shown_pairs
+    search = beam(BEAM_SIZE, LENGTH_PENALTY)
+    outputs = translate(trained, [pair.source for pair in pairs], search=search)
+    say("\nTest sentences, none of which is in the training data:")
+    for pair, output in zip(pairs, outputs, strict=True):
+        print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
+    written, sentences = [run.folder / "loss.png"], corpus.example_sentences
+    if trained.model.cross_attentions:
+        written += [run.folder / "attention.png", page_of(run)]
+        draw_attention(trained, pairs[0].source, written[1], search=search)
+        snapshots = snapshots_of(run, trained)
+        explore(trained, sentences, written[2], search=search, snapshots=snapshots)
+    say(f"Written: {', '.join(map(str, written))}")
+    say("The last of these in a browser, and a command that translates:")
+    if written[-1].exists():
+        print(written[-1].resolve().as_uri())
+    print(translating_command(run.folder, sentences[0]))
+
+
+def translating_command(run: Path, sentence: str) -> str:
+    """Return the command that translates a sentence in any folder, quoted for a POSIX shell."""
+    options = ["translate", "--run", str(run.resolve())]
+    if sentence.startswith("-"):
+        options.append("--")  # the end of the options
+    return shlex.join([sys.executable, str(PROGRAM), *options, sentence])
 
 
 def load(
-    options: DecodingOptions | Explore | Align,
+    options: DecodingOptions | Explore,
 ) -> tuple[Run[TranslatorConfig], TrainedTranslator, Search]:
     """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
     Raises:
         UserError: If there is none, or an option requires a CPU.
     """
-    run = choose_run(options.run, TranslatorConfig, train=TRAIN)
-    device, last = choose_device(options.device), None
-    if isinstance(options, DecodingOptions):
-        last = options.average_last
-        if options.int8 and device.type != "cpu":
-            raise UserError(f"--int8 requires --device cpu, got {device}")
-    trained = load_translator(run, device, last=last)
+    run, device = choose_run(options.run, TranslatorConfig, train=TRAIN), options.device
+    trained = load_translator(run, choose_device(device))
+    is_on_cpu = next(trained.model.parameters()).device.type == "cpu"
+    if isinstance(options, DecodingOptions) and options.int8 and not is_on_cpu:
+        raise UserError(f"--int8 requires --device cpu, got {device}")
     return run, trained, make_search(options, trained.target.vocab_size)
+
+
+def make_search(options: BeamOptions, vocabulary: int) -> Search:
+    """Make the beam search of the command line.
+
+    Raises:
+        UserError: If the beam is larger than the vocabulary.
+    """
+    if options.beam > vocabulary:
+        raise UserError(
+            f"--beam must not exceed the vocabulary size {vocabulary}, got {options.beam}"
+        )
+    return beam(options.beam, options.length_penalty)
 
 
 def translate_command(options: Translate) -> None:
     """Translate sentences from arguments, a file or standard input, line by line."""
-    run, trained, search = load(options)
+    _, trained, search = load(options)
     config, model, source, target = trained
     device = next(model.parameters()).device
     if options.engine == "ctranslate2":
         if device.type != "cpu":
             raise UserError(f"--engine ctranslate2 requires --device cpu, got {device}")
-        assert isinstance(search, Beam)
-        decode = make_decoder(run, trained, search, int8=options.int8)
+        decode = make_decoder(trained, options, int8=options.int8)
     else:
         decode = decoder_of(prepare(model, int8=options.int8), search, device)
-    number = 0
     for lines in input_lines(options.sentences, options.file):
         sentences = [clean(line, config.source_language, corpus=config.corpus) for line in lines]
         source.warn_of_unknown(sentences)
-        for translations in decode_sentences(
-            *(decode, source, sentences),
-            max_length=model.max_length,
-            batch_tokens=options.batch_tokens,
-        ):
-            number += 1
-            for each in translations:
-                note = f"{number}\t{each.score:.4f}\t" if options.n_best > 1 else ""
-                print(f"{note}{target.decode(each.tokens)}", flush=sys.stdin.isatty())
+        for found in decode_sentences(decode, source, sentences, max_length=model.max_length):
+            print(target.decode(found.tokens), flush=sys.stdin.isatty())
 
 
 def evaluate_command(options: Evaluate) -> None:
@@ -104,7 +199,7 @@ def evaluate_command(options: Evaluate) -> None:
     if options.output:
         check_output(options.output, has_folder=True)
     _, trained, search = load(options)
-    corpus = evaluated_corpus(trained.config, options)
+    corpus = corpus_of(trained.config)
     sentences = [pair.source for pair in corpus.test]
     with progress_bar() as bar:
         task = bar.add_task("sentences", total=len(sentences))
@@ -112,59 +207,54 @@ def evaluate_command(options: Evaluate) -> None:
             trained._replace(model=prepare(trained.model, int8=options.int8)),
             sentences,
             search=search,
-            batch_tokens=options.batch_tokens,
             progress=lambda done: bar.update(task, advance=done, refresh=True),
         )
     if options.output:  # before anything is printed, which may fail
         write_atomically(options.output, "".join(f"{line}\n" for line in outputs).encode())
-    title = counted(len(sentences), "test sentence")
-    report(title, outputs, corpus)
-    if trained.config.corpus == SMALL_PARALLEL_ENJA and corpus.train:
-        seen = seen_targets(corpus)
-        title = f"without the {len(seen)} whose reference occurs in training"
-        report(title, outputs, corpus, without=seen)
+    report(counted(len(sentences), "test sentence"), outputs, corpus, range(len(sentences)))
+    if trained.config.corpus == SMALL_PARALLEL_ENJA:
+        # Different sentences may share a translation: はい。 and そうです。 are both "Yes.", so
+        # even disjoint splits can have targets in common.
+        known = {pair.target for pair in corpus.train}
+        new = [i for i, pair in enumerate(corpus.test) if pair.target not in known]
+        seen = len(sentences) - len(new)
+        report(f"without the {seen} whose reference occurs in training", outputs, corpus, new)
 
 
-def evaluated_corpus(config: TranslatorConfig, options: Evaluate) -> Corpus:
-    """Load the run's corpus, or two test files as a corpus without other splits."""
-    given = [name for name, value in vars(options).items() if value is not None]
-    check_together(given, "test_source", "test_target")
-    if options.test_source is None or options.test_target is None:
-        return corpus_of(config)
-    test = read_pairs((options.test_source, options.test_target), config.languages)
-    return Corpus(config.languages, train=[], validation=[], test=test)
+def report(title: str, outputs: list[str], corpus: Corpus, indices: Collection[int]) -> None:
+    """Print BLEU and chrF of some of the test sentences, with their signatures."""
+    references = [corpus.test[i].reference for i in indices]
+    scores = score([outputs[i] for i in indices], references, tokenize=corpus.bleu_tokenizer)
+    print(
+        f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
+        f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
+    )
 
 
 def compare_command(options: Compare) -> None:
     """Score runs side by side, and draw their learning curves and attention weights."""
-    figures, picture, attention = (
-        options.output / name for name in ("compare.json", "compare.png", "attention.png")
-    )
+    written = [options.output / name for name in ("compare.json", "compare.png", "attention.png")]
+    figures, picture, attention = written
     if (options.output / "config.json").exists():
         raise UserError(f"--output: {options.output} holds a run; choose another folder")
-    for file in (figures, picture, attention):
+    for file in written:
         check_output(file)
     compared = load_runs(options.runs, choose_device(options.device))
     corpus = corpus_of(compared[0].trained.config)
     options.output.mkdir(parents=True, exist_ok=True)
     vocabulary = min(each.trained.target.vocab_size for each in compared)
-    groups, results = compare(
-        compared,
-        corpus,
-        search=make_search(options, vocabulary),
-        batch_tokens=options.batch_tokens,
-    )
+    groups, results = compare(compared, corpus, search=make_search(options, vocabulary))
     is_again = figures.exists()
     content = json.dumps({"groups": groups, "results": results}, indent=1)
     write_atomically(figures, f"{content}\n".encode())
     save(comparison_figure(groups, results), picture)
-    written = [figures, picture]
     pair = sorted(corpus.test, key=lambda pair: len(pair.source))[len(corpus.test) // 2]
     if records := attention_along(compared, pair):
         save(side_by_side_figure(records, title=f"{pair.source} → {pair.target}"), attention)
-        written.append(attention)
-    elif is_again:
-        attention.unlink(missing_ok=True)  # of the earlier comparison
+    else:
+        written.remove(attention)
+        if is_again:
+            attention.unlink(missing_ok=True)  # of the earlier comparison
     print_results(groups, results)  # last: it may fail
     say(f"\nWritten: {', '.join(map(str, written))}")
 
@@ -174,106 +264,38 @@ def explore_command(options: Explore) -> None:
     if options.output:
         check_output(options.output, has_folder=True)
     run, trained, search = load(options)
-    page = options.output or page_of(run)
+    page, config = options.output or page_of(run), trained.config
     if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
-    sentences = explored_sentences(options, trained.config)
-    trained.source.warn_of_unknown(sentences)
-    title = explore(
-        *(trained, sentences, page),
-        search=search,
-        has_model=not options.no_model,
-        snapshots=snapshots_of(run, trained),
-    )
     if options.sentence is None:
+        sentences = corpus_of(config).example_sentences
         say(f"Without --sentence, a test sentence of {run.folder} is translated:")
-    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
-
-
-def explored_sentences(options: Explore | Align, config: TranslatorConfig) -> list[str]:
-    """Return the sentence of ``--sentence``, or test sentences of the run."""
-    if options.sentence is None:
-        return corpus_of(config).example_sentences
-    return [read_sentence(options.sentence, "--sentence", config.source_language, config)]
-
-
-def read_sentence(text: str, where: str, language: str, config: TranslatorConfig) -> str:
-    """Clean a sentence of the command line.
-
-    Raises:
-        UserError: If it is blank.
-    """
-    line = decode_line(os.fsencode(text), where=where)
-    if not (sentence := clean(line, language, corpus=config.corpus)):
-        raise UserError(f"{where} must not be blank")
-    return sentence
-
-
-def align_command(options: Align) -> None:
-    """Print a word alignment of a sentence and its translation."""
-    run, trained, search = load(options)
-    config, _, source, target = trained
-    model = check_transformer(run, trained, "aligned")
-    sentence = explored_sentences(options, config)[0]
-    source.warn_of_unknown([sentence])
-    if options.translation is None:
-        ids = translate_with_attention(trained, sentence, search=search).ids
     else:
-        given = read_sentence(options.translation, "--translation", config.target_language, config)
-        ids = [*target.encode(given)[: model.max_length - 1], EOS]
-    record = attention_with_teacher_forcing(trained, sentence, ids)
-    words = record.source, ["", *record.target]
-    found = align(model, record.inputs[0], [BOS, *ids], ignored=[BOS, EOS], words=words)
-    print(f"{sentence}\n{record.translation}\n{found}")
+        line = decode_line(os.fsencode(options.sentence), where="--sentence")
+        sentences = [clean(line, config.source_language, corpus=config.corpus)]
+        if not sentences[0]:
+            raise UserError("--sentence must not be blank")
+    trained.source.warn_of_unknown(sentences)
+    snapshots = snapshots_of(run, trained)
+    title = explore(trained, sentences, page, search=search, snapshots=snapshots)
+    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 
 
 def export_command(options: Export) -> None:
     """Write a trained Transformer for another engine."""
     run = choose_run(options.run, TranslatorConfig, train=TRAIN)
     output = options.output or run.folder / f"ctranslate2{'-int8' if options.int8 else ''}"
-    trained = load_translator(run, torch.device("cpu"), last=options.average_last)
-    export(run, trained, output, int8=options.int8)
+    export(run, load_translator(run, torch.device("cpu")), output, int8=options.int8)
     size = sum(file.stat().st_size for file in output.iterdir())
     say(f"Written: {output} ({size / 1e6:.1f} MB)")
 
 
-def make_search(options: BeamOptions, vocabulary: int) -> Search:
-    """Make the search from the options of the command line.
-
-    Raises:
-        UserError: If the beam is larger than the vocabulary.
-    """
-    n_best = options.n_best if isinstance(options, Translate) else 1
-    if isinstance(options, DecodingOptions) and options.sample:
-        temperature = 1.0 if options.temperature is None else options.temperature
-        return Sample(temperature, options.top_k, options.top_p, options.seed, n_best)
-    if options.beam_size > vocabulary:
-        raise UserError(
-            f"--beam must not exceed the vocabulary size {vocabulary}, got {options.beam_size}"
-        )
-    penalty = LENGTH_PENALTY if options.length_penalty is None else options.length_penalty
-    return Beam(options.beam_size, penalty, n_best)
-
-
-def report(
-    title: str, outputs: Sequence[str], corpus: Corpus, *, without: Sequence[int] = ()
-) -> None:
-    """Print BLEU and chrF of the test sentences, with their signatures."""
-    indices = sorted({*range(len(outputs))}.difference(without))
-    references = [corpus.test[i].reference for i in indices]
-    scores = score([outputs[i] for i in indices], references, tokenize=corpus.bleu_tokenizer)
-    print(
-        f"{title}\n  BLEU {scores.bleu:.1f}  {scores.bleu_signature}"
-        f"\n  chrF {scores.chrf:.1f}  {scores.chrf_signature}"
-    )
-
-
 RUN: dict[type, Callable[[Any], None]] = {
+    Train: train_command,
     Translate: translate_command,
     Evaluate: evaluate_command,
     Compare: compare_command,
     Explore: explore_command,
-    Align: align_command,
     Export: export_command,
 }
 """The function that runs each command."""

@@ -17,19 +17,13 @@ from common.searches import Search
 from common.terminal import say, table
 from common.tokenizer import EOS
 from transformer_blocks.inference import prepare
-from translation.corpus import Corpus
-from translation.decoding import (
-    FIGURES,
-    AttentionRecord,
-    TrainedTranslator,
-    attention_with_teacher_forcing,
-    load_translator,
-    translate,
-)
-from translation.pairs import Pair
+from translation.decoding import TrainedTranslator, load_translator, translate
+from translation.pairs import Corpus, Pair
 from translation.presets import TranslatorConfig
+from translation.recording import AttentionRecord, attention_with_teacher_forcing
 from translation.scoring import bootstrap, score
 
+METRICS = "epoch", "minutes", "validation_loss", "validation_bleu", "tokens_per_second"
 TIMED, ROUNDS = 200, 3  # number of sentences whose translation is timed, and of repetitions
 
 
@@ -39,7 +33,7 @@ class ComparedRun:
 
     name: str
     run: Run[TranslatorConfig]
-    metrics: list[dict[str, Any]]
+    metrics: list[dict[str, float]]
     trained: TrainedTranslator
 
     @property
@@ -56,7 +50,7 @@ COLUMNS = {
     "model": "{model}",
     "parameters": "{parameters:,}",
     "minutes": "{minutes:.1f}",
-    "epochs": "{epochs}",
+    "epochs": "{epochs:.0f}",
     "tokens/s": "{training_speed:,.0f}",
     "validation loss": "{validation_loss:.3f}",
     "BLEU": "{bleu:.1f}",
@@ -108,7 +102,7 @@ def load_runs(folders: Sequence[Path], device: torch.device) -> list[ComparedRun
     compared = []
     for name, folder in zip(names_of(folders), folders, strict=True):
         run = Run(folder, TranslatorConfig)
-        metrics = run.read_metrics(FIGURES)
+        metrics = run.read_metrics(*METRICS)
         compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
     check_comparable(compared)
     return compared
@@ -143,7 +137,7 @@ def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str,
 
 
 def compare(
-    runs: Sequence[ComparedRun], corpus: Corpus, *, search: Search, batch_tokens: int
+    runs: Sequence[ComparedRun], corpus: Corpus, *, search: Search
 ) -> tuple[list[str], list[Result]]:
     """Score all runs on the test sentences.
 
@@ -151,7 +145,6 @@ def compare(
         runs: The runs, all of this corpus; see :func:`check_comparable`.
         corpus: The corpus, whose test sentences are translated.
         search: The decoding algorithm and its options.
-        batch_tokens: Maximum number of source tokens of a batch.
 
     Returns:
         The titles of the length groups, and the results of each run: its "name", the kind of its
@@ -167,7 +160,7 @@ def compare(
     pairs = corpus.test
     groups = length_groups([len(pair.source) for pair in pairs])
     prepared = [each.trained._replace(model=prepare(each.trained.model)) for each in runs]
-    decode = partial(translate, search=search, batch_tokens=batch_tokens)
+    decode = partial(translate, search=search)
     sources = [pair.source for pair in pairs]
     outputs = [decode(each, sources) for each in prepared]
     seconds: list[list[float]] = [[] for _ in runs]

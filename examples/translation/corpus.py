@@ -3,28 +3,20 @@
 :func:`load_corpus` loads any of three corpora. Each is split into training, validation and test
 pairs, and no source sentence is in two of them, so that memorised sentences do not count.
 
-Next: ``download.py`` fetches the real corpus.
+The real corpus is downloaded at its first use.
 """
 
 import hashlib
 import logging
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import pooch
+
 from common.errors import UserError
+from common.files import file_hash
 from common.terminal import counted
-from common.text_files import UNSPACED
-from translation.download import fetch, verify
-from translation.pairs import (
-    SMALL_PARALLEL_ENJA,
-    Files,
-    Languages,
-    Pair,
-    is_tokenised,
-    read_pairs,
-)
+from translation.pairs import SMALL_PARALLEL_ENJA, Corpus, Files, Languages, Pair, read_pairs
 from translation.presets import TranslatorConfig
 from translation.toy import toy_corpus
 
@@ -39,72 +31,12 @@ SHA256 = {
     "train.en": "148b05dcd28638fe20ee84f2b1127001c80982be352007dda241fb759adadc76",
     "train.ja": "fc81a1434349ec98a449d7ae9cd2530057f689637684ecfed3501ea6a8a07ecc",
 }
+TIMEOUT = 30.0
+"""Seconds without a byte after which a connection counts as broken."""
 HELD_OUT = 500
 """Maximum number of source sentences that are held out for a split: at most 5 % of all."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Clean sentence pairs in three splits that share no source sentence.
-
-    Attributes:
-        languages: Its name, and the languages of both sides.
-        train: The training pairs.
-        validation: The validation pairs, which decide which weights are best.
-        test: The test pairs.
-        held_out: The names of the splits that were held out from the training files.
-    """
-
-    languages: Languages
-    train: list[Pair]
-    validation: list[Pair]
-    test: list[Pair]
-    held_out: tuple[str, ...] = ()
-
-    @property
-    def bleu_tokenizer(self) -> str:
-        """The name of the tokenizer that sacreBLEU uses for the target language."""
-        language = self.languages.target
-        if language in UNSPACED:
-            return "char"
-        return "none" if is_tokenised(self.languages.corpus, language) else "13a"
-
-    @property
-    def fingerprint(self) -> str:
-        """The SHA-256 of all pairs, split by split."""
-        digest = hashlib.sha256()
-        for split in (self.train, self.validation, self.test):
-            for pair in split:
-                digest.update(f"{pair.source}\t{pair.target}\n".encode())
-                if pair.reference != pair.target and split is not self.train:
-                    digest.update(f"\t{pair.reference}\n".encode())
-            digest.update(b"\n")
-        return digest.hexdigest()
-
-    def sample(self, most: int) -> list[Pair]:
-        """Return the training pairs, or every n-th if there are more than ``most``."""
-        return self.train[:: max(1, math.ceil(len(self.train) / most))]
-
-    @property
-    def shown_pairs(self) -> list[Pair]:
-        """The test pairs that are shown after a training: five, spread over the test split."""
-        return self.test[:: max(1, len(self.test) // 5)][:5]
-
-    @property
-    def example_sentences(self) -> list[str]:
-        """The test sentences that a page offers; the first is also the example of commands."""
-        return [pair.source for pair in reversed(self.shown_pairs[-4:])]
-
-    @property
-    def sizes(self) -> str:
-        """The number of pairs in each split, and which splits were held out, in words."""
-        splits = {"training": self.train, "validation": self.validation, "test": self.test}
-        sizes = ", ".join(counted(len(pairs), f"{name} pair") for name, pairs in splits.items())
-        if not self.held_out:
-            return sizes
-        return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"
 
 
 def load_corpus(
@@ -147,10 +79,11 @@ def load_corpus(
             found[split] = [languages.clean(*pair[::order]) for pair in sentences]
     else:
         if data_dir is None:
-            data_dir = DATA_DIR
-            fetch(SHA256, data_dir, base_url=BASE_URL)
-        else:
-            verify(SHA256, data_dir)
+            fetch(DATA_DIR)
+        data_dir = data_dir or DATA_DIR
+        for file, expected in SHA256.items():
+            if not (data_dir / file).is_file() or file_hash(data_dir / file) != expected:
+                raise UserError(f"{data_dir / file} must be a file with SHA-256 {expected}")
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
             source, target = (data_dir / f"{stem}.{code}" for code in codes)
             found[split] = read_pairs((source, target), languages)
@@ -163,6 +96,25 @@ def load_corpus(
     return Corpus(languages, **splits, held_out=tuple(held_out))
 
 
+def fetch(folder: Path) -> None:
+    """Download the files of the real corpus that are missing, or have another checksum.
+
+    Raises:
+        UserError: If the network or the disk fails, or a file arrives with another checksum. The
+            file on the disk is then unchanged.
+    """
+    hashes = {name: f"sha256:{value}" for name, value in SHA256.items()}
+    source = pooch.create(folder, f"{BASE_URL}/", registry=hashes)
+    for name in hashes:
+        try:
+            source.fetch(name, downloader=pooch.HTTPDownloader(timeout=TIMEOUT))
+        except (OSError, ValueError) as error:  # ValueError: of another checksum
+            raise UserError(
+                f"cannot download {BASE_URL}/{name} into {folder}: {error}; run again, or name a "
+                f"folder that holds {', '.join(hashes)} with --data-dir"
+            ) from error
+
+
 def corpus_of(config: TranslatorConfig) -> Corpus:
     """Load the corpus of a run, and check that it is unchanged.
 
@@ -173,19 +125,6 @@ def corpus_of(config: TranslatorConfig) -> Corpus:
     corpus = load_corpus(config.languages, data_dir=data_dir, files=config.files)
     config.check_data(corpus.fingerprint)
     return corpus
-
-
-def seen_targets(corpus: Corpus) -> list[int]:
-    """Find the test pairs whose translation occurs in the training pairs.
-
-    Different sentences may share a translation (はい。 and そうです。 are both "Yes."), so even
-    disjoint splits can have targets in common. Report the score with and without these pairs.
-
-    Returns:
-        Indices into ``corpus.test``, ascending.
-    """
-    known = {pair.target for pair in corpus.train}
-    return [i for i, pair in enumerate(corpus.test) if pair.target in known]
 
 
 def _hold_out(pairs: Sequence[Pair], names: Sequence[str], *, where: str) -> dict[str, list[Pair]]:

@@ -2,29 +2,21 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from common.batching import group_by_length, pad
-from common.errors import UserError
 from common.run import Run
-from common.searches import Candidates, Search, most_probable
+from common.searches import Search
 from common.terminal import counted
 from common.tokenizer import BOS, EOS, Tokenizer
-from transformer_blocks import record_attention
 from transformer_blocks.generation import Generation, StepModel
-from transformer_blocks.inspection import logit_lens
 from translation.presets import TranslatorConfig
-from translation.transformer import Transformer
 from translation.translator import Translator
 
 log = logging.getLogger(__name__)
-
-FIGURES = frozenset({"validation_bleu", "tokens_per_second"})
-"""The metrics of a translator, besides those of every training."""
 
 
 class TrainedTranslator(NamedTuple):
@@ -43,15 +35,12 @@ class TrainedTranslator(NamedTuple):
     target: Tokenizer
 
 
-def load_translator(
-    run: Run[TranslatorConfig], device: torch.device, *, last: int | None = None
-) -> TrainedTranslator:
+def load_translator(run: Run[TranslatorConfig], device: torch.device) -> TrainedTranslator:
     """Load the best weights of a run, with both tokenizers.
 
     Args:
         run: The run.
         device: The device to compute on.
-        last: Load the mean of the weights of this many checkpoints instead, the last ones.
 
     Raises:
         UserError: If the run is missing, unfinished or damaged.
@@ -59,24 +48,8 @@ def load_translator(
     config = run.read_config()
     source, target = run.load_tokenizers(config)
     model = config.build(source.vocab_size, target.vocab_size)
-    model = run.load_best(model, config, last=last)
+    model = run.load_best(model, config)
     return TrainedTranslator(config, model.to(device), source, target)
-
-
-def check_transformer(
-    run: Run[TranslatorConfig], trained: TrainedTranslator, done: str
-) -> Transformer:
-    """Return the model of a run, which is to be exported or compiled.
-
-    Raises:
-        UserError: If it is no Transformer.
-    """
-    if not isinstance(trained.model, Transformer):
-        raise UserError(
-            f"only a Transformer can be {done}, and {run.folder} holds a recurrent model "
-            f"({trained.config.model})"
-        )
-    return trained.model
 
 
 class Decodable(Protocol):
@@ -92,14 +65,14 @@ class Decodable(Protocol):
         """Encode sentences; see :meth:`~translation.translator.Translator.begin`."""
 
 
-Decoder = Callable[[Sequence[Sequence[int]]], list[list[Generation]]]
-"""Function from the token ids of sentences to the sequences found for each, best first."""
+Decoder = Callable[[Sequence[Sequence[int]]], list[Generation]]
+"""Function from the token ids of sentences to the sequence found for each."""
 
 
 def decoder_of(model: Decodable, search: Search, device: torch.device | str = "cpu") -> Decoder:
     """Make the decoder of a model in evaluation mode on a device, with one of our searches."""
 
-    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
+    def decode(sources: Sequence[Sequence[int]]) -> list[Generation]:
         return search(
             model.begin(pad([[*ids, EOS] for ids in sources]).to(device)),
             torch.full((len(sources),), BOS, device=device),
@@ -119,7 +92,7 @@ def decode_sentences(
     max_length: int,
     batch_tokens: int = 1024,
     progress: Callable[[int], object] = lambda done: None,
-) -> list[list[Generation]]:
+) -> list[Generation]:
     """Translate sentences into token ids, in batches of similar length.
 
     Results come in the caller's order. A sentence without any token, such as an empty line, has one
@@ -135,14 +108,14 @@ def decode_sentences(
         progress: Called with the number of sentences of each finished batch.
 
     Returns:
-        The translations of each sentence, best first.
+        The translation of each sentence.
     """
     most = max_length - 1  # leaves room for the end token
     encoded = tokenizer.encode_many(sentences)
     if too_long := sum(len(ids) > most for ids in encoded):
         log.warning(f"{counted(too_long, 'sentence')} truncated to the model's {most} tokens")
         encoded = [ids[:most] for ids in encoded]
-    translations = [[Generation([], 0.0, finished=True)] for _ in encoded]
+    translations = [Generation([], 0.0, finished=True) for _ in encoded]
     for chosen in group_by_length([len(ids) + 1 if ids else 0 for ids in encoded], batch_tokens):
         for i, found in zip(chosen, decode([encoded[i] for i in chosen]), strict=True):
             translations[i] = found
@@ -153,12 +126,12 @@ def decode_sentences(
 def translate(
     trained: TrainedTranslator, sentences: Sequence[str], *, search: Search, **options: Any
 ) -> list[str]:
-    """Return the best translation of each sentence.
+    """Translate sentences.
 
     Args:
         trained: The translator; its model is in evaluation mode meanwhile.
         sentences: Cleaned source sentences.
-        search: The search, such as :class:`common.searches.Beam`.
+        search: The search, such as :func:`common.searches.beam`.
         options: Other arguments of :func:`decode_sentences`.
     """
     _, model, source, target = trained
@@ -169,100 +142,7 @@ def translate(
         found = decode_sentences(decode, source, sentences, max_length=model.max_length, **options)
     finally:
         model.train(was_training)
-    return [target.decode(best.tokens) for best, *_ in found]
-
-
-class AttentionRecord(NamedTuple):
-    """The attention weights and the most probable tokens of the decoding of one sentence.
-
-    Attributes:
-        translation: The translation.
-        ids: The ids of the L target tokens.
-        source: The S source tokens, the end token included.
-        target: The L target tokens, the end token included if it was generated.
-        decoder_input: The L tokens that the decoder reads: the begin token, and all but the last
-            target token.
-        inputs: The token ids of the source, of shape (1, S), and of the decoder's input, (1, L).
-        weights: The attention weights of each layer, by its name, of shape (H, queries, keys).
-            Empty for a model without attention.
-        candidates: For each target token, the most probable tokens at its position, with their
-            probabilities.
-        layers: For each layer of the decoder, such candidates as its output would give (the logit
-            lens, :func:`~transformer_blocks.inspection.logit_lens`). None for a model without
-            decoder layers.
-    """
-
-    translation: str
-    ids: Sequence[int]
-    source: list[str]
-    target: list[str]
-    decoder_input: list[str]
-    inputs: list[Tensor]
-    weights: dict[str, Tensor]
-    candidates: Candidates
-    layers: list[Candidates] | None
-
-
-@torch.inference_mode()
-def translate_with_attention(
-    trained: TrainedTranslator, sentence: str, *, search: Search
-) -> AttentionRecord:
-    """Translate one sentence and record the attention weights of every layer.
-
-    Args:
-        trained: The translator.
-        sentence: A cleaned source sentence.
-        search: The decoding algorithm and its options.
-    """
-    decode = decoder_of(trained.model, search, next(trained.model.parameters()).device)
-    ((best, *_),) = decode([_source_ids(trained, sentence)[:-1]])
-    target = [*best.tokens, EOS] if best.finished else best.tokens
-    return attention_with_teacher_forcing(trained, sentence, target)
-
-
-@torch.inference_mode()
-def attention_with_teacher_forcing(
-    trained: TrainedTranslator, sentence: str, target: Sequence[int]
-) -> AttentionRecord:
-    """Record the attention weights of one forward pass over a known translation.
-
-    Args:
-        trained: The translator.
-        sentence: A cleaned source sentence.
-        target: The token ids of the translation, usually with the end token.
-    """
-    _, model, source_tokenizer, target_tokenizer = trained
-    device = next(model.parameters()).device
-    source = _source_ids(trained, sentence)
-    given = [BOS, *target[:-1]]
-    inputs = [torch.tensor([ids], device=device) for ids in (source, given)]
-    maps: dict[str, list[Tensor]] = {}
-    lens: list[list[Tensor]] = []
-    with ExitStack() as stack:
-        if model.cross_attentions:  # not if the context is one fixed vector
-            maps = stack.enter_context(record_attention(model, device="cpu"))
-        if model.decoder_layers:
-            lens = stack.enter_context(logit_lens(model.decoder_layers, model.read_layer))
-        logits = model(*inputs)
-    return AttentionRecord(
-        translation=target_tokenizer.decode(target),
-        ids=target,
-        source=source_tokenizer.subwords(source),
-        target=target_tokenizer.subwords(target),
-        decoder_input=target_tokenizer.subwords(given),
-        inputs=inputs,
-        weights={name: calls[0][0] for name, calls in maps.items()},
-        candidates=most_probable(logits[0].float().softmax(-1), target_tokenizer.subwords),
-        layers=[most_probable(calls[0][0], target_tokenizer.subwords) for calls in lens] or None,
-    )
-
-
-def _source_ids(trained: TrainedTranslator, sentence: str) -> list[int]:
-    """Return the token ids of a sentence, truncated to the model's length, with the end token."""
-    ids, most = trained.source.encode(sentence), trained.model.max_length - 1
-    if len(ids) > most:
-        log.warning(f"the sentence was truncated to the model's {most} tokens")
-    return [*ids[:most], EOS]
+    return [target.decode(each.tokens) for each in found]
 
 
 def length_limit(max_length: int, source_length: int) -> int:

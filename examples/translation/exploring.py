@@ -16,16 +16,15 @@ from transformer_blocks import Seq2Seq
 from transformer_blocks.explorer import DecodingSteps, Explorer, LiveModel
 from transformer_blocks.explorer import explore as explore_model
 from transformer_blocks.explorer.tokens import token_labels
-from translation.decoding import (
-    AttentionRecord,
-    TrainedTranslator,
-    attention_with_teacher_forcing,
-    translate,
-    translate_with_attention,
-)
+from translation.decoding import TrainedTranslator, translate
 from translation.glosses import SLOTS, glosses_of
 from translation.pairs import is_tokenised
 from translation.presets import TranslatorConfig
+from translation.recording import (
+    AttentionRecord,
+    attention_with_teacher_forcing,
+    translate_with_attention,
+)
 
 MOST_WEIGHTS = 20_000_000
 """Maximum number of weights of a model that a page holds, with 1.25 bytes for each."""
@@ -39,7 +38,6 @@ def explore(
     path: Path,
     *,
     search: Search,
-    has_model: bool = True,
     snapshots: Iterable[tuple[str, TrainedTranslator]] = (),
 ) -> str:
     """Translate sentences and write a page with the attention weights of every layer and head.
@@ -49,7 +47,6 @@ def explore(
         sentences: Cleaned source sentences. The page shows the first, and offers the others.
         path: The page to write.
         search: The decoding algorithm and its options.
-        has_model: Whether the page holds the model, too, and translates other sentences.
         snapshots: The translator at several times of its training, from :func:`snapshots_of`. A
             slider shows how each of them attends while it reads the same translations, and what it
             translates by itself.
@@ -75,7 +72,7 @@ def explore(
             replace(page, model=earlier[-1].model, earlier=earlier[:-1])
             for page, earlier in zip(pages, times, strict=True)
         ]
-    live = live_model(trained) if has_model else None
+    live = live_model(trained)
     page = replace(pages[0], live=live, others=pages[1:], **for_readers(trained))
     page.save(path)
     return page.title

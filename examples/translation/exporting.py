@@ -2,17 +2,13 @@
 
 CTranslate2 (https://github.com/OpenNMT/CTranslate2) is an engine in C++ that runs Transformers
 without torch. Its specification of a model is a tree of layers; each receives the weights of ours.
-A folder that was exported also holds the tokenizers, and ``export.json``, which names the ids of
-the special tokens, the settings of the search, and the versions that wrote it. The folder appears
-when it is complete and checked.
+A folder that was exported also holds the tokenizers. It appears when it is complete.
 """
 
-import json
 import math
 import os
 from collections.abc import Sequence
 from copy import deepcopy
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,21 +17,15 @@ import torch
 from torch import nn
 
 from common.errors import UserError
-from common.files import check_output, write_atomically, write_folder
+from common.files import check_output, disk_errors, write_atomically
 from common.run import Run
-from common.searches import Beam
-from common.tokenizer import BOS, EOS, PAD, UNK
-from transformer_blocks import FeedForward, MultiHeadAttention, __version__
+from common.tokenizer import BOS, EOS, UNK
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.generation import Generation
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
-from translation.decoding import (
-    Decoder,
-    TrainedTranslator,
-    check_transformer,
-    length_limit,
-)
+from translation.arguments import BeamOptions
+from translation.decoding import Decoder, TrainedTranslator, length_limit
 from translation.presets import TranslatorConfig
+from translation.transformer import Transformer
 
 
 def export(
@@ -53,45 +43,40 @@ def export(
         UserError: If the model is no Transformer, or ``output`` cannot be written.
         ModuleNotFoundError: If the package is not installed.
     """
-    check_packages("export --to ctranslate2", "ctranslate2", extra="export")
-    model, config = check_transformer(run, trained, "exported"), trained.config
+    check_exportable(trained)
     if os.path.lexists(output):
         raise UserError(f"{output} exists already; remove it, or choose another --output")
     check_output(output, has_folder=True)
-    files = [run.tokenizer_file(name) for name in config.tokenizer_names]
-    content = {
-        "format": "ctranslate2",
-        "int8": int8,
-        "source_language": config.source_language,
-        "target_language": config.target_language,
-        "tokenizers": [file.name for file in files],
-        "ids": {"padding": PAD, "unknown": UNK, "begin": BOS, "end": EOS},
-        "max_length": model.max_length,
-        "search": {"beam_size": BEAM_SIZE, "length_penalty": LENGTH_PENALTY},
-        "versions": {"transformer-blocks": __version__}
-        | {package: version(package) for package in ("torch", "ctranslate2")},
-    }
-    with write_folder(output) as folder:
-        for file in files:
+    with (
+        disk_errors(f"cannot write {output}"),
+        TemporaryDirectory(prefix=".export", dir=output.parent) as partial,
+    ):
+        folder = Path(partial) / output.name
+        folder.mkdir()
+        for file in {run.tokenizer_file(name) for name in trained.config.tokenizer_names}:
             write_atomically(folder / file.name, file.read_bytes())
         write_model(trained, folder, int8=int8)
-        write_atomically(folder / "export.json", (json.dumps(content, indent=1) + "\n").encode())
+        folder.rename(output)
 
 
-def make_decoder(
-    run: Run[TranslatorConfig], trained: TrainedTranslator, search: Beam, *, int8: bool
-) -> Decoder:
+def make_decoder(trained: TrainedTranslator, beam: BeamOptions, *, int8: bool) -> Decoder:
     """Make the decoder of a translator that CTranslate2 computes.
 
     Raises:
         UserError: If the model is no Transformer.
         ModuleNotFoundError: If the package is not installed.
     """
-    check_packages("--engine ctranslate2", "ctranslate2", extra="export")
-    check_transformer(run, trained, "exported")
+    check_exportable(trained)
     with TemporaryDirectory() as folder:
         write_model(trained, Path(folder), int8=int8)
-        return load_decoder(trained, Path(folder), search)
+        return load_decoder(trained, Path(folder), beam)
+
+
+def check_exportable(trained: TrainedTranslator) -> None:
+    """Raise unless the model is a Transformer, and the package is installed."""
+    check_packages("CTranslate2", "ctranslate2", extra="export")
+    if not isinstance(trained.model, Transformer):
+        raise UserError(f"only a Transformer can be exported, got {trained.config.model}")
 
 
 @torch.no_grad()
@@ -145,20 +130,16 @@ def _set_layer(spec: Any, layer: Any) -> None:
         cross = layer.cross_attention
         groups = [[cross.query_projection], [cross.key_projection, cross.value_projection]]
         _set_attention(spec.attention, cross, layer.cross_attention_residual, groups)
-    network: FeedForward = layer.feed_forward
     _set(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-    _set(spec.ffn.linear_0, network.up_projection)
-    _set(spec.ffn.linear_1, network.down_projection)
+    _set(spec.ffn.linear_0, layer.feed_forward.up_projection)
+    _set(spec.ffn.linear_1, layer.feed_forward.down_projection)
 
 
-def _set_attention(
-    spec: Any, attention: MultiHeadAttention, residual: Any, groups: Sequence[Sequence[nn.Linear]]
-) -> None:
+def _set_attention(spec: Any, attention: Any, residual: Any, groups: list[list[nn.Linear]]) -> None:
     """Copy the weights of an attention layer, whose projections are fused in groups."""
     _set(spec.layer_norm, residual.norm)
-    for linear_spec, group in zip(
-        spec.linear, [*groups, [attention.output_projection]], strict=True
-    ):
+    groups = [*groups, [attention.output_projection]]
+    for linear_spec, group in zip(spec.linear, groups, strict=True):
         linear_spec.weight = torch.cat([each.weight for each in group])
         linear_spec.bias = torch.cat([each.bias for each in group])
 
@@ -171,22 +152,21 @@ def _set(spec: Any, module: Any) -> None:
         spec.weight, spec.bias = module.weight, module.bias
 
 
-def load_decoder(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decoder:
+def load_decoder(trained: TrainedTranslator, folder: Path, beam: BeamOptions) -> Decoder:
     """Load what was exported, as a decoder; the scores of translations are NaN."""
     import ctranslate2  # only now: it is not always installed
 
     _, model, source, target = trained
     ids = {name: i for i, name in enumerate(target.vocabulary)}
-    translator = ctranslate2.Translator(
-        str(folder), device="cpu", intra_threads=torch.get_num_threads()
-    )
+    threads = torch.get_num_threads()
+    translator = ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
 
-    def decode(sources: Sequence[Sequence[int]]) -> list[list[Generation]]:
+    def decode(sources: Sequence[Sequence[int]]) -> list[Generation]:
         subwords = [source.subwords(each) for each in sources]
         found = search(translator, subwords, beam, max_length=model.max_length)
         limits = [length_limit(model.max_length, len(each)) for each in sources]
         return [  # the model obeys the limit of each sentence
-            [Generation([ids[name] for name in tokens[:limit]], math.nan, finished=True)]
+            Generation([ids[name] for name in tokens[:limit]], math.nan, finished=True)
             for tokens, limit in zip(found, limits, strict=True)
         ]
 
@@ -194,35 +174,31 @@ def load_decoder(trained: TrainedTranslator, folder: Path, beam: Beam) -> Decode
 
 
 def search(
-    translator: Any,
-    sources: Sequence[Sequence[str]],
-    beam: Beam,
-    *,
-    max_length: int,
+    translator: Any, sources: Sequence[Sequence[str]], beam: BeamOptions, *, max_length: int
 ) -> list[list[str]]:
     """Translate with the search of CTranslate2, and rank its hypotheses as ``beam_search`` does.
 
-    Both searches extend the same hypotheses, and stop once ``beam.size`` of them are finished. They
-    differ in the length penalty: CTranslate2 divides the log-probability of n tokens by a power of
-    n, ours by a power of (5 + n) / 6. The hypotheses are therefore requested with about half the
-    exponent, which is closest to ours for short sentences, and ranked again. CTranslate2 returns
-    at most ``beam.size`` of them; where more are finished at the last step, the result may differ.
+    Both searches extend the same hypotheses, and stop once as many of them are finished as the beam
+    has. They differ in the length penalty: CTranslate2 divides the log-probability of n tokens by a
+    power of n, ours by a power of (5 + n) / 6. The hypotheses are therefore requested with about
+    half the exponent, which is closest to ours for short sentences, and ranked again. CTranslate2
+    returns no more of them than the beam has; where more are finished at the last step, the result
+    may differ.
 
     Args:
         translator: The translator.
         sources: The subwords of each sentence.
-        beam: The beam search, of which one hypothesis for each sentence is returned.
+        beam: The beam search.
         max_length: Maximum number of tokens of every translation.
 
     Returns:
         The subwords of each translation.
     """
-    penalty = beam.length_penalty
-    exponent = max(penalty / 2, 1e-3)  # without a penalty, CTranslate2 stops differently
+    exponent = max(beam.length_penalty / 2, 1e-3)  # without one, CTranslate2 stops differently
     results = translator.translate_batch(
         sources,
-        beam_size=beam.size,
-        num_hypotheses=beam.size,
+        beam_size=beam.beam,
+        num_hypotheses=beam.beam,
         length_penalty=exponent,
         min_decoding_length=0,  # by default, a translation has one token at least
         max_decoding_length=max_length,
@@ -232,7 +208,7 @@ def search(
     def rank(hypothesis: tuple[list[str], float]) -> float:
         tokens, score = hypothesis
         length = len(tokens) + 1  # and the end token
-        return score * length**exponent / ((5 + length) / 6) ** penalty
+        return score * length**exponent / ((5 + length) / 6) ** beam.length_penalty
 
     return [
         max(zip(result.hypotheses, result.scores, strict=True), key=rank)[0] for result in results

@@ -7,6 +7,7 @@ against the original text of the file.
 Next: ``corpus.py`` splits the pairs.
 """
 
+import hashlib
 import logging
 import re
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.text_files import clean_text, normalize, read_lines
+from common.terminal import counted
+from common.text_files import UNSPACED, clean_text, normalize, read_lines
 
 SMALL_PARALLEL_ENJA = "small_parallel_enja"
 MAX_CHARACTERS = 10_000
@@ -134,6 +136,64 @@ def read_pairs(files: Files, languages: Languages) -> list[Pair]:
     if not pairs:
         raise UserError(f"{where} hold no sentence pair")
     return pairs
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Clean sentence pairs in three splits that share no source sentence.
+
+    Attributes:
+        languages: Its name, and the languages of both sides.
+        train: The training pairs.
+        validation: The validation pairs, which decide which weights are best.
+        test: The test pairs.
+        held_out: The names of the splits that were held out from the training files.
+    """
+
+    languages: Languages
+    train: list[Pair]
+    validation: list[Pair]
+    test: list[Pair]
+    held_out: tuple[str, ...] = ()
+
+    @property
+    def bleu_tokenizer(self) -> str:
+        """The name of the tokenizer that sacreBLEU uses for the target language."""
+        language = self.languages.target
+        if language in UNSPACED:
+            return "char"
+        return "none" if is_tokenised(self.languages.corpus, language) else "13a"
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all pairs, split by split."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.validation, self.test):
+            for pair in split:
+                digest.update(f"{pair.source}\t{pair.target}\n".encode())
+                if pair.reference != pair.target and split is not self.train:
+                    digest.update(f"\t{pair.reference}\n".encode())
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+    @property
+    def shown_pairs(self) -> list[Pair]:
+        """The test pairs that are shown after a training: five, spread over the test split."""
+        return self.test[:: max(1, len(self.test) // 5)][:5]
+
+    @property
+    def example_sentences(self) -> list[str]:
+        """The test sentences that a page offers; the first is also the example of commands."""
+        return [pair.source for pair in reversed(self.shown_pairs[-4:])]
+
+    @property
+    def sizes(self) -> str:
+        """The number of pairs in each split, and which splits were held out, in words."""
+        splits = {"training": self.train, "validation": self.validation, "test": self.test}
+        sizes = ", ".join(counted(len(pairs), f"{name} pair") for name, pairs in splits.items())
+        if not self.held_out:
+            return sizes
+        return f"{sizes} ({' and '.join(self.held_out)} held out from the training files)"
 
 
 def is_tokenised(corpus: str, language: str) -> bool:

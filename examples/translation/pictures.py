@@ -14,7 +14,8 @@ from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.panels import Panel, draw_panels
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES
-from translation.decoding import AttentionRecord, TrainedTranslator, translate_with_attention
+from translation.decoding import TrainedTranslator
+from translation.recording import AttentionRecord, translate_with_attention
 
 
 def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:

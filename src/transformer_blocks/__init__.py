@@ -45,6 +45,7 @@ continues with every class, as for any package; ``transformer_blocks.__doc__`` i
 # isort: skip_file
 
 import types
+import typing
 
 from transformer_blocks._version import __version__ as __version__
 from transformer_blocks.embedding import LearnedPositionalEncoding as LearnedPositionalEncoding
@@ -123,15 +124,32 @@ from transformer_blocks.models import LanguageModel as LanguageModel
 from transformer_blocks.models import Seq2Seq as Seq2Seq
 from transformer_blocks.models import build_language_model as build_language_model
 from transformer_blocks.models import build_seq2seq as build_seq2seq
-from transformer_blocks.inspection import record_attention as record_attention
 from transformer_blocks.fast.attention import fused_attention as fused_attention
 from transformer_blocks.fast.intervals import packed_mask as packed_mask
 from transformer_blocks.fast.sliding_window import SlidingWindowAttention as SlidingWindowAttention
 from transformer_blocks.fast.cross_entropy import linear_cross_entropy as linear_cross_entropy
 from transformer_blocks.fast.dropout import Dropout as Dropout
 
+if typing.TYPE_CHECKING:
+    from transformer_blocks.inspection import record_attention as record_attention
+
 __all__ = sorted(
-    name
-    for name, thing in vars().items()
-    if not name.startswith("_") and not isinstance(thing, types.ModuleType)
+    [
+        "record_attention",
+        *(
+            name
+            for name, thing in vars().items()
+            if not name.startswith("_") and not isinstance(thing, types.ModuleType)
+        ),
+    ]
 )
+
+
+def __getattr__(name: str) -> object:
+    """Import ``record_attention`` at its first use: it is a tool, and tools import the blocks."""
+    if name != "record_attention":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    from transformer_blocks import inspection
+
+    globals()[name] = inspection.record_attention
+    return inspection.record_attention

@@ -9,11 +9,13 @@ import torch
 from tests.pretrained.published import TEXTS
 
 import pretrained
-from common.searches import Sample
+from common.options import SamplingOptions
+from common.searches import sampling
 from transformer_blocks import beam_search, greedy_search
 from transformer_blocks.pretrained import from_pretrained
 
 Publish = Callable[[str], Path]
+SETTINGS = SamplingOptions(temperature=2.0, top_p=0.9, seed=3)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
@@ -62,7 +64,7 @@ SEARCHES: list[tuple[str, list[str], Any]] = [
     ),
     (
         *("marian", ["--sample", "--seed", "3", "--top-p", "0.9", "--temperature", "2"]),
-        lambda *given, **options: Sample(2.0, None, 0.9, 3)(*given, **options)[0][0],
+        lambda *given, **options: sampling(SETTINGS)(*given, **options)[0],
     ),
 ]
 

@@ -8,8 +8,7 @@ import torch
 
 from common.files import FolderLock
 from common.run import Run
-from translation.corpus import Corpus
-from translation.pairs import Languages, Pair
+from translation.pairs import Corpus, Languages, Pair
 from translation.presets import TINY, TranslatorConfig
 from translation.training import TranslationTask, TranslationTraining
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from common.batching import group_by_length
 from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
-from translation.batches import collate, make_batches
-from translation.examples import Example, encode_pairs
+from translation.batches import Example, collate, encode_pairs, make_batches
 from translation.pairs import Pair
 from translation.training import TranslationTraining
 

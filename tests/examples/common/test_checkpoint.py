@@ -33,7 +33,6 @@ from common import checkpoint as module
 from common.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
-    average_last,
     checkpoint_paths,
     latest_checkpoint,
     load_checkpoint,
@@ -422,27 +421,6 @@ def test_where_every_checkpoint_is_damaged_an_error_says_so(folder: Path, whole:
 
 
 # Weights that do not fit leave the model as it was
-
-
-def test_the_mean_of_checkpoints_is_rounded_once_at_its_end(folder: Path) -> None:
-    for step, weight in enumerate((2.0**24, 1.0, 1.0, 2.0)):  # as float32, 2^24 + 1 is 2^24
-        save_checkpoint(folder, step=step, tensors={"model": {"a": torch.tensor([weight])}},
-                        state={}, keep=9)  # fmt: skip
-    assert average_last(folder, 4, group="model")["a"].tolist() == [2.0**22 + 1]
-
-
-def test_the_last_checkpoints_are_averaged(folder: Path) -> None:
-    for step, weight in enumerate((100.0, 1.0, 2.0, 6.0)):
-        tensors = {"model": {"a": torch.full((2,), weight), "b": torch.tensor([step])}}
-        save_checkpoint(folder, step=step, tensors=tensors, state={}, keep=9)
-    steps: list[int] = []
-    mean = average_last(folder, 3, group="model", check=lambda each: steps.append(each.step))
-    assert steps == [1, 2, 3]  # each must belong to the run
-    torch.testing.assert_close(mean["a"], torch.full((2,), 3.0))
-    assert mean["b"].dtype == torch.int64
-    assert average_last(folder, 1, group="model")["a"].tolist() == [6.0, 6.0]
-    with pytest.raises(UserError, match="holds 4 checkpoints, but --average-last 5 needs 5"):
-        average_last(folder, 5, group="model")
 
 
 def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched() -> None:

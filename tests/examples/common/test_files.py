@@ -4,9 +4,6 @@ import errno
 import io
 import os
 import secrets
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +14,7 @@ import torch
 from tests.examples.common.test_checkpoint import snapshot
 
 from common.errors import UserError
-from common.files import FolderLock, write_atomically, write_folder
+from common.files import FolderLock, write_atomically
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.figure import PlainFigure, save_png
 
@@ -50,23 +47,6 @@ def test_where_the_disk_refuses_the_file_is_named_and_all_is_as_it_was(
     with pytest.raises(UserError, match=f"cannot write {path}: No space left on device"):
         write_atomically(path, b"new")
     assert snapshot(tmp_path) == {"config.json": b"old"}
-
-
-def test_all_files_of_a_folder_are_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync, synced = os.fsync, set[int]()
-
-    def record(descriptor: int) -> None:
-        assert not (tmp_path / "corpus").exists()
-        synced.add(os.fstat(descriptor).st_ino)
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record)
-    with write_folder(tmp_path / "corpus") as folder:
-        for name in ("tokens", "offsets"):
-            (folder / name).write_bytes(b"words")
-    assert synced == {file.stat().st_ino for file in (tmp_path / "corpus").iterdir()}
 
 
 def write_words(path: Path) -> None:
@@ -106,40 +86,6 @@ def test_a_device_or_a_pipe_is_written_to_and_a_link_refused(
             write(path)
     assert link.is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "file", "link"]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from common.files import write_folder
-with write_folder(Path(sys.argv[1])) as folder:
-    (folder / "model.bin").write_bytes(b"half")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_a_killed_process_has_left_is_never_read_and_is_removed(tmp_path: Path) -> None:
-    path = tmp_path / "exported"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "examples")}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert not path.exists()
-    assert len([*tmp_path.iterdir()]) == 1
-    with write_folder(path) as folder:
-        (folder / "model.bin").write_bytes(b"whole")
-    assert [file.name for file in tmp_path.iterdir()] == ["exported"]
-
-
-def test_a_linked_folder_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "corpus").symlink_to(tmp_path / "real")
-    with (
-        pytest.raises(UserError, match=r"cannot write .*corpus: Not a directory"),
-        write_folder(tmp_path / "corpus") as folder,
-    ):
-        (folder / "model.bin").touch()
-    assert [path.name for path in tmp_path.iterdir() if path.is_symlink()] == ["corpus"]
-    assert [*(tmp_path / "real").iterdir()] == []
 
 
 def test_a_folder_is_locked_by_one_at_a_time_and_is_then_as_it_was(tmp_path: Path) -> None:

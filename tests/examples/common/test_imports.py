@@ -12,7 +12,7 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         (
-            "__init__ errors packages terminal batching",
+            "__init__ errors terminal batching",
             "options text_files files distributed",
             "program plots tokenizer checkpoint searches",
             "run",

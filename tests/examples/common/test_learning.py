@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from common.distributed import Processes
 from common.tokenizer import PAD
 from common.training import Learner, average_weights, learning_rate
-from translation.batches import Batch, collate
-from translation.examples import Example
+from translation.batches import Batch, Example
 from translation.presets import BASE, TranslatorConfig
-from translation.training import TranslationLoss, compute_hidden
+from translation.training import TranslationLoss
 from translation.translator import Translator
 
 SENTENCES = [
@@ -105,17 +104,6 @@ def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:
     config = replace(BASE, peak_rate=1.0, warmup_steps=10)
     for step, done, expected in ((5, 0.2, 0.5), (5, 0.7, 0.3), (10, 0.1, 0.9), (50, 1.0, 0.0)):
         assert rate(config, step, done) == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_compiled_code_gives_the_same_loss() -> None:
-    model = replace(SETTINGS, dropout=0.0).build(20, 20).eval()
-    batch = collate(SENTENCES)
-    plain, compiled = TranslationLoss(0.1), TranslationLoss(0.1)
-    compiled.compute_hidden = torch.compile(compute_hidden, backend="eager", dynamic=True)
-    expected = plain.loss(model, *batch)
-    model.train()  # only training uses the compiled code; without dropout, the mode changes nothing
-    torch.testing.assert_close(compiled.loss(model, *batch), expected)
 
 
 def rate(config: TranslatorConfig, step: int, done: float) -> float:

@@ -21,8 +21,7 @@ from common.distributed import Processes
 from common.errors import UserError
 from common.run import Run
 from common.training import Progress
-from translation.batches import make_batches
-from translation.examples import Example
+from translation.batches import Example, make_batches
 from translation.presets import TranslatorConfig
 from translation.training import TranslationTask, TranslationTraining
 
@@ -41,7 +40,7 @@ def fingerprint(training: TranslationTraining) -> str:
 
 
 def test_training_learns_far_more_than_nothing(trained: TranslationTraining) -> None:
-    rows = trained.run.read_metrics()
+    rows = trained.run.read_metrics("train_loss", "validation_loss")
     guess = math.log(trained.task.tokenizers[1].vocab_size)  # the loss where nothing is known
     assert rows[0]["train_loss"] > 0.75 * guess
     assert max(rows[-1]["train_loss"], rows[-1]["validation_loss"]) < 0.5 * guess
@@ -194,7 +193,7 @@ def test_processes_that_find_different_checkpoints_are_stopped(
     trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = begin(trained.run.folder)
-    monkeypatch.setattr(training.processes, "gather", lambda path: [path, None])
+    monkeypatch.setattr(training.processes, "broadcast", lambda compute: "another path")
     with pytest.raises(UserError, match="all processes must use one file system"):
         training.resume()
 

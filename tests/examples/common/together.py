@@ -83,7 +83,9 @@ def work(folder: str, what: str, options: str) -> None:
     torch.set_num_threads(1)
     plots.as_png = lambda figure: b""  # to draw one takes longer than an epoch
     with join_processes(torch.device("cpu")) as processes:
-        results = processes.gather(globals()[what](Path(folder), processes, **json.loads(options)))
+        result = globals()[what](Path(folder), processes, **json.loads(options))
+        results = [None] * processes.world_size
+        torch.distributed.all_gather_object(results, result)
         if processes.is_first:
             print(json.dumps(results))
 

@@ -14,8 +14,9 @@ from tests.explorer.page_script import Script
 
 import generate_text
 from common.errors import UserError
+from common.options import SamplingOptions
 from common.run import Run
-from common.searches import Greedy, Sample, Search
+from common.searches import Search, sampling
 from common.tokenizer import Tokenizer
 from text import writing
 from text.learning import TextConfig
@@ -168,11 +169,16 @@ def load(folder: Path) -> tuple[TextModel, Tokenizer]:
     return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer
 
 
+def sample(**options: Any) -> Search:
+    return sampling(SamplingOptions(**options))
+
+
 MANY = ["the dog saw the a.\nthe cat", "", "the cow", "the dog saw the b.", "the cow"]
 
 
 @pytest.mark.parametrize(
-    ("search", "batch_tokens"), [(Greedy(), 10000), (Sample(2.0, 5, None, 3), 130)]
+    ("search", "batch_tokens"),
+    [(greedy_search, 10000), (sample(temperature=2.0, top_k=5, seed=3), 130)],
 )
 def test_many_prompts_are_continued_as_each_alone(
     trained: Path, monkeypatch: pytest.MonkeyPatch, search: Search, batch_tokens: int
@@ -192,7 +198,7 @@ def test_without_a_seed_or_with_another_a_prompt_is_continued_differently(
 ) -> None:
     model, tokenizer = load(trained)
     one, other = (
-        generate(model, tokenizer, ["the cat"] * 2, Sample(3.0, None, None, seed), length=40)
+        generate(model, tokenizer, ["the cat"] * 2, sample(temperature=3.0, seed=seed), length=40)
         for seed in seeds
     )
     assert not {*one} & {*other}
@@ -284,6 +290,3 @@ def test_explore_shows_a_text_and_its_page_continues_others(
         page("pass(20), 0")  # the page pauses where other scripts have taken time
     assert page("live.results.texts[0]").startswith("the dog")
     assert len(page("attentions[0].queries")) <= 16
-    again = ["explore", "the cat", *keep, "--no-model"]
-    assert generate_text.main(again) == 0
-    assert data_of((run / "explorer.html").read_text("utf-8"))["live"] is None

@@ -21,8 +21,7 @@ import translate
 from common.tokenizer import Tokenizer
 from translation import corpus, presets
 from translation import training as training_module
-from translation.batches import batches_of, make_batches
-from translation.examples import Example
+from translation.batches import Example, batches_of, make_batches
 from translation.presets import TINY, TranslatorConfig
 from translation.translator import Translator
 

@@ -15,7 +15,7 @@ from tests.examples.translation.test_translate import one_error_line
 
 import ablate
 from common.run import Run
-from common.searches import Greedy
+from transformer_blocks import greedy_search
 from transformer_blocks.inspection import ablate as without
 from translation import ablation
 from translation.ablation import ablations
@@ -32,7 +32,7 @@ def bleu_without(folder: str, *, cross_attention: bool) -> float:
     trained = load_translator(run, torch.device("cpu"))
     model, pairs = trained.model, corpus_of(trained.config).validation
     with without(model, modules=model.cross_attentions if cross_attention else []):
-        lines = write(trained, [x.source for x in pairs], search=Greedy())
+        lines = write(trained, [x.source for x in pairs], search=greedy_search)
     return score(lines, [x.reference for x in pairs], tokenize="13a").bleu
 
 

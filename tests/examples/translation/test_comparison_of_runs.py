@@ -13,9 +13,10 @@ from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 
 from common.errors import UserError
 from common.run import Run
-from common.searches import Greedy
 from common.tokenizer import EOS
+from transformer_blocks import greedy_search
 from translation.comparison import (
+    METRICS,
     ComparedRun,
     attention_along,
     check_comparable,
@@ -24,7 +25,6 @@ from translation.comparison import (
     load_runs,
     names_of,
 )
-from translation.decoding import FIGURES
 from translation.decoding import translate as write
 from translation.presets import ATTENTIONS, TranslatorConfig
 from translation.scoring import bootstrap, score
@@ -47,7 +47,7 @@ def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(
     monkeypatch.setattr("translation.comparison.TIMED", 1)
     losses, row = (3.0, 1.5, 2.0), compared[0].metrics[0]
     contestant = replace(compared[0], metrics=[row | {"validation_loss": each} for each in losses])
-    _, (result,) = compare([contestant], make_corpus(), search=Greedy(), batch_tokens=64)
+    _, (result,) = compare([contestant], make_corpus(), search=greedy_search)
     assert result["validation_loss"] == 1.5
 
 
@@ -57,11 +57,11 @@ def test_each_run_is_tested_against_the_first(
     corpus = make_corpus()
     monkeypatch.setattr("translation.comparison.TIMED", 1)
     lines = {
-        each.name: write(each.trained, [pair.source for pair in corpus.test], search=Greedy())
+        each.name: write(each.trained, [pair.source for pair in corpus.test], search=greedy_search)
         for each in compared
     }
     for order in (compared, [*compared[::-1], compared[-1]]):
-        _, results = compare(order, corpus, search=Greedy(), batch_tokens=64)
+        _, results = compare(order, corpus, search=greedy_search)
         assert results[0]["p_value"] is None
         references = [pair.reference for pair in corpus.test]
         outputs = [lines[each.name] for each in order]
@@ -137,7 +137,7 @@ def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_pat
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"metrics\.jsonl is (missing|damaged: )"):
-        Run(tmp_path, TranslatorConfig).read_metrics(FIGURES)
+        Run(tmp_path, TranslatorConfig).read_metrics(*METRICS)
 
 
 @pytest.mark.parametrize("tokenize", ["none", "13a", "char"])

@@ -1,6 +1,5 @@
 import copy
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,16 @@ from tests.explorer.page_script import Script
 
 from common.batching import pad
 from common.checkpoint import checkpoint_paths, load_checkpoint, step_of
-from common.searches import Beam, Greedy, Sample, Search
+from common.searches import Search, beam
 from common.terminal import counted
 from common.text_files import clean_text
 from common.tokenizer import BOS, EOS
-from transformer_blocks import record_attention
+from transformer_blocks import greedy_search, record_attention
 from transformer_blocks.generation import Generation
 from transformer_blocks.inference import prepare
-from translation.decoding import (
-    TrainedTranslator,
-    decode_sentences,
-    decoder_of,
-    load_translator,
-    translate,
-    translate_with_attention,
-)
+from translation.decoding import TrainedTranslator, load_translator, translate
 from translation.exploring import explore, snapshots_of
+from translation.recording import translate_with_attention
 from translation.training import TranslationTraining
 
 
@@ -39,24 +32,15 @@ def translator(trained: TranslationTraining) -> TrainedTranslator:
     return TrainedTranslator(task.config, trained.model.eval(), *task.tokenizers)
 
 
-def decode(
-    translator: TrainedTranslator, sentences: Sequence[str], search: Search, **options: Any
-) -> list[list[Generation]]:
-    """Return all translations that a search finds for each sentence."""
-    _, model, source, _ = translator
-    decoder = decoder_of(model, search)
-    return decode_sentences(decoder, source, sentences, max_length=model.max_length, **options)
-
-
-@pytest.mark.parametrize("search", [Greedy(), Beam(4, 1.0), Sample(1.0, 1, None)])
+@pytest.mark.parametrize("search", [greedy_search, beam(4, 1.0)])
 def test_a_translation_that_never_ends_is_cut_by_the_length_of_its_own_source(
     translator: TrainedTranslator, search: Search
 ) -> None:
     lengths: list[int] = []
 
-    def endless(*given: Any, end_id: object, **options: Any) -> list[list[Generation]]:
+    def endless(*given: Any, end_id: object, **options: Any) -> list[Generation]:
         found = search(*given, end_id=None, **options)
-        lengths.extend(len(best.tokens) for best, *_ in found)
+        lengths.extend(len(each.tokens) for each in found)
         return found
 
     sentences = ["犬が走る。", "犬が走る。" * 3, "猫が眠る。猫が眠る。"]
@@ -72,9 +56,9 @@ def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
 ) -> None:
     limits: list[int] = []
 
-    def record(*given: Any, max_length: Any, **options: Any) -> list[list[Generation]]:
+    def record(*given: Any, max_length: Any, **options: Any) -> list[Generation]:
         limits.extend(max_length)
-        return Greedy()(*given, max_length=max_length, **options)
+        return greedy_search(*given, max_length=max_length, **options)
 
     most, sentence = translator.model.max_length, "犬が走る。" * words
     translate(translator, [sentence], search=record)
@@ -86,10 +70,10 @@ def test_a_translation_has_at_most_twice_the_tokens_of_its_source_and_ten_more(
 @pytest.mark.parametrize(
     ("search", "dtype"),
     [
-        (Greedy(), torch.float32),
-        (Beam(1, 1.0), torch.float64),
-        (Beam(4, 1.0), torch.float32),
-        (Beam(8, 0.0), torch.float64),
+        (greedy_search, torch.float32),
+        (beam(1, 1.0), torch.float64),
+        (beam(4, 1.0), torch.float32),
+        (beam(8, 0.0), torch.float64),
     ],
 )
 def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
@@ -106,41 +90,13 @@ def test_translations_come_in_the_callers_order_and_do_not_depend_on_the_batch(
     assert len(set(one_by_one)) > 1
 
 
-def test_the_same_seed_samples_the_same_translations(translator: TrainedTranslator) -> None:
-    first, again, other = (
-        decode(translator, ["犬が走る。", "", "猫が眠る。"], Sample(3.0, None, 0.9, seed, n_best=4))
-        for seed in (1, 1, 2)
-    )
-    assert first == again != other
-    assert [len(found) for found in first] == [4, 1, 4]
-    assert len({tuple(each.tokens) for each in first[0]}) > 1
-    for found in first:
-        scores = [each.score for each in found]
-        assert scores == sorted(scores, reverse=True)
-
-
-def test_a_sampled_translation_does_not_depend_on_the_other_sentences(
-    translator: TrainedTranslator,
-) -> None:
-    sentences = ["犬が走る。", "猫が庭で静かに眠る。", "", "犬が走る。", "鳥が歌う。"]
-    search = Sample(3.0, None, 0.9, 1, n_best=2)
-
-    def tell(sentences: list[str], batch_tokens: int) -> list[list[list[int]]]:
-        found = decode(translator, sentences, search, batch_tokens=batch_tokens)
-        return [[each.tokens for each in several] for several in found]
-
-    alone = [tell([sentence], 1000)[0] for sentence in sentences]
-    for batch_tokens in (1, 30, 1000):
-        assert tell(sentences, batch_tokens) == alone
-
-
 @torch.no_grad()
 def test_a_search_ends_where_the_positions_do(translator: TrainedTranslator) -> None:
     model = translator.model
     source, start = pad([[5, 6, 7]]), torch.tensor([BOS])
     most = model.max_length
-    for search in (Greedy(), Beam(3, 1.0)):
-        ((written, *_),) = search(model.begin(source), start, end_id=None, max_length=[most])
+    for search in (greedy_search, beam(3, 1.0)):
+        (written,) = search(model.begin(source), start, end_id=None, max_length=[most])
         assert len(written.tokens) == most
         with pytest.raises(
             ValueError, match=f"^positions must stay below max_length, got offset={most}"
@@ -151,7 +107,7 @@ def test_a_search_ends_where_the_positions_do(translator: TrainedTranslator) -> 
 def test_recording_attention_of_a_cut_sentence_logs_a_warning(
     translator: TrainedTranslator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = translate_with_attention(translator, "犬" * 500, search=Greedy())
+    seen = translate_with_attention(translator, "犬" * 500, search=greedy_search)
     most = translator.model.max_length
     assert len(seen.source) == most
     expected = f"the sentence was truncated to the model's {most - 1} tokens"
@@ -161,21 +117,21 @@ def test_recording_attention_of_a_cut_sentence_logs_a_warning(
 def test_translating_leaves_the_mode_of_the_model_alone(translator: TrainedTranslator) -> None:
     for mode in (True, False):
         translator.model.train(mode)
-        translate(translator, ["犬が走る。"], search=Greedy())
+        translate(translator, ["犬が走る。"], search=greedy_search)
         assert translator.model.training is mode
 
 
 def test_progress_adds_up_to_the_sentences_translated(translator: TrainedTranslator) -> None:
     done: list[int] = []
     sentences = ["犬。"] * 5
-    translate(translator, sentences, search=Greedy(), batch_tokens=8, progress=done.append)
+    translate(translator, sentences, search=greedy_search, batch_tokens=8, progress=done.append)
     assert sum(done) == 5
 
 
 def test_an_attention_record_holds_source_and_target_tokens(translator: TrainedTranslator) -> None:
     _, model, source_tokenizer, target_tokenizer = translator
-    seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
-    assert [seen.translation] == translate(translator, ["犬が走る。"], search=Greedy())
+    seen = translate_with_attention(translator, "犬が走る。", search=greedy_search)
+    assert [seen.translation] == translate(translator, ["犬が走る。"], search=greedy_search)
     ids = [BOS, *target_tokenizer.encode(seen.translation)]
     source = torch.tensor([[*source_tokenizer.encode("犬が走る。"), EOS]])
     with torch.no_grad(), record_attention(model) as maps:
@@ -191,14 +147,14 @@ def test_an_attention_record_holds_source_and_target_tokens(translator: TrainedT
 def test_the_page_holds_the_arithmetic_and_the_predictions_of_each_layer(
     translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    seen = translate_with_attention(translator, "犬が走る。", search=Greedy())
+    seen = translate_with_attention(translator, "犬が走る。", search=greedy_search)
     assert seen.layers is not None
     assert len(seen.layers) == len(translator.model.decoder_layers) > 0
     for found, expected in zip(seen.layers[-1], seen.candidates, strict=True):
         assert [name for name, _ in found] == [name for name, _ in expected]
         assert [chance for _, chance in found] == pytest.approx([each for _, each in expected])
     page = tmp_path / "page.html"
-    explore(translator, ["犬が走る。"], page, search=Greedy())
+    explore(translator, ["犬が走る。"], page, search=greedy_search)
     content = data_of(page.read_text("utf-8"))
     assert len(content["decoding"]["layers"]) == len(seen.layers)
     axes = [(maps["queryAxis"], maps["keyAxis"]) for maps in content["maps"]]
@@ -216,7 +172,7 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     trained = load_translator(training.run, torch.device("cpu"))
     snapshots = snapshots_of(training.run, trained)
     sentences = ["犬が走る。", "猫が走る。"]
-    title = explore(trained, sentences, file, search=Greedy(), snapshots=snapshots)
+    title = explore(trained, sentences, file, search=greedy_search, snapshots=snapshots)
     content = data_of(file.read_text("utf-8"))
     shown = [[*page["earlier"], page] for page in (content, *content["others"])]
     earlier, (best,) = map(checkpoint_paths, (training.run.snapshots, training.run.best))
@@ -225,7 +181,7 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     for *times, checkpoint in zip(*shown, map(load_checkpoint, paths), strict=True):
         model = copy.deepcopy(trained.model)
         model.load_state_dict(checkpoint.tensors["model"])
-        outputs = translate(trained._replace(model=model), sentences, search=Greedy())
+        outputs = translate(trained._replace(model=model), sentences, search=greedy_search)
         bleu = checkpoint.state["validation_bleu"]
         updates = f"{counted(checkpoint.step, 'update')}, validation BLEU {bleu:.1f}"
         for sentence, output, time in zip(sentences, outputs, times, strict=True):
@@ -249,18 +205,15 @@ def test_the_page_translates_as_the_translator_does(
     translator: TrainedTranslator, tmp_path: Path
 ) -> None:
     file, translator = tmp_path / "page.html", copy.deepcopy(translator)
-    explore(translator, ["犬が走る。"], file, search=Greedy(), has_model=False)
-    without = file.read_text("utf-8")
-    explore(translator, ["犬が走る。"], file, search=Greedy())
+    explore(translator, ["犬が走る。"], file, search=greedy_search)
     html = file.read_text("utf-8")
-    assert data_of(without)["live"] is None
     assert data_of(html)["text"] == "犬が走る。"
     page = Script(html)
     round_weights(translator.model)
     for sentence in ("犬が走る。", "猫が走る。", " 犬が 走る。"):
         page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
         page("pass(20), 0")  # the page pauses where other scripts have taken time
-        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=Greedy())
+        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=greedy_search)
         assert page("live.results.texts[0]") == expected
     page("select({view: 'map', row: 1, isLocked: true}), pass(200), 0")
     shared = Script(html, page("location.hash"))  # with the sentence that was typed last
@@ -275,7 +228,7 @@ def test_only_a_finished_translation_is_recorded_with_its_end_token(
 ) -> None:
     tokens = translator.target.encode("The dog")
     for finished in (True, False):
-        found = [[Generation(tokens, 0.0, finished=finished)]]
+        found = [Generation(tokens, 0.0, finished=finished)]
         seen = translate_with_attention(
             translator, "犬が走る。", search=lambda *_, f=found, **__: f
         )

@@ -13,8 +13,8 @@ import pooch
 import pytest
 
 from common.errors import UserError
-from translation import download
-from translation.download import fetch, verify
+from translation import corpus
+from translation.pairs import SMALL_PARALLEL_ENJA, Languages
 
 FILES = {"train.ja": "猫がいる。\n".encode() * 5000, "train.en": b"there is a cat .\n" * 100}
 SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
@@ -60,6 +60,7 @@ class Server(ThreadingHTTPServer):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     pooch.get_logger().setLevel(logging.WARNING)
+    monkeypatch.setattr(corpus, "SHA256", SHA256)
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -67,6 +68,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         server.has_ended.set()
         server.shutdown()
         thread.join()
+
+
+def fetch(folder: Path, server: Server, *, timeout: float = 30.0) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "BASE_URL", server.url)
+        patch.setattr(corpus, "TIMEOUT", timeout)
+        corpus.fetch(folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -77,11 +85,11 @@ def test_what_is_missing_arrives_and_nothing_else_is_asked_for(
     server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new" / "folder, too"
-    fetch(SHA256, folder, base_url=server.url)
+    fetch(folder, server)
     assert contents(folder) == FILES
     (folder / "train.en").unlink()
     for _ in range(2):
-        fetch(SHA256, folder, base_url=server.url)
+        fetch(folder, server)
     assert server.requests == [*FILES, "train.en"]
 
 
@@ -102,31 +110,36 @@ def send_ten_bytes_and_hang(handler: Handler) -> None:
 def test_an_answer_that_is_not_the_file_is_refused_and_the_file_on_the_disk_stays(
     server: Server,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[Handler], object],
     reason: str,
 ) -> None:
-    monkeypatch.setattr(download, "TIMEOUT", 0.5)  # a busy machine sends ten bytes in it, too
     (tmp_path / "train.ja").write_bytes(b"my own")
     server.answer = answer
     where = re.escape(f"cannot download {server.url}/train.ja into {tmp_path}: ")
     with pytest.raises(UserError, match=where + f".*{reason}.*--data-dir"):
-        fetch(SHA256, tmp_path, base_url=server.url)
+        fetch(tmp_path, server, timeout=0.5)  # a busy machine sends ten bytes in it, too
     assert contents(tmp_path) == {"train.ja": b"my own"}
     server.answer = Handler.send_file
-    fetch(SHA256, tmp_path, base_url=server.url)
+    fetch(tmp_path, server)
     assert contents(tmp_path) == FILES
 
 
 def test_a_server_or_a_folder_that_is_not_there_is_named(server: Server, tmp_path: Path) -> None:
+    server.url = "http://127.0.0.1:1"
     with pytest.raises(UserError, match=r"Connection refused.*; run again"):
-        fetch(SHA256, tmp_path, base_url="http://127.0.0.1:1")
+        fetch(tmp_path, server)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot download .*file/folder"):
-        fetch(SHA256, tmp_path / "file" / "folder", base_url=server.url)
+        fetch(tmp_path / "file" / "folder", server)
 
 
-def test_verify_names_a_missing_file(tmp_path: Path) -> None:
-    (tmp_path / "train.ja").mkdir()
-    with pytest.raises(UserError, match=r"train\.ja is missing; .* must hold train\.ja, train\.en"):
-        verify(SHA256, tmp_path)
+def test_files_of_a_named_folder_are_checked_and_never_replaced(
+    server: Server, tmp_path: Path
+) -> None:
+    languages = Languages(SMALL_PARALLEL_ENJA)
+    (tmp_path / "train.ja").write_bytes(b"my own")
+    for name in ("train.ja", "train.en"):
+        with pytest.raises(UserError, match=rf"{name} must be a file with SHA-256 {SHA256[name]}"):
+            corpus.load_corpus(languages, data_dir=tmp_path)
+        (tmp_path / "train.ja").write_bytes(FILES["train.ja"])
+    assert (contents(tmp_path), server.requests) == ({"train.ja": FILES["train.ja"]}, [])

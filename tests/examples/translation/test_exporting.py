@@ -1,6 +1,5 @@
 """Exporting a translator: CTranslate2 translates as the model does."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -15,13 +14,12 @@ import torch
 from tests.examples.tiny_run import SETTINGS, make_corpus
 
 from common.errors import UserError
-from common.searches import Beam
+from common.searches import beam
 from common.tokenizer import BOS, EOS
 from transformer_blocks.explorer import packages
 from transformer_blocks.inference.int8 import has_integer_product
 from translation import exporting
-from translation.arguments import BEAM_SIZE, LENGTH_PENALTY, Translate
-from translation.commands import make_search
+from translation.arguments import BeamOptions
 from translation.decoding import TrainedTranslator, decode_sentences, decoder_of, load_translator
 from translation.decoding import translate as translate_sentences
 from translation.exporting import export
@@ -48,36 +46,30 @@ def write(trained: TranslationTraining, translator: TrainedTranslator) -> Callab
 def test_what_is_exported_translates_as_the_model(
     trained: TranslationTraining, translator: TrainedTranslator, tmp_path: Path
 ) -> None:
-    _, model, source, target = translator
+    _, model, source, _ = translator
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     folders = tmp_path / "float32", tmp_path / "int8"
     # Without VNNI instructions, oneDNN limits sums of int8 products to 16 bits, in CTranslate2 too.
     least = 20 if has_integer_product() else 1
-    search = make_search(Translate(), target.vocab_size)
-    assert isinstance(search, Beam)
+    options = BeamOptions()
     for folder in folders:
         int8 = folder.name == "int8"
         export(trained.run, translator, folder, int8=int8)
         ours, others = (
             decode_sentences(decode, source, SENTENCES, max_length=model.max_length)
             for decode in (
-                decoder_of(model, search),
-                exporting.load_decoder(translator, folder, search),
+                decoder_of(model, beam(options.beam, options.length_penalty)),
+                exporting.load_decoder(translator, folder, options),
             )
         )
-        equal = sum(a[0].tokens == b[0].tokens for a, b in zip(ours, others, strict=True))
+        equal = sum(a.tokens == b.tokens for a, b in zip(ours, others, strict=True))
         assert equal >= (least if int8 else 30)
         assert {file.name for file in folder.iterdir()} == {
             "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
-            "export.json", "source.model", "target.model",
+            "source.model", "target.model",
         }  # fmt: skip
-        content = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        for name in content["tokenizers"]:
+        for name in ("source.model", "target.model"):
             assert (folder / name).read_bytes() == (trained.run.folder / name).read_bytes()
-        assert content["ids"] == {"padding": 0, "unknown": 1, "begin": 2, "end": 3}
-        assert content["max_length"] == 32
-        assert content["versions"].keys() == {"transformer-blocks", "torch", "ctranslate2"}
-        assert search == Beam(*map(content["search"].get, ("beam_size", "length_penalty")))
     large, small = ((folder / "model.bin").stat().st_size for folder in folders)
     assert small < large / 2
     for name, tensor in translator.model.state_dict().items():
@@ -127,22 +119,25 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
 ) -> None:
     _, model, source, target = translator
     sentences = [*map(source.subwords, source.encode_many(SENTENCES)), [], ["no such subword"]]
-    engine, beam = engine_of(translator, tmp_path), Beam(4, length_penalty)
-    found = exporting.search(engine, sentences, beam, max_length=model.max_length)
+    engine = engine_of(translator, tmp_path)
+    options = BeamOptions(beam=4, length_penalty=length_penalty)
+    found = exporting.search(engine, sentences, options, max_length=model.max_length)
     assert found[-2] == []  # an empty sentence
-    ours = decode_sentences(decoder_of(model, beam), source, SENTENCES, max_length=model.max_length)
-    assert found[:-2] == [target.subwords(best.tokens) for best, *_ in ours]
+    decode = decoder_of(model, beam(4, length_penalty))
+    ours = decode_sentences(decode, source, SENTENCES, max_length=model.max_length)
+    assert found[:-2] == [target.subwords(each.tokens) for each in ours]
 
 
 def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> None:
-    beam, length = Beam(3, 1.4), {"short": 2, "middle": 6, "long": 19}  # ends included
+    options = BeamOptions(beam=3, length_penalty=1.4)
+    length = {"short": 2, "middle": 6, "long": 19}  # ends included
 
     class Engine:
         """Returns as many hypotheses as asked for, the most probable of their length each."""
 
-        def translate_batch(self, _: object, **options: Any) -> list[Any]:
-            exponent, count = options["length_penalty"], options["num_hypotheses"]
-            assert options["beam_size"] == beam.size
+        def translate_batch(self, _: object, **given: Any) -> list[Any]:
+            exponent, count = given["length_penalty"], given["num_hypotheses"]
+            assert given["beam_size"] == options.beam
             names = [*length][:count]
             scores = [probability[name] / length[name] ** exponent for name in names]
             return [
@@ -152,10 +147,10 @@ def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> Non
     for best in length:
         # log-probabilities whose quotient by ((5 + n) / 6) ** penalty is -1, and less of the best
         probability = {
-            name: -(((5 + n) / 6) ** beam.length_penalty) * (0.95 if name == best else 1.0)
+            name: -(((5 + n) / 6) ** options.length_penalty) * (0.95 if name == best else 1.0)
             for name, n in length.items()
         }
-        ((first, *_),) = exporting.search(Engine(), [["a"]], beam, max_length=20)
+        ((first, *_),) = exporting.search(Engine(), [["a"]], options, max_length=20)
         assert first == best
 
 
@@ -171,9 +166,10 @@ def test_ctranslate2_may_end_at_once_as_the_model(
     model.decoder.norm.bias.fill_(1.0)
     model.output.weight.zero_()
     model.output.weight[EOS] = 1.0  # ... of which the end token's is the largest
-    engine, beam = engine_of(translator._replace(model=model), tmp_path), Beam(1, length_penalty)
+    engine = engine_of(translator._replace(model=model), tmp_path)
+    options = BeamOptions(beam=1, length_penalty=length_penalty)
     sources = [source.subwords([5, 6])]
-    assert exporting.search(engine, sources, beam, max_length=model.max_length) == [[]]
+    assert exporting.search(engine, sources, options, max_length=model.max_length) == [[]]
 
 
 @torch.inference_mode()
@@ -190,11 +186,13 @@ def test_the_code_of_the_documentation_translates_as_the_model(
     page = Path(__file__).parents[3] / "docs" / "howto" / "export_a_translator.md"
     blocks = re.findall(r"```py\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     sentence = SENTENCES[0]  # of the training set: the tiny model knows little else
-    search = Beam(BEAM_SIZE, LENGTH_PENALTY)
+    search = beam(BeamOptions().beam, BeamOptions().length_penalty)
     (expected,) = translate_sentences(translator, [sentence], search=search)
     (block,) = blocks
-    assert "犬が水を飲みました。" in block
-    exec(compile(block.replace("犬が水を飲みました。", sentence), str(page), "exec"), {})
+    for given, here in (("犬が水を飲みました。", sentence), ("_length=128", "_length=32")):
+        assert given in block
+        block = block.replace(given, here)
+    exec(compile(block, str(page), "exec"), {})
     torch.set_num_threads(1)  # which CTranslate2 has changed
     assert capsys.readouterr().out == f"{expected}\n"
 
@@ -248,11 +246,8 @@ def test_what_the_engine_cannot_do_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     refused: Callable[..., str],
 ) -> None:
-    for options in (["--sample"], ["--n-best", "2"]):
-        line = refused("translate", "--run", own_run, *ENGINE, *options)
-        assert f"{options[0]} requires --engine torch" in line
     line = refused("translate", "--run", small_run("rnn-fixed"), *ENGINE)
     assert "only a Transformer can be exported" in line
     monkeypatch.setattr(packages, "find_spec", lambda name: None if "2" in name else name)
     line = refused("translate", "--run", own_run, *ENGINE)
-    assert "--engine ctranslate2 needs ctranslate2" in line
+    assert "CTranslate2 needs ctranslate2" in line

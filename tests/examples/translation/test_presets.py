@@ -5,13 +5,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.files import FolderLock
-from common.run import Run
+from translation.commands import fit
 from translation.corpus import corpus_of
 from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, TranslatorConfig, fit_to_corpus, new_config
 from translation.toy import GRAMMAR
-from translation.training import begin
 
 LANGUAGES = {"source": "de", "target": "fr"}
 SIDES = ("source", "target")
@@ -76,10 +74,8 @@ def test_a_new_run_is_fitted_to_its_files(tmp_path: Path) -> None:
     for name, lines in files.items():
         (tmp_path / name).write_text("\n".join(lines))
     chosen = {name: str(tmp_path / name) for name in files}
-    run = Run(tmp_path / "run", TranslatorConfig)
-    with FolderLock(run.folder) as lock:
-        new = new_config(chosen)
-        config = begin(run, new, chosen, corpus_of(new), lock)
+    new = new_config(chosen)
+    config, _ = fit(new, chosen, corpus_of(new))
     assert (config.preset, config.epochs, config.corpus) == ("small", 40, "files")
     assert config.data_hash
 
@@ -111,14 +107,13 @@ def test_what_was_derived_from_the_command_line_survives_the_choice_by_the_corpu
     chosen = {f"{side}_file": str(tmp_path / f"train.{end}") for side, end in LANGUAGES.items()}
     for path in chosen.values():
         Path(path).write_text("\n".join(sentences(4000)))
-    given, run = new_config(chosen), Run(tmp_path / "run", TranslatorConfig)
-    with FolderLock(run.folder) as lock:
-        config = begin(run, given, chosen, corpus_of(given), lock)
+    given = new_config(chosen)
+    config, _ = fit(given, chosen, corpus_of(given))
     assert config.preset != given.preset
     changed = {name for name, value in asdict(config).items() if value != asdict(given)[name]}
     tiny, *others = map(asdict, (TINY, SMALL, BASE))
     of_presets = {name for name in tiny if any(each[name] != tiny[name] for each in others)}
-    assert changed <= of_presets | {"tokenizers", "data_hash"}
+    assert changed <= of_presets | {"data_hash"}
     assert config.languages == Languages("files", "de", "fr")
 
 

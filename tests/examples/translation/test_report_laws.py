@@ -20,8 +20,9 @@ from tests.examples.translation.proof_run import Proof, ProofRun, make_lines, re
 from torch import Tensor
 
 import translate
-from common.searches import Beam, Greedy, Sample, Search
+from common.searches import Search, beam
 from common.tokenizer import BOS, EOS, PAD
+from transformer_blocks import greedy_search
 from transformer_blocks.generation import StepModel
 from translation import commands as translate_commands
 from translation import comparison, corpus
@@ -96,11 +97,10 @@ def unseen() -> list[int]:
     return [number for number, (_, en) in enumerate(TEST) if en not in known]
 
 
-@pytest.mark.parametrize("options", [[], ["--batch-tokens", "24"]])
 def test_evaluate_reports_the_scores_of_the_lines_that_it_writes(
-    proof: Proof, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+    proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outputs = evaluated(proof.paired, tmp_path / "out", *options)
+    outputs = evaluated(proof.paired, tmp_path / "out")
     assert len(outputs) == len(TEST) == 12
     whole, rest = reports(capsys.readouterr().out)
     assert whole[0] == "12 test sentences"
@@ -129,16 +129,6 @@ def test_each_line_of_evaluate_translates_its_own_test_sentence_with_the_best_we
     assert len(set(expected)) > 5
     assert evaluated(run, tmp_path / "out", "--beam", "1") == expected
     assert evaluated(run, tmp_path / "out") != expected  # more beams find other translations
-
-
-def test_average_last_uses_the_mean_of_the_raw_weights(proof: Proof, tmp_path: Path) -> None:
-    run = proof.paired
-    steps = [row["step"] for row in run.rows[-2:]]
-    raw = [run.updates[step - 1].after for step in steps]
-    mean = [(one.double() + other.double()) / 2 for one, other in zip(*raw, strict=True)]
-    expected = greedy_lines(run, mean, SOURCES)
-    assert evaluated(run, tmp_path / "out", "--beam", "1", "--average-last", "2") == expected
-    assert greedy_lines(run, run.averages[-1], SOURCES) != expected  # so that they differ
 
 
 def test_the_sentences_shown_after_training_stand_with_their_translations(
@@ -190,7 +180,7 @@ def quarters(lengths: Sequence[int]) -> list[list[int]]:
 
 
 SHOWN = (
-    "{parameters:,} {minutes:.1f} {epochs} {training_speed:,.0f} {validation_loss:.3f} "
+    "{parameters:,} {minutes:.1f} {epochs:.0f} {training_speed:,.0f} {validation_loss:.3f} "
     "{bleu:.1f} {p} {chrf:.1f} {decoding_speed:.0f}"
 )
 
@@ -230,7 +220,8 @@ def test_compare_writes_the_figures_of_each_run(
             "decoding_speed": 12 / seconds,
         }
         assert {name: result[name] for name in expected} == pytest.approx(expected)
-        assert result["metrics"] == run.rows
+        for row, metrics in zip(run.rows, result["metrics"], strict=True):
+            assert metrics.items() <= row.items()
         assert result["bleu_by_length"] == pytest.approx(
             [
                 by_hand.bleu([outputs[i] for i in group], [REFERENCES[i] for i in group])
@@ -335,38 +326,19 @@ class Numbers:
         return " ".join(map(str, ids))
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        Greedy(),
-        Beam(4, 1.0, n_best=3),
-        Sample(1.0, None, None, 0, n_best=3),
-    ],
-)
+@pytest.mark.parametrize("search", [greedy_search, beam(4, 1.0)])
 @pytest.mark.parametrize("batch_tokens", [1, 9, 1000])
-def test_several_translations_belong_to_their_own_sentence(
-    search: Search, batch_tokens: int
-) -> None:
+def test_a_translation_belongs_to_its_own_sentence(search: Search, batch_tokens: int) -> None:
     # Of unequal lengths and in no order; each ends with a number that no other sentence has.
     sentences = ["5 5 10", "11", "", "4 5 6 12", "4 13", "5 14 15", "16"]
     numbers: Any = Numbers()
-    decode = decoder_of(Echoing(), search)
     found = decode_sentences(
-        decode, numbers, sentences, max_length=Echoing().max_length, batch_tokens=batch_tokens
+        *(decoder_of(Echoing(), search), numbers, sentences),
+        max_length=Echoing().max_length,
+        batch_tokens=batch_tokens,
     )
-    assert len(found) == len(sentences)
-    for sentence, translations in zip(sentences, found, strict=True):
-        if not sentence:
-            assert [each.tokens for each in translations] == [[]]
-            continue
-        assert len(translations) == (1 if isinstance(search, Greedy) else 3)
+    of_one = 1.0 - math.log(math.exp(1.0) + math.exp(0.9) + math.exp(0.8))
+    for sentence, translation in zip(sentences, found, strict=True):
         words = sentence.split()
-        for written, likelihood in ((each.tokens, each.score) for each in translations):
-            assert len(written) == len(words)
-            assert {each % 10 for each in written} == {int(words[-1]) % 10}
-            total = math.log(math.exp(1.0) + math.exp(0.9) + math.exp(0.8))
-            expected = sum(1.1 - 0.1 * (each // 10) - total for each in written)
-            assert likelihood == pytest.approx(expected, abs=1e-4)
-    if isinstance(search, Beam):
-        several = [{tuple(each.tokens) for each in of_one} for of_one in found if len(of_one) > 1]
-        assert all(len(of_one) == 3 for of_one in several)
+        assert translation.tokens == [int(word) for word in words[-1:]] * len(words)
+        assert translation.score == pytest.approx(of_one * len(words), abs=1e-4)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS
 
-from translation.batches import collate
-from translation.examples import Example
+from translation.batches import Example, collate
 from translation.presets import BASE, SMALL
 from translation.training import TranslationLoss
 from translation.transformer import Transformer

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -19,16 +18,14 @@ from tests.explorer.page import data_of
 import translate
 from common.checkpoint import checkpoint_paths, step_of
 from common.run import Run
-from common.searches import Beam
+from common.searches import beam
 from transformer_blocks.inference import prepare
 from translation import commands as translate_commands
-from translation import training as translate_training
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.decoding import load_translator
 from translation.decoding import translate as translate_sentences
 from translation.presets import TranslatorConfig
-from translation.scoring import score
-from translation.training import TranslationTraining, translating_command
+from translation.training import TranslationTraining
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))
@@ -59,22 +56,16 @@ def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
         path = f"{tmp_path}/{split}"
         return [f"--{split}-source", f"{path}.ja", f"--{split}-target", f"{path}.en"]
 
-    run, output = ("--run", tmp_path / "run"), tmp_path / "out.txt"
+    run = ("--run", tmp_path / "run")
     valid = held_out("valid", "犬が歩く。\n", "The dog walks.\n")
     test = held_out("test", "猫が犬。\n鳥が歩く。\n", "A  cat’s dog.\nThe bird walks.\n")
     head = call("train", *run, *files, *valid, *PLAN)
     assert head.startswith("29 training pairs, 1 validation pair, 1 test pair (test held out ")
     assert call("evaluate", *run).startswith("1 test sentence\n")
-    report = call("evaluate", *run, *test, "--output", output)
-    lines = output.read_text(encoding="utf-8").splitlines()
-    expected = score(lines, ["A  cat’s dog.", "The bird walks."], tokenize="13a")
-    assert report.startswith("2 test sentences\n")
-    assert f"chrF {expected.chrf:.1f}" in report
     for arguments, error in (
         (["train", *run, *files, *valid[:2]], "must be given together"),
         (["train", *run, *files, *test[2:]], "must be given together"),
         (["train", "--run", tmp_path / "toy", *valid], "--valid-source requires --corpus files"),
-        (["evaluate", *run, *test[:2]], "--test-source and --test-target must be given together"),
         (["train", "--resume", *run, *files, *test], "was begun with test_source=None"),
     ):
         assert error in refused(*arguments)
@@ -98,7 +89,7 @@ def test_runs_are_compared_in_a_table_and_two_pictures(
     assert not (out / "attention.png").exists()  # that of other runs would be wrong here
     (tmp_path / "file").touch()
     for arguments, error in (
-        (["compare", *folders, "--sample"], "Unknown option: --sample"),
+        (["compare", *folders, "--file", "a"], "Unknown option: --file"),
         (["compare", *folders, "--output", tmp_path / "file"], "File exists"),
         (
             ["train", "--resume", "--run", folders[0], "--model", "rnn"],
@@ -128,36 +119,16 @@ def test_a_page_shows_all_attention_of_a_model(
         assert error in refused("explore", "--run", small_run(model), *options)
 
 
-def test_the_subwords_of_a_translation_are_aligned_with_those_of_the_source(
-    small_run: Callable[[str], Path], call: Callable[..., str], refused: Callable[..., str]
-) -> None:
-    sentence = ["--run", small_run("transformer"), "--sentence", "犬が走る。"]
-    for options in ([], ["--translation", "A dog runs."]):
-        source, *_, head = call("align", *sentence, *options).splitlines()[:3]
-        assert source == "犬が走る。"
-        assert re.fullmatch(r"decoder\..*cross_attention, head \d", head)
-    lines = [line.split() for line in call("align", *sentence, *options).splitlines()[4:]]
-    assert "".join(subword for _, subword, _ in lines).endswith("▁dog▁runs.")
-    assert all(subword in "▁犬が走る。" and 0 < float(weight) <= 1 for subword, _, weight in lines)
-    assert "must not be blank" in refused("align", *sentence, "--translation", " ")
-    assert "only a Transformer can be aligned" in refused("align", "--run", small_run("rnn"))
-
-
 def test_accumulation_and_checkpoints_are_set_on_the_command_line(
-    tmp_path: Path, files: list[str], call: Callable[..., str], refused: Callable[..., str]
+    tmp_path: Path, files: list[str], call: Callable[..., str]
 ) -> None:
-    folder = tmp_path / "run"
-    options = ["--accumulate", "2", "--save-steps", "1", "--keep", "4"]
-    call("train", "--run", folder, *files, *PLAN, *options)
-    assert Run(folder, TranslatorConfig).read_config().accumulate == 2
-    steps = [row["step"] for row in Run(folder, TranslatorConfig).read_metrics()]
+    run = Run(tmp_path / "run", TranslatorConfig)
+    call("train", "--run", run.folder, *files, *PLAN, "--accumulate", "2", "--save-steps", "1")
+    assert run.read_config().accumulate == 2
+    steps = [row["step"] for row in run.read_metrics("step")]
     assert steps[-1] == 2 * steps[0]
-    saved = [step_of(path) for path in checkpoint_paths(folder / "checkpoints")]
-    assert saved == [*range(steps[-1] - 3, steps[-1] + 1)]
-    command = ["translate", "--run", folder, "犬が走る。", "--average-last"]
-    call(*command, 4)
-    error = "holds 4 checkpoints, but --average-last 5 needs 5; train with --keep 5"
-    assert error in refused(*command, 5)
+    saved = [step_of(path) for path in checkpoint_paths(run.checkpoints)]
+    assert saved == [steps[-1] - 1, steps[-1]]
 
 
 def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
@@ -181,23 +152,9 @@ def test_a_run_with_a_shared_vocabulary_is_trained_resumed_used_and_scored(
     for text in ("犬が走る。", "The dog runs."):  # one tokenizer encodes both languages
         assert trained.source.decode(trained.target.encode(text)) == text
     trained = trained._replace(model=prepare(trained.model))
-    expected = translate_sentences(trained, ["犬が走る。"], search=Beam(BEAM_SIZE, LENGTH_PENALTY))
+    expected = translate_sentences(trained, ["犬が走る。"], search=beam(BEAM_SIZE, LENGTH_PENALTY))
     assert call("translate", *run, "犬が走る。").splitlines() == expected
-    assert "BLEU" in call("evaluate", *run, "--average-last", "2")
-
-
-def test_training_is_compiled_where_the_command_line_says_so(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
-) -> None:
-    compiled = []
-
-    def note(function: Callable[..., object], *, dynamic: bool) -> Callable[..., object]:
-        compiled.append((function.__name__, dynamic))
-        return function
-
-    monkeypatch.setattr(torch, "compile", note)
-    call("train", "--run", tmp_path / "run", *files, *PLAN, "--compile")
-    assert compiled == [("compute_hidden", True)]
+    assert "BLEU" in call("evaluate", *run)
 
 
 def test_only_an_interrupted_training_names_resume(
@@ -216,7 +173,7 @@ def test_only_an_interrupted_training_names_resume(
     for owner, name, command, message in (
         (TranslationTraining, "_save", train, word),  # nothing is left
         (TranslationTraining, "_train_until_validation", resume, named),
-        (translate_training, "show_results", resume, named),  # after the training
+        (translate_commands, "show_results", resume, named),  # after the training
         (
             *(translate_commands, "decode_sentences"),
             *(["translate", "--run", str(trained.run.folder), "犬が走る。"], word),
@@ -256,19 +213,6 @@ def test_a_sentence_without_tokens_is_translated_with_a_warning(
     assert translate.main([*command, "Ωμέγα", "Ωμέγα"]) == 0
     message = "no token stands for 'Ωμέγα': the model reads <unk> instead\n"
     assert message in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("search", [["--beam", "4"], ["--sample", "--seed", "1", "--top-k", "5"]])
-def test_several_translations_of_each_line_are_numbered_and_scored(
-    search: list[str], trained: TranslationTraining, call: Callable[..., str]
-) -> None:
-    options = ["--run", trained.run.folder, "--n-best", "3", *search]
-    out = call("translate", *options, "犬が走る。", "", "猫が眠る。")
-    numbers, scores, _ = zip(*(line.split("\t") for line in out.splitlines()), strict=True)
-    assert numbers == ("1", "1", "1", "2", "3", "3", "3")
-    assert max(map(float, scores)) <= 0.0
-    assert out.splitlines()[3] == "2\t0.0000\t"
-    assert call("translate", *options, "犬が走る。", "", "猫が眠る。") == out
 
 
 def test_what_a_command_cannot_do_is_named(
@@ -378,7 +322,7 @@ def test_without_attention_the_address_is_that_of_the_losses(
 
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
-    command = translating_command(Path("runs/demo"), "-1 度です。")
+    command = translate_commands.translating_command(Path("runs/demo"), "-1 度です。")
     run = shlex.quote(str(Path("runs/demo").resolve()))
     assert command.endswith(f"translate.py translate --run {run} -- '-1 度です。'")
 

@@ -10,12 +10,13 @@ from tests.examples.common.test_training import fingerprint, kill_at_save
 from tests.examples.tiny_run import SETTINGS, begin
 
 from common.batching import pad
-from common.searches import Beam, Greedy
+from common.searches import beam
 from common.tokenizer import BOS, Tokenizer
-from transformer_blocks import record_attention
+from transformer_blocks import greedy_search, record_attention
 from transformer_blocks.inference import prepare
-from translation.decoding import load_translator, translate, translate_with_attention
+from translation.decoding import load_translator, translate
 from translation.presets import ATTENTIONS, PRESETS, preset_config
+from translation.recording import translate_with_attention
 from translation.rnn_attention import RecurrentTranslator
 from translation.translator import Translator
 
@@ -141,11 +142,11 @@ def test_a_recurrent_translator_learns_resumes_and_translates_the_same_in_every_
     loaded = load_translator(whole.run, torch.device("cpu"))
     wide = loaded._replace(model=loaded.model.double())
     sentences = [pair.source for pair in whole.task.corpus.train]
-    for search in (Greedy(), Beam(3, 1.0)):
+    for search in (greedy_search, beam(3, 1.0)):
         together = translate(wide, sentences, search=search)
         for sentence, translation in zip(sentences, together, strict=True):
             assert translate(wide, [sentence], search=search) == [translation]
-    seen = translate_with_attention(loaded, sentences[0], search=Greedy())
+    seen = translate_with_attention(loaded, sentences[0], search=greedy_search)
     assert [*seen.weights] == loaded.model.cross_attentions
 
 
