@@ -438,11 +438,8 @@ class Training(Generic[Model, AnyBatch]):
         self._keep_snapshot()
 
     def _read_clock(self) -> None:
-        """Note the time that the training has taken; where it decides, rank 0's."""
-        seconds = time.monotonic() - self._started
-        if self.config.minutes is not None:
-            seconds = self.processes.broadcast(lambda: seconds)
-        self.progress.seconds = seconds
+        """Note the time that the training has taken, on the clock of the first process."""
+        self.progress.seconds = self.processes.broadcast(lambda: time.monotonic() - self._started)
 
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
@@ -553,8 +550,6 @@ class Training(Generic[Model, AnyBatch]):
                 f"{checkpoint.path} holds no state of a training: {error!r}"
             ) from error
         self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
-        if best is None:  # the best weights were lost: the next validation is the best one again
-            self.progress.best = {}
         if self.processes.is_first and self.run.metrics.exists():
             self._write_metrics()  # those of the checkpoint, from which the training resumes
         return True

@@ -18,7 +18,7 @@ from common.files import file_hash
 from common.terminal import counted
 from translation.pairs import SMALL_PARALLEL_ENJA, Corpus, Files, Languages, Pair, read_pairs
 from translation.presets import TranslatorConfig
-from translation.toy import toy_corpus
+from translation.toy import FOLDER
 
 COMMIT = "312408a11c5fbcbc09443bebb18121f7efdcd61e"
 BASE_URL = f"https://raw.githubusercontent.com/odashi/small_parallel_enja/{COMMIT}"
@@ -73,19 +73,10 @@ def load_corpus(
         found = {split: read_pairs(paths, languages) for split, paths in files.items()}
         held_out = [split for split in ("validation", "test") if split not in found]
         found |= _hold_out(found["train"], held_out, where=" and ".join(map(str, files["train"])))
-    elif name == "toy":
-        order = 1 if languages.source == "ja" else -1
-        for split, sentences in toy_corpus().items():
-            found[split] = [languages.clean(*pair[::order]) for pair in sentences]
     else:
-        if data_dir is None:
-            fetch(DATA_DIR)
-        data_dir = data_dir or DATA_DIR
-        for file, expected in SHA256.items():
-            if not (data_dir / file).is_file() or file_hash(data_dir / file) != expected:
-                raise UserError(f"{data_dir / file} must be a file with SHA-256 {expected}")
+        folder = FOLDER if name == "toy" else real_corpus(data_dir)
         for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test")):
-            source, target = (data_dir / f"{stem}.{code}" for code in codes)
+            source, target = (folder / f"{stem}.{code}" for code in codes)
             found[split] = read_pairs((source, target), languages)
     splits = _disjoint(found)
     for split, pairs in splits.items():
@@ -94,6 +85,22 @@ def load_corpus(
                 f"the corpus {name} has no {split} pair whose source is in no later split"
             )
     return Corpus(languages, **splits, held_out=tuple(held_out))
+
+
+def real_corpus(data_dir: Path | None) -> Path:
+    """Return the folder of the real corpus, which is downloaded unless ``data_dir`` holds it.
+
+    Raises:
+        UserError: If ``data_dir`` lacks a file, or one has another checksum.
+    """
+    if data_dir is None:
+        fetch(DATA_DIR)
+        return DATA_DIR
+    for name, expected in SHA256.items():
+        path = data_dir / name
+        if not path.is_file() or file_hash(path) != expected:
+            raise UserError(f"{path} must be a file with SHA-256 {expected}")
+    return data_dir
 
 
 def fetch(folder: Path) -> None:

@@ -1,7 +1,6 @@
 """The smallest training, in one file that users copy."""
 
 import io
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -119,17 +118,3 @@ def test_an_option_trains_nothing(
     assert stopped.value.code == status
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
-
-
-def test_no_program_takes_an_abbreviated_option() -> None:
-    files = [
-        path
-        for folder in ("src", "examples", "benchmarks", "docs")
-        for path in (EXAMPLES.parent / folder).rglob("*.py")
-        if re.search(r"\bArgumentParser[(:)]", path.read_text("utf-8"))
-    ]
-    assert len(files) > 5
-    for path in files:
-        text = path.read_text("utf-8")
-        if "ArgumentParser(" in text or "(argparse.ArgumentParser)" in text:
-            assert "allow_abbrev" in text, path

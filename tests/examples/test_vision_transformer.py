@@ -25,7 +25,6 @@ from vision_transformer import (
     main,
     make_models,
     shift,
-    similarities,
 )
 
 PATCHES = (SIZE // PATCH) ** 2
@@ -136,13 +135,6 @@ def test_the_attention_is_that_of_the_class_token_without_itself() -> None:
     torch.testing.assert_close(weights[0], attention[0, :, 0, 1:])
 
 
-def test_similarities_are_cosines() -> None:
-    positions = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
-    half = 0.5**0.5
-    expected = [[1, 0, half, -1], [0, 1, half, 0], [half, half, 1, -half], [-1, 0, -half, 1]]
-    torch.testing.assert_close(torch.tensor(similarities(positions)), torch.tensor(expected))
-
-
 def test_each_run_tests_each_model_once_on_images_it_never_trained_on_and_a_seed_repeats_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,19 +165,6 @@ def test_each_run_tests_each_model_once_on_images_it_never_trained_on_and_a_seed
     first, again = content["runs"]
     assert first == again  # of one seed
     assert capsys.readouterr().out.endswith("vision_transformer.png\n")
-
-
-@pytest.mark.parametrize("package", ["sklearn", "matplotlib"])
-def test_a_missing_package_is_named_with_its_extra(
-    package: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    finder = "transformer_blocks.explorer.packages.find_spec"
-    monkeypatch.setattr(finder, lambda name: None if name == package else object())
-    with pytest.raises(ModuleNotFoundError, match=f"this program needs {package}, which is not"):
-        main(["--output", str(tmp_path / "new")])
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow

@@ -82,16 +82,6 @@ def test_a_family_that_is_generated_again_is_left_out(monkeypatch: pytest.Monkey
     assert len(texts) == len(set(texts)) == 2 * 30
 
 
-def test_sizes_that_make_no_model_are_named_as_the_reason() -> None:
-    uneven, negative = (
-        ClassifierConfig(vocabulary=20, num_heads=3),
-        ClassifierConfig(vocabulary=20, d_model=-1),
-    )
-    for build in (uneven.build_encoder, negative.build_bag):
-        with pytest.raises(UserError, match="do not make a valid model: "):
-            build(20)
-
-
 def test_train_evaluate_and_classify_in_one_folder(
     tmp_path: Path,
     files: list[str],

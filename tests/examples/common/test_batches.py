@@ -1,5 +1,6 @@
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from common.errors import UserError
 from common.tokenizer import BOS, EOS, PAD
 from translation.batches import Example, collate, encode_pairs, make_batches
 from translation.pairs import Pair
-from translation.training import TranslationTraining
 
 sentences = st.lists(st.integers(4, 9), max_size=12)
 examples = st.lists(st.builds(Example, sentences, sentences), min_size=1, max_size=60)
@@ -84,9 +84,19 @@ def test_the_decoder_is_given_the_translation_one_place_late() -> None:
     assert batch.next_token.tolist() == [[9, 10, 11, EOS], [9, EOS, PAD, PAD]]
 
 
-def test_pairs_too_long_for_the_model_are_left_out(trained: TranslationTraining) -> None:
-    texts = [("犬が走る。", "The dog runs."), ("犬" * 50, "dog " * 50)]
-    pairs = [Pair(source, target, target) for source, target in texts]
-    assert len(encode_pairs(pairs, *trained.task.tokenizers, max_length=32)) == 1
-    with pytest.raises(UserError, match="no sentence pair is shorter than 32 tokens"):
-        encode_pairs(pairs[1:], *trained.task.tokenizers, max_length=32)
+class Letters:
+    """A tokenizer with a token for each letter."""
+
+    def encode_many(self, texts: list[str]) -> list[list[int]]:
+        return [[4] * len(text) for text in texts]
+
+
+def test_a_pair_is_left_out_where_a_side_and_its_end_token_exceed_the_models_length() -> None:
+    letters: Any = Letters()
+    lengths = [(7, 7), (8, 1), (1, 8), (9, 9), (7, 1)]
+    pairs = [Pair("a" * source, "b" * target, "") for source, target in lengths]
+    kept = encode_pairs(pairs, letters, letters, max_length=8)
+    assert [tuple(map(len, each)) for each in kept] == [(7, 7), (7, 1)]
+    assert collate(kept).source.shape == (2, 8)  # as long as the model's positions
+    with pytest.raises(UserError, match="no sentence pair is shorter than 8 tokens"):
+        encode_pairs(pairs[1:4], letters, letters, max_length=8)

@@ -158,30 +158,15 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int
 DTYPES += [torch.int16, torch.int8, torch.uint8, torch.bool]
 
 
-@st.composite
-def any_tensor(draw: st.DrawFn) -> Tensor:
-    dtype = draw(st.sampled_from(DTYPES))
-    shape = draw(st.lists(st.integers(0, 3), max_size=3))
-    count = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    data = draw(st.binary(min_size=count, max_size=count))
-    if count == 0:
-        return torch.empty(shape, dtype=dtype)
-    if dtype == torch.bool:
-        data = bytes(byte & 1 for byte in data)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
-
-
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(tensor=any_tensor())
-def test_a_tensor_of_any_dtype_and_shape_comes_back_bit_for_bit(
-    folder: Path, tensor: Tensor
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_tensor_of_any_dtype_shape_and_stride_comes_back_bit_for_bit(
+    folder: Path, dtype: torch.dtype
 ) -> None:
-    if not tensor.isfinite().all():
-        return
-    path = save_checkpoint(folder, step=0, tensors={"model": {"a": tensor}}, state={}, keep=1)
-    assert_same(load_checkpoint(path).tensors["model"]["a"], tensor)
+    base = torch.arange(12).reshape(3, 4).to(dtype)
+    views = {"all": base, "row": base[1], "turned": base.T, "spread": base[:1].expand(5, 4)}
+    views |= {"none": base[:0], "one": base[2, 3]}
+    path = save_checkpoint(folder, step=0, tensors={"model": views}, state={})
+    assert_same(load_checkpoint(path).tensors["model"], views)
 
 
 def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None:
@@ -194,20 +179,7 @@ def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None
     assert_same(dict(fresh.state_dict()), dict(model.state_dict()))
 
 
-def test_views_and_strides_are_saved_by_value(folder: Path) -> None:
-    base = torch.arange(12.0).reshape(3, 4)
-    views = {"all": base, "row": base[1], "turned": base.T, "spread": base[:1].expand(5, 4)}
-    path = save_checkpoint(folder, step=0, tensors={"model": views}, state={})
-    assert_same(load_checkpoint(path).tensors["model"], views)
-
-
 # Which checkpoints stay
-
-
-def test_no_folder_and_an_empty_folder_hold_no_checkpoint(folder: Path) -> None:
-    assert latest_checkpoint(folder) is None
-    folder.mkdir()
-    assert latest_checkpoint(folder) is None
 
 
 @pytest.mark.parametrize("keep", [1, 3, 9])
@@ -216,12 +188,6 @@ def test_the_newest_few_stay(folder: Path, keep: int) -> None:
         save_step(folder, step, keep=keep)
         assert_is_step(latest_checkpoint(folder), step)
         assert steps(folder) == [*range(max(1, step - keep + 1), step + 1)]
-
-
-def test_a_step_of_many_digits_is_newer_than_one_of_few(folder: Path) -> None:
-    for step in (99_999_999, 100_000_000):
-        save_step(folder, step)
-    assert_is_step(latest_checkpoint(folder), 100_000_000)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -98,25 +98,6 @@ def test_a_resumed_training_begins_its_bar_at_the_part_that_is_done(
     assert fingerprint(training) == fingerprint(trained)
 
 
-def test_the_bar_counts_as_the_plan_does(tmp_path: Path) -> None:
-    plans = {
-        "epoch 2 of 3": replace(SETTINGS, epochs=3),
-        "step 4 of 9": replace(SETTINGS, epochs=None, steps=9, report_steps=5),
-        "0.0 of 0.01 min": replace(SETTINGS, minutes=0.01),
-    }
-    for number, (place, plan) in enumerate(plans.items()):
-        training = begin(tmp_path / str(number), plan)
-        with terminal(100) as screen:
-            training.fit()
-        assert any(f" {place}  loss " in bar for bar in screen.bars)
-        assert percents(screen) == sorted(percents(screen))
-        if plan.report_steps:
-            assert [line.split()[0] for line in screen.lines if re.match(r" *\d+  ", line)] == [
-                "5",
-                "9",
-            ]
-
-
 def test_a_pipe_receives_one_line_for_each_epoch_and_no_sample_is_computed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

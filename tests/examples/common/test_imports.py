@@ -93,19 +93,6 @@ def test_the_list_of_programs_is_complete() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == PROGRAMS.keys()
 
 
-@pytest.mark.parametrize(
-    ("program", "package", "lines"),
-    [("pretrained.py", "common", 160), ("classify.py", "classification", 4700)],
-)
-def test_a_program_needs_few_lines_outside_its_package(
-    program: str, package: str, lines: int
-) -> None:
-    files = imported_files(EXAMPLES / program, set()) - {EXAMPLES / program}
-    shared = [path for path in files if path.parent != EXAMPLES / package]
-    found = sum(len(path.read_text("utf-8").splitlines()) for path in shared)
-    assert found < lines, sorted(str(path.relative_to(EXAMPLES)) for path in shared)
-
-
 def test_no_program_starts_torch_distributed_or_matplotlib_for_a_published_model() -> None:
     files = imported_files(EXAMPLES / "pretrained.py", set())
     names = {name.partition(".")[0] for path in files for name in imports(path)}

@@ -27,7 +27,6 @@ import text.arguments
 import translate
 from classification.commands import new_config as new_classifier
 from common.options import Flag
-from common.program import run_program
 from common.terminal import counted, say, table
 from text.commands import new_config as new_text
 from translation import arguments
@@ -133,21 +132,6 @@ def test_lines_are_broken_in_a_terminal_only_by_the_cells_that_they_take(
         monkeypatch.setenv("NO_COLOR", "1")
         say("best", style="green")
     assert screen.raw == "\033[32mbest\033[0m\r\nbest\r\n"
-
-
-@pytest.mark.parametrize(
-    ("setting", "expected"), [({}, "10000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
-)
-def test_waiting_threads_soon_stop_spinning_unless_the_user_has_chosen(
-    setting: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "torch")
-    for name, value in {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": None, **setting}.items():
-        monkeypatch.setenv(name, value or "")
-        if value is None:
-            monkeypatch.delenv(name)
-    assert run_program(lambda: None) == 0
-    assert os.environ.pop("GOMP_SPINCOUNT", None) == expected
 
 
 def test_a_table_is_aligned_and_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,18 +95,6 @@ def test_unknown_parts_of_texts_are_named_once_in_one_line(
     assert caplog.messages == expected
 
 
-def test_nothing_is_nothing(japanese: Tokenizer, english: Tokenizer) -> None:
-    for tokenizer in (japanese, english):
-        assert tokenizer.encode("") == [] == tokenizer.encode_many([])
-        assert tokenizer.decode([]) == ""
-        assert tokenizer.subwords([]) == []
-
-
-def test_subwords_spell_the_sentence(english: Tokenizer) -> None:
-    subwords = english.subwords(english.encode("she wrote this letter ."))
-    assert "".join(subwords).replace("▁", " ") == " she wrote this letter ."
-
-
 def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
     text = ["読みます。", "書きます。", "泳ぎます。"]
     smallest = len(characters(text)) + 4
@@ -160,14 +148,6 @@ def test_the_smallest_vocabulary_works_and_one_less_names_the_range(
             f"and 4 special tokens) to 1,000,000, got {wrong:,}"
         )
     assert path.read_bytes() == saved
-
-
-@pytest.mark.parametrize(
-    "text", [["a"], ["a b"], ["あ" * 9000], ["x"] * 50, ["a\ud800\0b"], ["", "a"]]
-)
-def test_hardly_any_text_is_enough(tmp_path: Path, text: list[str]) -> None:
-    tokenizer = Tokenizer.train(text, vocab_size=100, path=tmp_path / "m.model")
-    assert UNK not in tokenizer.encode(text[-1].replace("\ud800", "").replace("\0", ""))
 
 
 @pytest.mark.parametrize("text", [[], [""], [" ", "  "]])

@@ -148,15 +148,6 @@ def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> 
     assert checkpoint.step == 3
 
 
-def test_processes_begin_with_equal_weights(tmp_path: Path) -> None:
-    weights, *others = (
-        [*begin(tmp_path / "run", processes=Processes(rank, 3)).model.state_dict().values()]
-        for rank in range(3)
-    )
-    for other in others:
-        assert all(map(torch.equal, other, weights))
-
-
 def test_each_update_of_each_process_and_seed_has_its_own_dropout_and_always_the_same(
     tmp_path: Path,
 ) -> None:
@@ -196,30 +187,6 @@ def test_processes_that_find_different_checkpoints_are_stopped(
     monkeypatch.setattr(training.processes, "broadcast", lambda compute: "another path")
     with pytest.raises(UserError, match="all processes must use one file system"):
         training.resume()
-
-
-def test_best_weights_that_are_lost_within_an_epoch_are_followed_by_the_next(
-    tmp_path: Path,
-) -> None:
-    kill_at_save(begin(tmp_path / "run", save_steps=4), 5, after=True)
-    shutil.rmtree(tmp_path / "run" / "best")
-    training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
-    assert training.resume()
-    training.config = replace(training.config, peak_rate=1e-9)
-    assert training.progress.batches
-    training.fit()
-    assert latest_checkpoint(training.run.best) is not None
-
-
-def test_rows_that_are_no_metrics_are_dropped_on_resume(
-    tmp_path: Path, trained: TranslationTraining
-) -> None:
-    shutil.copytree(trained.run.folder, tmp_path / "run")
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    whole = metrics.read_bytes()
-    metrics.write_bytes(whole + b'\xff\n{"epoch": 1}\n[]\n{"epoch": 7, "min')
-    assert begin(tmp_path / "run").resume()
-    assert metrics.read_bytes() == whole
 
 
 def test_a_model_that_diverges_in_its_last_update_is_not_saved_as_best(

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +15,12 @@ import ablate
 from common.run import Run
 from transformer_blocks import greedy_search
 from transformer_blocks.inspection import ablate as without
-from translation import ablation
 from translation.ablation import ablations
 from translation.corpus import corpus_of
 from translation.decoding import load_translator
 from translation.decoding import translate as write
 from translation.presets import TranslatorConfig
 from translation.scoring import score
-from translation.training import TranslationTraining
 
 
 def bleu_without(folder: str, *, cross_attention: bool) -> float:
@@ -67,27 +63,6 @@ def test_each_part_is_taken_out_and_the_rest_is_what_it_was(
     assert list(parts) == list(rows)
     heads = parts["a head of the cross-attention, one at a time"]
     assert len(heads) == 2 * 4  # layers and heads of the preset
-
-
-def test_the_first_validation_sentences_are_translated_for_each_ablation(
-    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = replace(trained.task.corpus, validation=[*trained.task.corpus.train][:3])
-    loaded = load_translator(trained.run, torch.device("cpu"))
-    calls: list[tuple[list[str], list[str]]] = []
-
-    def record(lines: list[str], references: list[str], **_: object) -> SimpleNamespace:
-        calls.append((lines, [*references]))
-        return SimpleNamespace(bleu=0.0)
-
-    monkeypatch.setattr(ablation, "load_translator", lambda *_: loaded)
-    monkeypatch.setattr(ablation, "corpus_of", lambda *_: corpus)
-    monkeypatch.setattr(ablation, "translate", lambda _, sources, **__: [*sources])
-    monkeypatch.setattr(ablation, "score", record)
-    ablation.bleu_without(trained.run, 2)
-    pairs = corpus.validation[:2]
-    wanted = [pair.source for pair in pairs], [pair.reference for pair in pairs]
-    assert calls == [wanted] * len(calls) != []
 
 
 def test_a_recurrent_translator_is_refused_in_one_line(

@@ -1,6 +1,5 @@
 """Runs side by side: the same figures as each alone, in a table that can be read."""
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,16 +38,6 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> list[ComparedRun]:
     for model in MODELS:
         begin(folder / model, replace(SETTINGS, model=model, epochs=1)).fit()
     return load_runs([folder / model for model in MODELS], torch.device("cpu"))
-
-
-def test_the_lowest_validation_loss_is_compared_wherever_it_was_reached(
-    compared: list[ComparedRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("translation.comparison.TIMED", 1)
-    losses, row = (3.0, 1.5, 2.0), compared[0].metrics[0]
-    contestant = replace(compared[0], metrics=[row | {"validation_loss": each} for each in losses])
-    _, (result,) = compare([contestant], make_corpus(), search=greedy_search)
-    assert result["validation_loss"] == 1.5
 
 
 def test_each_run_is_tested_against_the_first(
@@ -145,19 +134,3 @@ def test_bleu_is_computed_with_the_given_tokenizer(tokenize: str) -> None:
     scores = score(["a b"], ["a b"], tokenize=tokenize)
     assert f"tok:{tokenize}|" in scores.bleu_signature
     assert "nc:6|nw:0" in scores.chrf_signature  # six characters, no words
-
-
-def test_the_bootstrap_divides_text_as_the_score_does() -> None:
-    """Text without spaces scored by characters is its characters scored as words."""
-    rng = random.Random(0)
-    references = ["".join(rng.choices("犬猫鳥馬魚牛", k=12)) for _ in range(40)]
-
-    def changed(share: float) -> list[str]:
-        return ["".join("x" if rng.random() < share else c for c in each) for each in references]
-
-    few, more, many = map(changed, (0.1, 0.1, 0.3))
-    systems = [few, more, many]
-    p_values = bootstrap(systems, references, tokenize="char")
-    assert p_values[0] > 0.05 > p_values[1]
-    spaced = [[" ".join(line) for line in each] for each in (*systems, references)]
-    assert bootstrap(spaced[:-1], spaced[-1], tokenize="none") == p_values

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,32 +125,6 @@ def test_the_search_of_ctranslate2_ranks_as_ours(
     decode = decoder_of(model, beam(4, length_penalty))
     ours = decode_sentences(decode, source, SENTENCES, max_length=model.max_length)
     assert found[:-2] == [target.subwords(each.tokens) for each in ours]
-
-
-def test_all_hypotheses_of_ctranslate2_are_ranked_by_our_length_penalty() -> None:
-    options = BeamOptions(beam=3, length_penalty=1.4)
-    length = {"short": 2, "middle": 6, "long": 19}  # ends included
-
-    class Engine:
-        """Returns as many hypotheses as asked for, the most probable of their length each."""
-
-        def translate_batch(self, _: object, **given: Any) -> list[Any]:
-            exponent, count = given["length_penalty"], given["num_hypotheses"]
-            assert given["beam_size"] == options.beam
-            names = [*length][:count]
-            scores = [probability[name] / length[name] ** exponent for name in names]
-            return [
-                SimpleNamespace(hypotheses=[[n] * (length[n] - 1) for n in names], scores=scores)
-            ]
-
-    for best in length:
-        # log-probabilities whose quotient by ((5 + n) / 6) ** penalty is -1, and less of the best
-        probability = {
-            name: -(((5 + n) / 6) ** options.length_penalty) * (0.95 if name == best else 1.0)
-            for name, n in length.items()
-        }
-        ((first, *_),) = exporting.search(Engine(), [["a"]], options, max_length=20)
-        assert first == best
 
 
 @torch.no_grad()

@@ -2,14 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from translation.commands import fit
 from translation.corpus import corpus_of
 from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, TranslatorConfig, fit_to_corpus, new_config
-from translation.toy import GRAMMAR
+from translation.toy import toy_corpus
 
 LANGUAGES = {"source": "de", "target": "fr"}
 SIDES = ("source", "target")
@@ -38,8 +37,7 @@ def test_the_language_with_fewer_different_words_counts() -> None:
 
 
 def test_the_toy_corpus_gets_the_tiny_preset() -> None:
-    rng = Random(0)
-    japanese, english = zip(*(rng.choice(GRAMMAR)(rng) for _ in range(2000)), strict=True)
+    japanese, english = zip(*toy_corpus()["train"], strict=True)
     assert fitted(26_000, [*japanese], [*english]) == TINY
 
 

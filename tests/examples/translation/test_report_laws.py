@@ -11,25 +11,16 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import torch
 from tests.examples import by_hand
 from tests.examples.translation.proof_run import Proof, ProofRun, make_lines, reference
 from torch import Tensor
 
 import translate
-from common.searches import Search, beam
-from common.tokenizer import BOS, EOS, PAD
-from transformer_blocks import greedy_search
-from transformer_blocks.generation import StepModel
 from translation import commands as translate_commands
 from translation import comparison, corpus
-from translation.decoding import decode_sentences, decoder_of
-from translation.decoding import translate as translate_many
 from translation.scoring import score
-from translation.translator import Translator
 
 TEST = make_lines()["test"]
 SOURCES, REFERENCES = [ja for ja, _ in TEST], [reference(en) for _, en in TEST]
@@ -236,109 +227,4 @@ def test_compare_writes_the_figures_of_each_run(
     assert first["bleu_by_length"] != second["bleu_by_length"]
 
 
-def test_a_sentence_as_long_as_a_quartile_is_of_the_shorter_group() -> None:
-    lengths = [5, 3, 1, 4, 2]  # the quartiles are 2, 3 and 4
-    groups = [("1-2", [2, 4]), ("3", [1]), ("4", [3]), ("5", [0])]
-    assert comparison.length_groups(lengths) == groups
-    assert quarters(lengths) == [places for _, places in groups]
-
-
-def test_the_speed_of_translating_is_that_of_the_sentences_on_the_clock(
-    proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparison, "TIMED", 5)
-    asked: list[list[str]] = []
-
-    def note(*arguments: Any, **options: Any) -> list[str]:
-        asked.append(list(arguments[1]))
-        return translate_many(*arguments, **options)
-
-    monkeypatch.setattr(comparison, "translate", note)
-    times = iter(range(100))
-    monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    content = compared(proof, tmp_path / "compare", monkeypatch, "--beam", "1")
-    results = content["results"]
-    assert isinstance(results, list)
-    assert [result["decoding_speed"] for result in results] == [5.0, 5.0]
-    assert asked == [SOURCES] * 2 + [SOURCES[:5]] * 6  # three rounds, each of both runs
-
-
-def test_the_attention_that_compare_draws_is_of_a_sentence_of_middle_length(
-    proof: Proof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[object] = []
-    monkeypatch.setattr(translate_commands, "attention_along", lambda _, pair: drawn.append(pair))
-    compared(proof, tmp_path / "compare", monkeypatch, "--beam", "1")
-    (pair,) = drawn
-    assert isinstance(pair, tuple)
-    lengths = [len(ja) for ja in SOURCES]
-    assert sum(length < len(pair[0]) for length in lengths) <= 6
-    assert sum(length > len(pair[0]) for length in lengths) <= 6
-
-
 # ------------------------------------------------------------------ several translations
-
-
-class Echo:
-    """Writes a sentence's last token, once for each of its tokens, but is not quite sure of it."""
-
-    def __init__(self, source: Tensor) -> None:
-        self.source, self.written = source, torch.zeros(len(source), dtype=torch.int64)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        real = (self.source != PAD).sum(1) - 1  # without the end
-        named = self.source.gather(1, (real - 1)[:, None])[:, 0]
-        logits = torch.full((len(tokens), 40), -30.0)
-        rows = torch.arange(len(tokens))
-        logits[rows, named] = 1.0
-        logits[rows, named + 10] = 0.9  # other words of the same sentence
-        logits[rows, named + 20] = 0.8
-        ends = self.written >= real
-        logits[ends] = -30.0
-        logits[ends, EOS] = 1.0
-        self.written = self.written + 1
-        return logits
-
-    def reorder(self, rows: Tensor) -> None:
-        self.source, self.written = self.source[rows], self.written[rows]
-
-
-class Echoing(Translator):
-    """A translator whose every translation tells the sentence that it is of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.max_length, self.cross_attentions = 50, []
-
-    def begin(self, source: Tensor) -> StepModel:
-        return Echo(source)
-
-
-class Numbers:
-    """A tokenizer of numbers."""
-
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[int(number) for number in text.split()] for text in texts]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        assert not {BOS, EOS, PAD} & {*ids}
-        return " ".join(map(str, ids))
-
-
-@pytest.mark.parametrize("search", [greedy_search, beam(4, 1.0)])
-@pytest.mark.parametrize("batch_tokens", [1, 9, 1000])
-def test_a_translation_belongs_to_its_own_sentence(search: Search, batch_tokens: int) -> None:
-    # Of unequal lengths and in no order; each ends with a number that no other sentence has.
-    sentences = ["5 5 10", "11", "", "4 5 6 12", "4 13", "5 14 15", "16"]
-    numbers: Any = Numbers()
-    found = decode_sentences(
-        *(decoder_of(Echoing(), search), numbers, sentences),
-        max_length=Echoing().max_length,
-        batch_tokens=batch_tokens,
-    )
-    of_one = 1.0 - math.log(math.exp(1.0) + math.exp(0.9) + math.exp(0.8))
-    for sentence, translation in zip(sentences, found, strict=True):
-        words = sentence.split()
-        assert translation.tokens == [int(word) for word in words[-1:]] * len(words)
-        assert translation.score == pytest.approx(of_one * len(words), abs=1e-4)

@@ -204,17 +204,6 @@ def test_lines_from_a_file_and_from_standard_input_come_out_alike(
     assert of_file.split("\n")[1] == ""
 
 
-def test_a_sentence_without_tokens_is_translated_with_a_warning(
-    trained: TranslationTraining, capfd: pytest.CaptureFixture[str]
-) -> None:
-    command = ["translate", "--run", str(trained.run.folder), "犬が走る。"]
-    assert translate.main(command) == 0
-    assert "no token" not in capfd.readouterr().err
-    assert translate.main([*command, "Ωμέγα", "Ωμέγα"]) == 0
-    message = "no token stands for 'Ωμέγα': the model reads <unk> instead\n"
-    assert message in capfd.readouterr().err
-
-
 def test_what_a_command_cannot_do_is_named(
     trained: TranslationTraining, tmp_path: Path, files: list[str], refused: Callable[..., str]
 ) -> None:
@@ -307,18 +296,6 @@ def test_the_address_opens_and_the_command_can_be_pasted_also_if_names_must_be_q
     assert first == f"Without --sentence, a test sentence of {folder} is translated:"
     assert last == address
     assert page.read_bytes() == before
-
-
-def test_without_attention_the_address_is_that_of_the_losses(
-    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    printed = call("train", "--run", "a b", *files, *PLAN, "--model", "rnn-fixed")
-    *_, address, command = printed.splitlines()
-    assert Path(unquote(urlsplit(address).path)) == (tmp_path / "a b" / "loss.png").resolve()
-    python, program, *arguments = shlex.split(command)
-    assert (python, program) == (sys.executable, PROGRAM)
-    assert len(call(*arguments).splitlines()) == 1
 
 
 def test_a_sentence_that_looks_like_an_option_is_quoted_as_a_sentence() -> None:
