@@ -45,7 +45,7 @@ def load_corpus(
     """Load, clean and split a corpus.
 
     Args:
-        languages: The corpus: "toy", which is generated; "small_parallel_enja", which is downloaded
+        languages: The corpus: "toy"; "small_parallel_enja", which is downloaded
             at its first use; or "files", line-aligned files of your own. Its languages are "ja" and
             "en", in either direction; with "files", any codes.
         data_dir: With "small_parallel_enja", a folder that holds its six files; nothing is
