@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from common.options import parse
 from common.program import run_program
-from translation.arguments import COMMANDS
+from translation.arguments import COMMANDS, Train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: object) -> None:
     """Run the command that the command line names."""
-    from translation.commands import RUN  # only now: it imports torch
+    if isinstance(options, Train):
+        from translation.training import train_command  # only now: it imports torch
 
-    RUN[type(options)](options)
+        train_command(options)
+    else:
+        from translation.commands import RUN
+
+        RUN[type(options)](options)
 
 
 if __name__ == "__main__":

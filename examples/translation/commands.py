@@ -1,12 +1,10 @@
-"""Commands: what each command of ``translate.py`` does."""
+"""Commands: what each command of ``translate.py`` does, but ``train``."""
 
 import json
-import math
 import os
 import shlex
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,10 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
 from common.plots import save
-from common.run import RUNS, Run, choose_run
+from common.run import Run, choose_run
 from common.searches import Search, beam
 from common.terminal import counted, progress_bar, say
 from common.text_files import decode_line, input_lines
-from common.training import begin_run
 from transformer_blocks.inference import prepare
 from translation.arguments import (
     BEAM_SIZE,
@@ -32,7 +29,6 @@ from translation.arguments import (
     Evaluate,
     Explore,
     Export,
-    Train,
     Translate,
 )
 from translation.comparison import attention_along, compare, load_runs, print_results
@@ -50,67 +46,12 @@ from translation.pairs import SMALL_PARALLEL_ENJA, Corpus, clean
 from translation.pictures import (
     comparison_figure,
     draw_attention,
-    loss_figure,
     side_by_side_figure,
 )
-from translation.presets import TranslatorConfig, fit_to_corpus, new_config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
-from translation.training import TranslationTask, TranslationTraining
 
-TOKENIZER_PAIRS = 500_000
-"""Number of training pairs of which tokenizers are trained, if there are more."""
 PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
-
-
-def train_command(options: Train) -> None:
-    """Train a model, by itself or as one of several processes, and show the results."""
-    chosen = options.chosen(TranslatorConfig)
-    new = new_config(chosen)
-    run = Run(options.run or RUNS / new.corpus, TranslatorConfig)
-
-    def complete(
-        config: TranslatorConfig, corpus: Corpus
-    ) -> tuple[TranslatorConfig, dict[str, list[str]]]:
-        return fit(config, chosen, corpus)
-
-    with begin_run(options, run, new, load=corpus_of, prepare=complete) as begun:
-        config, corpus = begun.config, begun.data
-        task = TranslationTask(run, config, corpus)
-        training: TranslationTraining = TranslationTraining(
-            task,
-            device=begun.device,
-            processes=begun.processes,
-            save_steps=options.save_steps,
-            snapshots=options.snapshots,
-            on_report=lambda: save(loss_figure(training.metrics), run.folder / "loss.png"),
-        )
-        sizes = " and ".join(str(each.vocab_size) for each in task.tokenizers)
-        summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
-        begun.train(training, summary=summary)
-        if begun.processes.is_first:
-            show_results(run, corpus, begun.device)
-
-
-def fit(
-    config: TranslatorConfig, chosen: Collection[str], corpus: Corpus
-) -> tuple[TranslatorConfig, dict[str, list[str]]]:
-    """Complete the configuration of a new run.
-
-    Args:
-        config: The configuration, as far as the command line decides.
-        chosen: The fields that the command line sets.
-        corpus: Its corpus.
-
-    Returns:
-        The configuration that fits the corpus, and the training texts of each tokenizer.
-    """
-    pairs = corpus.train[:: math.ceil(len(corpus.train) / TOKENIZER_PAIRS)]
-    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
-    texts: dict[str, list[str]] = {}
-    for name, side in zip(config.tokenizer_names, sides, strict=True):
-        texts.setdefault(name, []).extend(side)
-    return replace(config, data_hash=corpus.fingerprint), texts
 
 
 def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.device) -> None:
@@ -291,7 +232,6 @@ def export_command(options: Export) -> None:
 
 
 RUN: dict[type, Callable[[Any], None]] = {
-    Train: train_command,
     Translate: translate_command,
     Evaluate: evaluate_command,
     Compare: compare_command,

@@ -11,23 +11,28 @@ kept. In a terminal, the translation of one validation sentence is shown, too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from common.run import Run
+from common.run import RUNS, Run
 from common.terminal import OUTPUT, SampleLines
-from common.training import Training
+from common.training import Training, begin_run
 from transformer_blocks import greedy_search, linear_cross_entropy
+from translation.arguments import Train
 from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
+from translation.corpus import corpus_of
 from translation.decoding import TrainedTranslator, translate
 from translation.pairs import Corpus
-from translation.presets import TranslatorConfig
+from translation.presets import TranslatorConfig, fit_to_corpus, new_config
 from translation.scoring import score
 from translation.translator import Translator
 
+TOKENIZER_PAIRS = 500_000
+"""Number of training pairs of which tokenizers are trained, if there are more."""
 SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
@@ -163,3 +168,62 @@ class TranslationTraining(Training[Translator, Sequence[Example]]):
             sample=task.sample,
             **options,
         )
+
+
+def train_command(options: Train) -> None:
+    """Train a model, by itself or as one of several processes, and show the results."""
+    chosen = options.chosen(TranslatorConfig)
+    new = new_config(chosen)
+    run = Run(options.run or RUNS / new.corpus, TranslatorConfig)
+
+    def complete(
+        config: TranslatorConfig, corpus: Corpus
+    ) -> tuple[TranslatorConfig, dict[str, list[str]]]:
+        return fit(config, chosen, corpus)
+
+    def draw() -> None:
+        from common.plots import save  # only now: a training needs no pictures
+        from translation.pictures import loss_figure
+
+        save(loss_figure(training.metrics), run.folder / "loss.png")
+
+    with begin_run(options, run, new, load=corpus_of, prepare=complete) as begun:
+        config, corpus = begun.config, begun.data
+        task = TranslationTask(run, config, corpus)
+        training = TranslationTraining(
+            task,
+            device=begun.device,
+            processes=begun.processes,
+            save_steps=options.save_steps,
+            snapshots=options.snapshots,
+            on_report=draw,
+        )
+        sizes = " and ".join(str(each.vocab_size) for each in task.tokenizers)
+        summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
+        begun.train(training, summary=summary)
+        if begun.processes.is_first:
+            from translation.commands import show_results
+
+            show_results(run, corpus, begun.device)
+
+
+def fit(
+    config: TranslatorConfig, chosen: Collection[str], corpus: Corpus
+) -> tuple[TranslatorConfig, dict[str, list[str]]]:
+    """Complete the configuration of a new run.
+
+    Args:
+        config: The configuration, as far as the command line decides.
+        chosen: The fields that the command line sets.
+        corpus: Its corpus.
+
+    Returns:
+        The configuration that fits the corpus, and the training texts of each tokenizer.
+    """
+    pairs = corpus.train[:: math.ceil(len(corpus.train) / TOKENIZER_PAIRS)]
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
+    return replace(config, data_hash=corpus.fingerprint), texts

@@ -15,11 +15,13 @@ import torch
 from tests.examples.common.recording import recorded_updates
 from tests.examples.tiny_run import SETTINGS, begin
 
+import common.terminal
 import common.training
 from common.checkpoint import checkpoint_paths, latest_checkpoint, load_checkpoint, step_of
 from common.distributed import Processes
 from common.errors import UserError
 from common.run import Run
+from common.terminal import Display
 from common.training import Progress
 from translation.batches import Example, make_batches
 from translation.presets import TranslatorConfig
@@ -230,7 +232,7 @@ def test_the_best_epoch_is_saved_and_early_stopping_follows_the_patience(
     monkeypatch.setattr(TranslationTask, "validate", lambda *_: next(figures))
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=len(losses), patience=patience))
     training.fit()
-    rows = training.run.read_metrics()
+    rows = training.metrics
     assert [row["validation_bleu"] for row in rows] == scores[:last]
     (path,) = training.run.best.iterdir()
     assert step_of(path) == rows[best - 1]["step"]
@@ -274,7 +276,7 @@ def test_a_plan_in_minutes_lets_the_rate_fall_with_the_clock_and_ends_with_it(
     for step, (now, rate) in enumerate(asked, start=1):
         fall = 1.0 - (now - begun) / 30.0
         assert rate == pytest.approx(1e-2 * min(step / 3, fall), rel=1e-9)
-    rows = training.run.read_metrics()
+    rows = training.metrics
     assert len(rows) > 1  # the plan in epochs says one
     assert asked[-1][0] - begun < 30.0 <= rows[-1]["minutes"] * 60.0 < 40.0
 
@@ -298,7 +300,7 @@ def test_minutes_that_end_between_two_epochs_add_no_epoch(
     with recorded_updates() as recorded:
         again.fit()
     assert not any(recorded)
-    assert again.run.read_metrics() == training.metrics
+    assert again.metrics == training.metrics
 
 
 def test_a_resumed_training_goes_on_with_the_time_that_it_had_taken(
@@ -316,14 +318,18 @@ def test_a_resumed_training_goes_on_with_the_time_that_it_had_taken(
 
 
 def test_the_speed_counts_target_tokens_with_their_ends_by_the_clock(
-    tmp_path: Path, clock: Clock
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(common.terminal, "time", SimpleNamespace(monotonic=clock.monotonic))
+    display = Display("", "tokens", by_steps=False)
+    display.begin(5)
+    clock.now += 3.0
+    assert display.speed(25) == 20 / 4
+    monkeypatch.setattr(Display, "speed", lambda self, targets: targets - self._first)
     training = begin(tmp_path / "run", replace(SETTINGS, epochs=2))
     training.fit()
     tokens = sum(len(each.target) + 1 for each in training.task.train_set)
-    rows = training.run.read_metrics()
-    # The clock is read twice around an epoch's updates: at their beginning and at their end.
-    assert [row["tokens_per_second"] for row in rows] == [tokens, tokens]
+    assert [row["tokens_per_second"] for row in training.metrics] == [tokens, tokens]
 
 
 def test_the_example_of_a_training_fits_into_the_model_with_its_end_token(

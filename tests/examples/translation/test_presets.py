@@ -4,11 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from translation.commands import fit
 from translation.corpus import corpus_of
 from translation.pairs import Languages
 from translation.presets import BASE, SMALL, TINY, TranslatorConfig, fit_to_corpus, new_config
 from translation.toy import toy_corpus
+from translation.training import fit
 
 LANGUAGES = {"source": "de", "target": "fr"}
 SIDES = ("source", "target")
