@@ -67,7 +67,8 @@ class Page:
     names: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        exported = vars(import_module(PACKAGE))
+        package = import_module(PACKAGE)
+        exported = {name: getattr(package, name) for name in package.__all__}
         for module in self.modules:
             is_ours = module.__name__.startswith(PACKAGE)
             public = getattr(module, "__all__", exported if is_ours else vars(module))
