@@ -28,36 +28,16 @@ export async function inflate(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// A function of a layer and a head whose results are kept, the latest `most` numbers of them.
-function keepLatest(make, most = 1 << 24) {
-  const kept = new Map();
-  let count = 0;
-  return (layer, head) => {
-    const key = `${layer} ${head}`;
-    if (!kept.has(key)) {
-      const made = make(layer, head);
-      kept.set(key, made);
-      count += made.length;
-      for (const [oldest, values] of kept) {
-        if (count <= most || oldest === key) break;
-        kept.delete(oldest);
-        count -= values.length;
-      }
-    }
-    return kept.get(key);
-  };
-}
-
 await Promise.all([...document.fonts].map(font => font.load()));  // a canvas does not load fonts
 const readMaps = maps => Promise.all(maps.map(async ({weights, ...attention}) => {
   const {layers, heads} = attention, rows = attention.queries.length, columns = attention.keys.length, size = rows * columns;
   const planes = await inflate(weights), count = layers * heads * size;
   // Weights have 12 bits each: all low bytes, then all high bytes.
-  const map = keepLatest((layer, head) => {
+  const map = (layer, head) => {
     const start = (layer * heads + head) * size, numbers = new Float32Array(size);
     for (let i = 0; i < size; i++) numbers[i] = (planes[start + i] + 256 * planes[count + start + i]) / data.levels;
     return numbers;
-  });
+  };
   return {...attention, rows, columns, map, mask: attention.mask && bytesOf(attention.mask)};
 }));
 export const attentions = await readMaps(data.maps);

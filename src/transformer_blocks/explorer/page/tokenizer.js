@@ -144,43 +144,14 @@ function segmentByUnigrams({ids, pieces, longest, lowest, unknown}, letters) {
 
 // Merge the adjacent pieces whose union has the largest score, the leftmost first, until no union is a piece.
 function segmentByBytePairs({ids, scoreOf, unknown}, letters) {
-  const parts = letters.map((text, i) => ({text, i, left: i - 1, right: i + 1})), waiting = new Heap((a, b) => b.score - a.score || a.left.i - b.left.i);
-  const consider = (left, right) => {
-    const score = left && right && scoreOf(left.text, right.text);
-    if (score !== undefined) waiting.push({left, right, text: left.text + right.text, score});
-  };
-  parts.forEach((part, i) => consider(part, parts[i + 1]));
-  for (let pair; (pair = waiting.pop());) {
-    const {left, right, text} = pair;
-    if (!left.text || !right.text || left.text.length + right.text.length !== text.length) continue;  // merged meanwhile
-    Object.assign(left, {text, right: right.right});
-    right.text = "";
-    if (parts[right.right]) parts[right.right].left = left.i;
-    consider(parts[left.left], left);
-    consider(left, parts[left.right]);
-  }
-  return parts.filter(part => part.text).map(({text}) => ids.get(text) ?? unknown);
-}
-
-// What is smallest comes out first.
-class Heap {
-  constructor(compare) { Object.assign(this, {compare, items: []}); }
-  push(item) {
-    let at = this.items.length;
-    for (let parent; at > 0 && this.compare(item, this.items[parent = (at - 1) >> 1]) < 0; at = parent) this.items[at] = this.items[parent];
-    this.items[at] = item;
-  }
-  pop() {
-    const {items} = this, first = items[0], last = items.pop();
-    if (!items.length) return first;
-    let at = 0;
-    for (let child; (child = 2 * at + 1) < items.length; at = child) {
-      if (child + 1 < items.length && this.compare(items[child + 1], items[child]) < 0) child++;
-      if (this.compare(last, items[child]) <= 0) break;
-      items[at] = items[child];
-    }
-    items[at] = last;
-    return first;
+  const parts = [...letters], scoreAt = i => (i + 1 < parts.length ? scoreOf(parts[i], parts[i + 1]) : undefined) ?? -Infinity;
+  const scores = parts.map((_, i) => scoreAt(i));  // of each part with the next one
+  for (;;) {
+    const best = scores.reduce((best, score, i) => score > scores[best] ? i : best, 0);
+    if (!(scores[best] > -Infinity)) return parts.map(text => ids.get(text) ?? unknown);
+    parts.splice(best, 2, parts[best] + parts[best + 1]);
+    scores.splice(best, 1);
+    for (const i of [best - 1, best]) if (i >= 0) scores[i] = scoreAt(i);
   }
 }
 
