@@ -18,7 +18,7 @@ BY_HAND = {
     *("map", "prologue", "one_query", "three_roles", "three_masks", "alignment", "mask_painter"),
     *("split_heads", "wrong_split", "dials", "rotation", "residual_stream", "paths"),
     *("three_attentions", "teacher_forcing", "merges", "shift", "beam_tree", "cache"),
-    *("side_by_side", "online_softmax", "experts", "dot_product"),
+    *("side_by_side", "online_softmax", "experts", "dot_product", "speculative"),
 }
 
 

@@ -105,7 +105,7 @@ def translate(model, source, *, max_length=10):
 #
 # ## The map
 #
-# ![The parts of a translator from the source at the bottom to the next target token at the top, each with its chapter: tokens 11, embeddings 16 and positions 7, masks 5, self-attention 2 to 4 in 6 heads, feed-forward networks, additions and norms 8, encoder and decoder with cross-attention 10, training 12 and 18, choosing the next token 13, measuring 17, looking inside 14.](figures/map.svg)
+# ![The parts of a translator from the source at the bottom to the next target token at the top, each with its chapter: tokens 13, embeddings 7, positions 8, self-attention 1–4 and 6, causal 5, feed-forward networks, additions and norms 9, cross-attention 12, training 14 and 15, choosing a token 16, measuring 10, looking inside 18, before 11, since 2017 21.](figures/map.svg)
 #
 # Attention is the part that moves information between words. The encoder's
 # *self-attention* lets the words of the source exchange information. The
@@ -200,11 +200,17 @@ class Translator(nn.Module):
         )
         self.output = nn.Linear(32, len(target_words))
 
-    def forward(self, source, target):
+    def embed_source(self, source):
+        return self.positions(self.source_embedding(source))
+
+    def decode(self, memory, target):
         """Return logits of the next tokens: (B, L, vocabulary)."""
-        x = self.positions(self.source_embedding(source))
         y = self.positions(self.target_embedding(target))
-        return self.output(self.blocks(x, y))
+        return self.output(self.blocks.decoder(y, memory))
+
+    def forward(self, source, target):
+        memory = self.blocks.encoder(self.embed_source(source))
+        return self.decode(memory, target)
 
 
 torch.manual_seed(0)

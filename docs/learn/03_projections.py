@@ -177,8 +177,7 @@ import torch.nn.functional as F
 
 
 def make_batch(count):
-    # The order that would sort random numbers is a random order.
-    names = torch.rand(count, 6).argsort(dim=-1)
+    names = torch.stack([torch.randperm(6) for _ in range(count)])
     friends = (names + torch.randint(1, 6, (count, 6))) % 6  # not own
     colours = torch.randint(4, (count, 6))
     parts = [
@@ -186,10 +185,14 @@ def make_batch(count):
         F.one_hot(friends, 6),  # features 6 to 11
         F.one_hot(colours, 4),  # features 12 to 15
     ]
-    is_friend = names[:, None, :] == friends[:, :, None]
-    place = is_friend.int().argmax(dim=-1)  # where the friend is
-    of_friends = colours.gather(1, place)  # of each row, those at place
-    return torch.cat(parts, dim=-1).float(), of_friends
+    x = torch.cat(parts, dim=-1).float()
+    return x, colours_of_friends(x, x)
+
+
+def colours_of_friends(queries, x):
+    """The colour of the item that each query names as friend."""
+    is_friend = queries[..., 6:12] @ x[..., :6].transpose(-2, -1)
+    return (is_friend @ x[..., 12:]).argmax(dim=-1)
 
 
 def accuracy(output, target):
@@ -246,9 +249,7 @@ wanted = torch.tensor([1, 4, 0])  # B, E, A
 queries = torch.zeros(len(x), 3, 16)
 queries[:, torch.arange(3), 6 + wanted] = 1.0
 
-names = x[..., :6].argmax(dim=-1)
-place = (names[:, None, :] == wanted[None, :, None]).int().argmax(-1)
-expected = x[..., 12:].argmax(dim=-1).gather(1, place)
+expected = colours_of_friends(queries, x)
 output = layer(queries, x, x)
 print("output", tuple(output.shape))
 print(f"accuracy {accuracy(output, expected):.2f}")
@@ -315,8 +316,7 @@ for name, each in [("separate", layer), ("shared", shared)]:
 six = torch.arange(6)  # A, B, C, D, E, F
 queries = torch.zeros(len(x), 6, 16)
 queries[:, six, 6 + six] = 1.0
-place = (names[:, None, :] == six[None, :, None]).int().argmax(dim=-1)
-expected = x[..., 12:].argmax(dim=-1).gather(1, place)
+expected = colours_of_friends(queries, x)
 right, wrong = layer(queries, x, x), layer(x, queries, queries)
 print(
     "right:    ", tuple(right.shape), f"{accuracy(right, expected):.2f}"

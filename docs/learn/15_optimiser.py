@@ -33,6 +33,10 @@
 # learning rate itself. Whatever the gradient is, 2 or 0.0002, each weight moves by the full rate in its
 # direction. The second step is small, because the two gradients disagree. That is the idea of Adam in a
 # sentence: *the step is large where the gradients agree with each other.*
+#
+# ![Two maps of a loss with two weights and the paths of 40 updates from the same place. Left, both weights count alike: gradient descent goes straight to the minimum, Adam in a curve around it. Right, the second weight counts 20 times as much: gradient descent jumps over the minimum at every update, while Adam's path is exactly that of the left map.](figures/adam.svg)
+#
+# In the figure, the gradient of one weight is made 20 times as large. With the same rate, gradient descent now jumps over the minimum at every update. A slightly larger rate would throw it out, a smaller one would make it crawl along weight 1. Adam's path does not change at all.
 
 # %%
 import torch

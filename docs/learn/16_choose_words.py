@@ -313,6 +313,8 @@ print(f"largest difference: {(steps - expected).abs().max():.0e}")
 # large model and $q$ those of the small one. A guess $x$ is kept with the probability $p(x) / q(x)$, and always if that is
 # above 1. In place of a rejected guess, a token is drawn from what $p$ has more than $q$. By hand, for three tokens:
 #
+# ![Three columns of blocks, one block for each tenth of the probability. Of the small model, A has 7, B has 2 and C has 1. Two blocks of A are more than the large model has. They move, one to B and one to C: then the columns have 5, 3 and 2, as the large model.](figures/speculative.svg)
+#
 # | | A | B | C | sum |
 # | --- | --- | --- | --- | --- |
 # | q, the small model | 0.7 | 0.2 | 0.1 | 1 |
@@ -531,44 +533,54 @@ def nucleus(probabilities, p):
 
 
 # %% [markdown]
-# ### Exercise 3: rank with a length penalty
+# ### Exercise 3: the rule of acceptance
 #
-# *Easy, about 5 minutes.*
+# *Medium, about 15 minutes.*
 #
-# `hypotheses` is a list of pairs of a score (a sum of log-probabilities) and a
-# length. Return the index of the best with the paper's length penalty and the
-# exponent `alpha`.
+# For the probabilities `p` of the large model and `q` of the small one, both of shape (V,), return two vectors of that shape: the
+# probability with which a guess of each token is kept, and the probabilities from which a token is drawn in place of a
+# rejected one. Some probabilities are 0. If nothing is ever rejected, the second vector is `p`.
 #
 # <details><summary>Hint</summary>
 #
-# The paper's penalty is $((5 + \mathit{length}) / 6)^\alpha$, and the score is
-# divided by it.
+# A token with $q(x) = 0$ is never guessed: any probability will do for it, but not NaN.
 #
 # </details>
 
 
 # %% tags=["stub"]
-def best_hypothesis(hypotheses, alpha):
-    scores = [score for score, length in hypotheses]
-    return scores.index(max(scores))
+def rule(p, q):
+    more = (p - q).clamp(min=0)
+    return (p > q).float(), more / more.sum()
 
 
 # %% tags=["check"]
-two = [(-1.2, 3), (-1.5, 6)]  # A and B of the table above
-for alpha, best in ((0, 0), (0.6, 0), (1, 1)):
-    found = best_hypothesis(two, alpha)
-    assert found == best, f"number {found} for alpha = {alpha}"
-found = best_hypothesis([(-2.0, 4), (-2.0, 9)], 0.6)
-assert found == 1, "of equal scores, the longer one is better"
+torch.manual_seed(0)
+for zeros in ([], [0, 1], [5]):
+    p, q = torch.rand(2, 6)
+    p[zeros], q[zeros[:1]] = 0, 0
+    p, q = p / p.sum(), q / q.sum()
+    for small in (q, p.flip(0), p):
+        keep, instead = rule(p, small)
+        assert not (keep.isnan() | instead.isnan()).any(), "NaN"
+        inside = keep.min() >= 0 and keep.max() <= 1
+        assert inside, f"{keep} has no probabilities"
+        assert abs(instead.sum() - 1) < 1e-5, (
+            f"a sum of {instead.sum()}"
+        )
+        kept = small * keep
+        found = kept + (1 - kept.sum()) * instead
+        error = (found - p).abs().max()
+        assert error < 1e-5, f"{error:.2g} from the large model"
+        most = torch.minimum(p, small).sum()
+        assert kept.sum() > most - 1e-5, f"{most:.2f} could be kept"
 
 
 # %% tags=["solution"]
-def best_hypothesis(hypotheses, alpha):
-    scores = [
-        score / ((5 + length) / 6) ** alpha
-        for score, length in hypotheses
-    ]
-    return scores.index(max(scores))
+def rule(p, q):
+    keep = (p / q.clamp(min=1e-30)).clamp(max=1)
+    more = (p - q).clamp(min=0)
+    return keep, more / more.sum() if more.any() else p
 
 
 # %% [markdown]

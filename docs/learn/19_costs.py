@@ -122,7 +122,7 @@ for shape in ((4, 16, 2, 32, 128, 50), (8, 32, 4, 128, 512, 1000)):
 # proof asserts it). The activations are counted within some percent, as small tensors were left out. Read
 # the formula for what matters: the weights cost nothing more when the batch grows, the activations grow
 # with $B L$. That is why a model that fits into the memory may still not be trained there, and why one
-# divides a batch into parts. FLOPs are no seconds, though. Small operations that are limited by the memory, and waiting, often leave less than half of what a GPU promises. And at its
+# divides a batch into parts. FLOPs are no seconds, though. Small operations that are limited by the memory, and waiting, often leave less than half of what the hardware promises (46 % in the training of PaLM, [Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311)). And at its
 # peak, a step needs some more memory than is kept: the gradient of the logits, for example.
 #
 # A translator is counted in the same way. A source token meets the encoder, a target token meets the decoder, whose layers

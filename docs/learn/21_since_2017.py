@@ -427,7 +427,7 @@ assert torch.allclose(with_sink, theirs, atol=1e-6)
 print(with_sink)
 
 # %% [markdown]
-# **A mixture of experts** ([Shazeer et al. 2017](https://arxiv.org/abs/1701.06538), since 2023 in most large models). Two thirds of a
+# **A mixture of experts** ([Shazeer et al. 2017](https://arxiv.org/abs/1701.06538), since 2023 in many large models). Two thirds of a
 # layer's weights are in its feed-forward network, and every token is multiplied with all of them. A mixture has many such networks, the
 # *experts*, and a *router*, a linear layer that chooses a few for each token. The memory is that of all experts, the arithmetic that of the chosen ones:
 
@@ -516,61 +516,8 @@ for name, (layers, numbers) in published.items():
 # cache of GPT-2 XL with its 1.5 billion. And of the 256 experts in most of its layers a token uses 8
 # (and one more that all tokens share): 37 billion of the 671 billion weights.
 #
-# ## Load GPT-2
-#
-# GPT-2 ([Radford et al. 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) stands between the paper's
-# model and today's. These parts differ from the paper's: the stack is a decoder only, the
-# norm is before each sublayer with one more at the end, the activation function is
-# GELU, positions are learned vectors, the embeddings are not multiplied by
-# $\sqrt{d_{model}}$, and the projections of attention have biases. LayerNorm, one head of
-# keys and values for each query head, and an output layer that shares the weights of the
-# embedding are as in the paper. (Its tokens are made of bytes. In training, the initial
-# weights and the places of dropout differ, too.)
-#
-# `transformer_blocks/pretrained/gpt2.py` composes it from our blocks. If every part is
-# right, the published weights give the outputs of the published model. Here we make a small
-# GPT-2 with random weights with the library `transformers`, which needs no
-# download, save it, and load it into our blocks.
-
-# %% tags=["recorded"]
-import tempfile
-import warnings
-from pathlib import Path
-
-with warnings.catch_warnings(action="ignore"):
-    from transformers import GPT2Config, GPT2LMHeadModel
-    from transformers.utils.logging import disable_progress_bar
-
-from transformer_blocks.pretrained.families import load_model
-
-disable_progress_bar()
-torch.manual_seed(0)
-config = GPT2Config(
-    vocab_size=50,
-    n_positions=40,
-    n_embd=32,
-    n_layer=3,
-    n_head=4,
-    bos_token_id=0,
-    eos_token_id=0,
-)
-theirs = GPT2LMHeadModel(config).eval()
-with tempfile.TemporaryDirectory() as folder:
-    theirs.save_pretrained(folder)
-    gpt2, _, _ = load_model(Path(folder), torch.float32)
-tokens = torch.randint(50, (4, 40))
-with torch.no_grad():
-    expected, found = theirs(tokens).logits, gpt2(tokens)
-print("logits", list(found.shape))
-print(f"largest logit        {expected.abs().max():.2f}")
-print(f"largest difference   {(found - expected).abs().max():.0e}")
-
-# %% [markdown]
-# The difference is rounding. With the real weights, `python examples/pretrained.py
-# openai-community/gpt2 "The Transformer is"` continues your text. Beside `gpt2.py` are
-# `llama_family.py`, `qwen3.py`, `gpt_oss.py` and `gemma3.py`, each a short file that
-# composes a model of today from parts like those of this chapter; the same program runs
-# them.
+# These models run in the library, too. [Chapter 17](17_your_own_gpt.py) loads GPT-2; beside its file are `llama_family.py`,
+# `qwen3.py`, `gpt_oss.py` and `deepseek_v3.py`, each of which composes a model from parts like those of this chapter.
 #
 # ## Broken on purpose
 #
@@ -688,57 +635,54 @@ def cache_bytes(layers, groups, d_k, tokens, size=2):
 
 
 # %% [markdown]
-# ### Exercise 2: swap a part
+# ### Exercise 2: choose with a bias, weigh without it
 #
 # *Medium, about 15 minutes.*
 #
-# Return a stack of two layers for `d_model` numbers and 4 heads, as in 2017 except
-# for one part: the feed-forward networks are `GatedFeedForward`, with the same
-# number of *matrix* weights as `FeedForward(d_model, d_ff)`, which has
-# $2 \cdot d_{model} \cdot d_{ff}$. `d_ff` is divisible by 3.
+# DeepSeek-V3 ([2024](https://arxiv.org/abs/2412.19437), section 2.1.2) keeps all experts in use without a term in the loss. An expert that has had
+# too few tokens gets a larger *bias*, which is added to its score when the $k$ experts of a token are chosen. The weights
+# of the chosen ones are their scores *without* the bias, divided by their sum. For `scores`, between 0 and 1, of shape (N, E), and `bias`,
+# of shape (E,), return the weights and the numbers of the chosen experts, both of shape (N, k).
 #
 # <details><summary>Hint</summary>
 #
-# A gated network has three matrices instead of two. By which factor must `d_ff`
-# shrink?
+# `topk` returns the largest values and their places. Only the places are needed; `gather` takes the scores from there.
 #
 # </details>
 
 
 # %% tags=["stub"]
-def gated_stack(d_model, d_ff):
-    return build_encoder(
-        num_layers=2,
-        d_model=d_model,
-        num_heads=4,
-        feed_forward=lambda: GatedFeedForward(d_model, d_ff),
-    )
+def route(scores, bias, k):
+    values, chosen = (scores + bias).topk(k)
+    return values / values.sum(dim=-1, keepdim=True), chosen
 
 
 # %% tags=["check"]
-stack = gated_stack(24, 96)
-networks = [
-    each
-    for each in stack.modules()
-    if isinstance(each, GatedFeedForward)
-]
-assert len(networks) == 2, f"{len(networks)} gated networks"
-assert networks[0] is not networks[1], "each layer needs its own"
-for network in networks:
-    count = sum(each.numel() for each in network.parameters())
-    assert count == 2 * 24 * 96, f"{count} weights"
-shape = tuple(stack(torch.randn(1, 5, 24)).shape)
-assert shape == (1, 5, 24), f"the output has shape {shape}"
+torch.manual_seed(0)
+scores, bias = torch.rand(100, 8), torch.zeros(8)
+for bias[5] in (0.0, 10.0, -10.0):
+    weights, chosen = route(scores, bias, 2)
+    assert chosen.shape == weights.shape == (100, 2), (
+        "two for each token"
+    )
+    sums = weights.sum(dim=-1)
+    assert torch.allclose(sums, torch.ones(100)), "weights sum to 1"
+    used = (chosen == 5).sum().item()
+    right = {10.0: 100, -10.0: 0}.get(bias[5].item(), used)
+    assert used == right, f"bias {bias[5]}: {used} of 100 use expert 5"
+    ratio = scores.gather(-1, chosen)
+    ratio = ratio[:, 0] / ratio[:, 1]
+    same = torch.allclose(
+        weights[:, 0] / weights[:, 1], ratio, rtol=1e-4
+    )
+    assert same, "the bias changes the choice, not the weights"
 
 
 # %% tags=["solution"]
-def gated_stack(d_model, d_ff):
-    return build_encoder(
-        num_layers=2,
-        d_model=d_model,
-        num_heads=4,
-        feed_forward=lambda: GatedFeedForward(d_model, d_ff * 2 // 3),
-    )
+def route(scores, bias, k):
+    chosen = (scores + bias).topk(k).indices
+    values = scores.gather(-1, chosen)
+    return values / values.sum(dim=-1, keepdim=True), chosen
 
 
 # %% [markdown]
@@ -795,7 +739,7 @@ def to_neighbours(rows):
 #
 # Since 2017, nearly every part has been replaced by a cheaper or more stable
 # one, and the plan has stayed. You can compute the size of a cache, exchange a
-# part of a layer, and convert weights between two conventions.
+# part of a layer, choose experts, and convert weights between two conventions.
 #
 # ## Where to go
 #

@@ -163,6 +163,24 @@ def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) ->
     assert text.count("<details><summary>Hint</summary>\n\n") == 3
 
 
+def test_the_map_of_the_book_gives_each_part_its_chapter() -> None:
+    numbers = {path.stem[3:]: str(int(path.stem[:2])) for path in chapter_files()}
+    texts = re.findall(r">([^<]+)</text>", (LEARN / "figures" / "map.svg").read_text("utf-8"))
+    for part, names in {
+        "tokens": ["text_to_batches"],
+        "embeddings, positions": ["embeddings", "positions"],
+        "feed-forward network": ["layer"],
+        "causal self-attention": ["masks"],
+        "cross-attention": ["encoder_decoder"],
+        "train all of it": ["train", "optimiser"],
+        "choose the next token": ["choose_words"],
+        "measure, look inside": ["measure", "look_inside"],
+        "before, and since 2017": ["before_transformers", "since_2017"],
+    }.items():
+        number = texts[texts.index(part) + 1]
+        assert number == ", ".join(numbers[each] for each in names), part
+
+
 @chapters
 def test_every_check_of_an_exercise_says_what_is_wrong(path: Path) -> None:
     checks = [ast.parse(cell.source) for cell in read_cells(path) if cell.role == "check"]
