@@ -145,14 +145,3 @@ def predict(model: nn.Module, texts: Sequence[Sequence[int]]) -> Tensor:
         logits = model(pad([texts[i] for i in chosen]).to(device))
         probabilities.update(zip(chosen, logits.cpu().double().softmax(-1), strict=True))
     return torch.stack([probabilities[i] for i in range(len(texts))])
-
-
-def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """Compute the confusion matrix: a row for each label, a column for each predicted label.
-
-    Example:
-        >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
-        tensor([[1, 1],
-                [0, 1]])
-    """
-    return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)

@@ -176,18 +176,17 @@ def train_command(options: Train) -> None:
     new = new_config(chosen)
     run = Run(options.run or RUNS / new.corpus, TranslatorConfig)
 
-    def complete(
-        config: TranslatorConfig, corpus: Corpus
-    ) -> tuple[TranslatorConfig, dict[str, list[str]]]:
-        return fit(config, chosen, corpus)
-
     def draw() -> None:
         from common.plots import save  # only now: a training needs no pictures
         from translation.pictures import loss_figure
 
         save(loss_figure(training.metrics), run.folder / "loss.png")
 
-    with begin_run(options, run, new, load=corpus_of, prepare=complete) as begun:
+    with begin_run(
+        *(options, run, new),
+        load=corpus_of,
+        prepare=lambda config, corpus: fit(config, chosen, corpus),
+    ) as begun:
         config, corpus = begun.config, begun.data
         task = TranslationTask(run, config, corpus)
         training = TranslationTraining(

@@ -1,6 +1,5 @@
 """The smallest training, in one file that users copy."""
 
-import io
 import runpy
 import sys
 from pathlib import Path
@@ -80,21 +79,6 @@ def test_rows_are_padded_at_the_end() -> None:
         [BOS, 5, EOS],
         [BOS, EOS, PAD],
     ]
-
-
-def test_what_a_training_prints_is_seen_at_once_and_not_when_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(seen, encoding="utf-8"))
-
-    def end(*_: object, **__: object) -> None:
-        raise EOFError
-
-    monkeypatch.setattr(Seq2Seq, "generate", end)
-    with pytest.raises(EOFError):
-        train_minimal.main(steps=50, batch_size=1)
-    assert seen.getvalue().startswith(b"step   50  loss ")
 
 
 @pytest.mark.parametrize(

@@ -348,17 +348,6 @@ def test_a_newer_format_stops_the_program_before_it_takes_an_older_checkpoint(
     assert not newer.exists() or whole.exists()
 
 
-def test_a_path_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"{tmp_path / 'file'} is not as it was saved"):
-        load_checkpoint(tmp_path / "file")
-    absent = tmp_path / "step-00000001-0123456789abcdef.safetensors"
-    with pytest.raises(UserError, match=f"{absent}: No such file"):
-        load_checkpoint(absent)
-    with pytest.raises(UserError, match=f"{tmp_path / 'file'}: Not a directory"):
-        latest_checkpoint(tmp_path / "file")
-
-
 def test_resume_warns_of_a_damaged_newest_and_takes_the_older(
     folder: Path, whole: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -332,19 +332,11 @@ def test_the_classifier_reports_what_it_guesses_of_each_test_text(
 ) -> None:
     folder, data = classified["encoder"].folder, classified["encoder"].data
     printed, _ = run_recorded(classify.main, "evaluate", "--run", folder)
-    labels = sorted({each.label for each in data.test})
-    tables = []
     for name, title in (("encoder", "encoder"), ("bag", "bag of words")):
         run = classified[name]
         model = run.model(run.best())
-        counts = Counter((each.label, run.guess(model, each.text)[0]) for each in data.test)
-        right = sum(counts[label, label] for label in labels)
+        right = sum(run.guess(model, each.text)[0] == each.label for each in data.test)
         assert re.search(rf"^{title} +{right / len(data.test):.1%}$", printed, re.M)
-        tables.append([[counts[row, column] for column in labels] for row in labels])
-        table = printed.partition(f"\n{title}: a row for each label")[2].split("\n")[1:5]
-        rows = [[label, *map(str, row)] for label, row in zip(labels, tables[-1], strict=True)]
-        assert [line.split() for line in table] == [labels, *rows]
-    assert tables[0] not in (tables[1], [[*row] for row in zip(*tables[0], strict=True)])
     (_, commonest), (_, second), _ = Counter(each.label for each in data.test).most_common()
     assert commonest > second
     bags: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from docstring_parser import parse as parse_docstring
@@ -30,8 +30,6 @@ from common.options import Flag
 from common.terminal import counted, say, table
 from text.commands import new_config as new_text
 from translation import arguments
-from translation.presets import ATTENTIONS, PRESETS
-from translation.presets import new_config as new_translator
 from translation.training import TranslationTraining
 
 COMMANDS: dict[str, Any] = {
@@ -197,21 +195,6 @@ def test_the_help_names_the_defaults_of_a_configuration(
             assert [told[1], told[2] or told[1]] == expected, option
             checked += 1
     assert checked > 9
-
-
-def test_the_help_names_the_defaults_of_the_presets() -> None:
-    checked = 0
-    for option, help_text in texts_of(arguments.Train).items():
-        for preset, config in PRESETS.items():
-            pattern = rf"default by preset:.*?{preset} ([\d.]+)"
-            if found := re.search(pattern, help_text.replace("\n", " ")):
-                assert float(found[1].rstrip(".")) == getattr(config, option), option
-                checked += 1
-    assert checked == 14  # the learning rate of base is the schedule of the paper
-    assert new_translator({}).preset == "tiny"
-    types = get_type_hints(arguments.Train)
-    assert get_args(get_args(types["model"])[0]) == ("transformer", *ATTENTIONS)
-    assert get_args(get_args(types["preset"])[0]) == tuple(PRESETS)
 
 
 # ------------------------------------------------------------------ mistakes

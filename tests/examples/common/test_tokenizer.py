@@ -52,12 +52,6 @@ def test_any_clean_text_of_known_characters_survives(japanese: Tokenizer, text: 
     assert not {PAD, UNK, BOS, EOS} & set(ids)
 
 
-@given(st.text(st.sampled_from(characters(ENGLISH))))
-def test_any_clean_text_with_spaces_survives(english: Tokenizer, text: str) -> None:
-    text = " ".join(text.split())
-    assert english.decode(english.encode(text)) == text
-
-
 @given(st.text(st.characters()))
 def test_no_text_crashes_or_writes_a_special_token(japanese: Tokenizer, text: str) -> None:
     assert not {PAD, BOS, EOS} & set(japanese.encode(text))
@@ -93,20 +87,6 @@ def test_unknown_parts_of_texts_are_named_once_in_one_line(
     parts = ("'Ω', '😀Ω'", "'سلام'")
     expected = [f"no token stands for {each}: the model reads <unk> instead" for each in parts]
     assert caplog.messages == expected
-
-
-def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
-    text = ["読みます。", "書きます。", "泳ぎます。"]
-    smallest = len(characters(text)) + 4
-    tokenizer = Tokenizer.train(text, vocab_size=smallest + 1, path=folder / "masu.model")
-    assert tokenizer.subwords(tokenizer.encode("書きます。")) == ["書", "き", "ます", "。"]
-
-
-def test_an_id_outside_the_vocabulary_is_refused(japanese: Tokenizer) -> None:
-    for wrong in (-1, japanese.vocab_size):
-        for method in (japanese.decode, japanese.subwords):
-            with pytest.raises(IndexError):
-                method([5, wrong])
 
 
 # ------------------------------------------------------------------ training

@@ -1,12 +1,10 @@
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.examples.tiny_run import begin, make_corpus
-from tests.explorer.live import round_weights
 from tests.explorer.page import data_of
 from tests.explorer.page_script import Script
 
@@ -14,7 +12,6 @@ from common.batching import pad
 from common.checkpoint import checkpoint_paths, load_checkpoint, step_of
 from common.searches import Search, beam
 from common.terminal import counted
-from common.text_files import clean_text
 from common.tokenizer import BOS, EOS
 from transformer_blocks import greedy_search, record_attention
 from transformer_blocks.generation import Generation
@@ -199,28 +196,6 @@ def test_the_page_shows_the_snapshots_of_a_training_and_the_best_weights_last(
     assert page("data.title") == f"鳥が走る。 → {page('live.results.texts[0]')}"
     page("open({sequence: 1, time: 0}), pass(20), 0")
     assert page("data.title") == content["others"][0]["earlier"][0]["title"]
-
-
-def test_the_page_translates_as_the_translator_does(
-    translator: TrainedTranslator, tmp_path: Path
-) -> None:
-    file, translator = tmp_path / "page.html", copy.deepcopy(translator)
-    explore(translator, ["犬が走る。"], file, search=greedy_search)
-    html = file.read_text("utf-8")
-    assert data_of(html)["text"] == "犬が走る。"
-    page = Script(html)
-    round_weights(translator.model)
-    for sentence in ("犬が走る。", "猫が走る。", " 犬が 走る。"):
-        page(f"$('live-text').value = {json.dumps(sentence)}, runText(), 0")
-        page("pass(20), 0")  # the page pauses where other scripts have taken time
-        (expected,) = translate(translator, [clean_text(sentence, "ja")], search=greedy_search)
-        assert page("live.results.texts[0]") == expected
-    page("select({view: 'map', row: 1, isLocked: true}), pass(200), 0")
-    shared = Script(html, page("location.hash"))  # with the sentence that was typed last
-    shared("pass(20), 0")
-    shown = "[live.results.texts[0], data.title, state.row, state.isLocked, state.text]"
-    state = [expected, f"{sentence.strip()} → {expected}", 1, True, sentence]
-    assert shared(shown) == page(shown) == state
 
 
 def test_only_a_finished_translation_is_recorded_with_its_end_token(
