@@ -45,7 +45,9 @@ class Progress:
         """Remember whether parts are right, or the number of hints."""
         self.known[task.name] = self.of(task) | {**values}
         new = self.path.with_suffix(".new")  # write_atomically() would import the whole library
-        new.write_text(json.dumps(self.known, indent=1), "utf-8")
+        new.unlink(missing_ok=True)
+        with new.open("x", encoding="utf-8") as file:  # no link is followed
+            json.dump(self.known, file, indent=1)
         new.replace(self.path)
 
     def is_solved(self, task: "Unit | Case") -> bool:

@@ -15,21 +15,18 @@ class AttentionWithTemperature(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any = None) -> Any:
         scores = torch.matmul(q / self.temperature, k.transpose(-2, -1))
-        if mask is not None:
-            scores = scores.masked_fill(mask == 0, -math.inf)
-        weights = self.dropout(F.softmax(scores, dim=-1))
-        if mask is not None:
-            weights = weights.masked_fill(mask == 0, 0)
+        weights = self.dropout(self.normalise(scores, mask))
         return torch.matmul(weights, v), weights
+
+    def normalise(self, scores: Tensor, mask: Any) -> Tensor:
+        if mask is None:
+            return F.softmax(scores, dim=-1)
+        return F.softmax(scores.masked_fill(mask == 0, -math.inf), dim=-1).masked_fill(mask == 0, 0)
 
 
 class AttentionWithEqualRows(AttentionWithTemperature):
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Any = None) -> Any:
-        scores = torch.matmul(q / self.temperature, k.transpose(-2, -1))
-        if mask is not None:
-            scores = scores.masked_fill(mask == 0, -1e9)
-        weights = self.dropout(F.softmax(scores, dim=-1))
-        return torch.matmul(weights, v), weights
+    def normalise(self, scores: Tensor, mask: Any) -> Tensor:
+        return F.softmax(scores if mask is None else scores.masked_fill(mask == 0, -1e9), dim=-1)
 
 
 class AttentionReturningAPair(nn.Module):
@@ -91,14 +88,14 @@ class AttentionToMemory(nn.Module):
             nn.Linear(hidden_dim, hidden_dim) for _ in range(4)
         )
 
-    def size(self) -> float:
-        return self.hidden_dim / self.head_num
+    def scale(self) -> float:
+        return float(self.hidden_dim / self.head_num) ** 0.5
 
     def split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.head_num, -1)).transpose(1, 2)
 
     def forward(self, input: Tensor, memory: Tensor, attention_mask: Any = None) -> Tensor:
-        query = self.split_heads(self.q_dense(input)) * self.size() ** -0.5
+        query = self.split_heads(self.q_dense(input)) / self.scale()
         key, value = self.split_heads(self.k_dense(memory)), self.split_heads(self.v_dense(memory))
         scores = query @ key.transpose(-1, -2)
         if attention_mask is not None:
@@ -109,17 +106,8 @@ class AttentionToMemory(nn.Module):
 
 
 class AttentionScaledByModel(AttentionToMemory):
-    def forward(self, input: Tensor, memory: Tensor, attention_mask: Any = None) -> Tensor:
-        query, key, value = (
-            self.split_heads(layer(x))
-            for layer, x in ((self.q_dense, input), (self.k_dense, memory), (self.v_dense, memory))
-        )
-        scores = query @ key.transpose(-1, -2) / self.hidden_dim**0.5
-        if attention_mask is not None:
-            scores = scores.masked_fill(attention_mask, -1e9)
-        attended = (scores.softmax(-1) @ value).transpose(1, 2).reshape(input.shape)
-        output: Tensor = self.output_dense(attended)
-        return output
+    def scale(self) -> float:
+        return float(self.hidden_dim**0.5)
 
 
 class AttnOfOneLayer(nn.Module):

@@ -152,7 +152,9 @@ def test_what_differs_first_and_by_how_much_is_told(got: Any, expected: Any, tex
 def test_results_are_equal_only_if_both_are_right() -> None:
     assert not are_equal(Raised("raises"), Raised("raises"))
     assert not are_equal([torch.ones(2)], [torch.ones(2)])
-    assert are_equal(ROW / 0, ROW / 0)
+    assert are_equal(ROW * torch.nan, ROW * torch.nan)
+    assert are_equal(ROW, ROW * (1 + 1e-6))  # rounding
+    assert not are_equal(ROW, ROW * (1 + 1e-4))
 
 
 def test_the_template_has_a_file_for_each_unit_and_the_names_that_its_laws_judge() -> None:

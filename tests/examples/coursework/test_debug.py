@@ -14,11 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import course
-from coursework.debug import Case, cases, figures, judge_check, judge_model, learn, template
+from coursework import commands
+from coursework.answers.styles import IN_OTHER_STYLES
+from coursework.debug import STYLES, Case, cases, figures, judge_check, judge_model, learn, template
 from coursework.museum.cache_not_reordered import Steps as RecurrentSteps
 from coursework.museum.decoding import Steps
 from coursework.museum.exhibit import difference
 from coursework.museum.losses import TARGETS
+from coursework.progress import Progress
 from transformer_blocks import SinusoidalPositionalEncoding
 from transformer_blocks.inspection import check_search, check_soundness
 
@@ -190,6 +193,7 @@ WRONG: dict[str, Check] = {
     "always false": lambda m: False,
     "always true": lambda m: True,
     "an error": lambda m: m.no_such_name,
+    "one broken model": lambda m: not close(m(X), SOFTMAX.make("broken", 11)(X)),
     "only this seed": lambda m: close(m(X), SOFTMAX.make("mended", 12)(X)),
     "stored numbers": lambda m: close(m(X), STORED),
     "a stored number": lambda m: abs(float(m(X)[0, 0, 0]) - float(STORED[0, 0, 0])) < 1e-3,
@@ -232,6 +236,43 @@ def test_a_model_that_raises_or_computes_something_else_is_refused() -> None:
 def test_a_model_with_heads_cut_wrongly_learns_less_than_a_right_one() -> None:
     (case,) = (case for case in CASES if case.exhibit.name == "heads_cut_without_transpose")
     assert learn(case, "broken")[-1] > 2 * learn(case, "mended")[-1]
+
+
+@pytest.mark.parametrize(
+    ("hints", "check", "model", "points"),
+    [(0, 1, 1, 10), (1, 1, 1, 8), (3, 1, 1, 4), (0, 1, 0, 5), (3, 0, 1, 1), (3, 0, 0, 0)],
+)
+def test_a_hint_costs_two_points_and_leaves_one_for_each_part(
+    hints: int, check: int, model: int, points: int, tmp_path: Path
+) -> None:
+    (tmp_path / "progress.new").symlink_to(tmp_path / "elsewhere")
+    Progress(tmp_path).add(SOFTMAX, {"hints": hints})
+    Progress(tmp_path).add(SOFTMAX, {"check": check, "model": model})
+    assert Progress(tmp_path).points(SOFTMAX) == points
+    commands.give_hint("case", SOFTMAX, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]  # no link is followed
+    now = hints if check and model else min(hints + 1, 3)
+    assert Progress(tmp_path).of(SOFTMAX)["hints"] == now
+
+
+def test_the_other_styles_compute_what_torch_computes() -> None:
+    weight = torch.randn(10, 16)
+    inputs = {
+        "scaled_dot_product_attention": (X, 2 * X, X + 1, REAL),
+        "softmax": (X, -1),
+        "log_softmax": (X, -1),
+        "linear": (X, weight, weight[:, 0]),
+        "embedding": (IDS, weight),
+    }
+    styles = dict(pair for style in IN_OTHER_STYLES.values() for pair in style.items())
+    assert styles.keys() == inputs.keys()
+    for name, arguments in inputs.items():
+        assert close(styles[name](*arguments), getattr(F, name)(*arguments))
+    causal = partial(F.scaled_dot_product_attention, X, X, X, is_causal=True)
+    with STYLES["attention is written with einsum"]:
+        written = causal()
+    assert close(written, causal())
+    assert not torch.equal(written, F.scaled_dot_product_attention(X, X, X))
 
 
 def test_a_learner_begins_takes_hints_and_solves_a_case(
