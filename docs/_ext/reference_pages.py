@@ -382,15 +382,16 @@ def entry(page: Page, path: str, thing: Any, level: str, on_site: bool) -> Itera
         yield description(inspect.getdoc(each) or "", partial(to, f"{path}.{member}"))
 
 
-def render_list(folder: str, *, at: str) -> str:
-    """Return the Markdown of a list of the pages of a folder with their names, for a page."""
+def render_list(folder: str, *, at: str, with_names: bool) -> str:
+    """Return the Markdown of a list of the pages of a folder, with their names, for a page."""
     to = partial(link, at)
     items = []
     for page in folders()[folder]:
         module = page.modules[0].__name__
         title, lead, _, _ = (in_line(each, partial(to, module)) for each in titles(page.modules[0]))
-        items.append(f"\n**{to(module, module, title)}**. {lead}\n")
-        for path, thing in page.names.items():
+        heading = to(module, module, title)
+        items.append(f"\n**{heading}**. {lead}\n" if with_names else f"- {heading}: {lead}")
+        for path, thing in page.names.items() if with_names else ():
             summary = in_line((inspect.getdoc(thing) or "").partition("\n")[0], partial(to, path))
             name = f"`{path.rpartition('.')[2]}`"
             items.append(f"- {to(path, path, name)}: {summary}")
@@ -402,8 +403,10 @@ def contents() -> dict[str, str]:
     files, overview = {}, [f"# {OVERVIEW['heading']}", OVERVIEW["text"].strip()]
     for folder, described in FOLDERS.items():
         heading, text, path = described["heading"], described["text"], f"{folder}/index.md"
-        overview += filter(None, [f"## {heading}", text, render_list(folder, at="index.md")])
-        first = filter(None, [f"# {heading}", text, render_list(folder, at=path)])
+        names = render_list(folder, at="index.md", with_names=True)
+        overview += filter(None, [f"## {heading}", text, names])
+        listed = render_list(folder, at=path, with_names=False)
+        first = filter(None, [f"# {heading}", text, listed])
         files[path] = "\n\n".join(first) + "\n"
     files |= {page.path: render(page) for page in pages()}
     return files | {"index.md": "\n\n".join(overview) + "\n"}
