@@ -20,11 +20,9 @@ from sphinx.util.docutils import SphinxDirective
 from cells import chapter_files, definitions, prose
 from learn import catalog_of, language_of, languages_of, words_in
 from localisation import lookup_in, translate
-from transformer_blocks import explorer
 from transformer_blocks.explorer.live import LiveModel, serialize_live
 from transformer_blocks.explorer.page import read_script
 
-SCRIPTS = Path(explorer.__file__).parent / "page"
 WORDS_A_MINUTE = 120  # of a text with formulas and code
 
 
@@ -61,14 +59,6 @@ def card(path: Path, language: str, root: str, address: str) -> str:
     )
 
 
-def javascript(script: str, name: str) -> str:
-    """Return a function, class or constant of the explorer's page, with the comments above it."""
-    text = read_script(script.removesuffix(".js"))
-    block = rf"(?:(?:async )?function\*? {name}\(|class {name} ).*?^}}$"
-    [code] = re.findall(rf"(?ms)^(?://[^\n]*\n)*(?:{block}|const {name} = .*?;$)", text)
-    return str(code)
-
-
 def translator_script() -> str:
     """Train chapter 0's translator, and return a script with it."""
     chapter = definitions("00_map", until="library = Seq2Seq(")
@@ -79,10 +69,12 @@ def translator_script() -> str:
         "choices": [chapter[name] for name in ("beings", "things", "verbs")],
     }
     scripts = [read_script(name) for name in ("blocks", "search")]
-    helpers = [javascript("data.js", name) for name in ("ALPHABET", "DIGITS", "bytesOf", "inflate")]
+    [codec] = re.findall(
+        r"(?ms)^const ALPHABET.*?^async function inflate.*?^}$", read_script("data")
+    )
     parts = "{data, loadModel, seq2seq, newRun, finish, generate, mostProbable, headPart}"
     data = f"const data = {json.dumps(content, ensure_ascii=False)};"
-    body = "\n".join([*helpers, *scripts, data, f"return {parts};"])
+    body = "\n".join([codec, *scripts, data, f"return {parts};"])
     return f"const translator = (() => {{\n{body}\n}})();\n"
 
 
