@@ -178,13 +178,15 @@ class InlineFigures(SphinxPostTransform):
 def inline_svg(path: Path, alt: str, large: str) -> str:
     """Return the HTML of a figure: its description, and a link that shows it alone.
 
-    On a narrow screen it is as wide as its smallest text needs (see ``pages.css``).
+    On a narrow screen it is as wide as its smallest text needs, on a wide one as high (see
+    ``pages.css``).
     """
     svg = path.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg") :]
     smallest = min(map(float, re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", svg)))
-    [width] = map(float, re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ', svg))
-    style = f"--readable: {width / smallest * PIXELS:.0f}px"
+    [size] = re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    width, height = (float(each) / smallest * PIXELS for each in size)
+    style = f"--readable: {width:.0f}px; --tall: {height:.0f}px"
     label = html.escape(alt, quote=True)
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}" style="{style}"', 1)
     return f'<figure class="drawing"><a href="{large}">{svg}</a></figure>'
