@@ -111,9 +111,9 @@ def build_text_model(
 class TextSteps(IncrementalDecoder):
     """Decodes texts of any length with a language model, whose context is limited.
 
-    When the cache holds as many positions of a text as the context, they are replaced by those of
-    the later half of its tokens, which are then at the first positions of the context. Texts of
-    unequal length reach the end of the context at different steps.
+    When the cache holds as many positions of a text as the context, all texts are read anew, this
+    one without the first half of its tokens: the others are then at the first positions of the
+    context. Texts of unequal length reach the end of the context at different steps.
 
     Args:
         model: The language model, in evaluation mode.
@@ -139,14 +139,8 @@ class TextSteps(IncrementalDecoder):
     def _make_room(self, rows: int) -> None:
         """Leave out the first half of each text that fills the context."""
         lengths = torch.as_tensor(self.position).expand(rows).tolist()
-        context = self.model.context
-        full = [row for row, length in enumerate(lengths) if length == context]
-        is_mostly_padding = self.cache.length >= 2 * context
-        if full and (len(full) == len(lengths) or is_mostly_padding):
+        if self.model.context in lengths:
             self._read([self._shortened(length) for length in lengths])
-        elif full:
-            first = self.tokens.shape[1] - self._shortened(context)
-            self.replace(torch.tensor(full), self.tokens[full, first:])
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache and the tokens along the batch dimension by indices ``rows``, (M,)."""

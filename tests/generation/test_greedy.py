@@ -177,7 +177,6 @@ CALLS: dict[str, Callable[[IncrementalDecoder], Any]] = {
         model.cache.crop(0),
         model.prefill(torch.tensor([[4, 5, 6], [1, 2, 3], [0, 1, 2]]), lengths=[3, 1, 2]),
     ),
-    "replace": lambda model: model.replace(torch.tensor([0, 2]), torch.tensor([[3, 4], [5, 6]])),
 }
 
 

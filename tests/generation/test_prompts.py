@@ -1,6 +1,5 @@
 """Prompts of unequal length in one batch: each gives what it gives alone, token for token."""
 
-import copy
 import random
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -188,59 +187,6 @@ def test_padded_prompts_give_the_logits_of_full_passes(
                 expected = model(alone)[0, -1]
                 tolerance = 1e-3 if dtype == torch.float32 else 1e-11
                 torch.testing.assert_close(logits[row], expected, rtol=0, atol=tolerance)
-
-
-@every_model
-@pytest.mark.parametrize("prepared", [False, True])
-@torch.no_grad()
-def test_replaced_prefixes_continue_as_if_alone_and_the_others_as_before(
-    positions: str, prepared: bool
-) -> None:
-    model = build(positions, dtype=torch.float64, prepared=prepared)
-    tokens = torch.randint(V, (4, 5))
-    for lengths in ([5, 2, 0, 3], [5, 5, 5, 5]):
-        steps = model.steps()
-        steps.prefill(tokens, lengths=lengths)
-        texts = [tokens[row, 5 - length :] for row, length in enumerate(lengths)]
-        for rows, length in (([1, 0], 4), ([3], 0), ([2], 7), ([0, 1, 2, 3], 2), ([], 3)):
-            prefixes = torch.randint(V, (len(rows), length))
-            steps.replace(torch.tensor(rows, dtype=torch.int64), prefixes)
-            for row, prefix in zip(rows, prefixes, strict=True):
-                texts[row] = prefix
-            new = torch.randint(V, (4,))
-            logits = steps.step(new)
-            for row in range(4):
-                texts[row] = torch.cat((texts[row], new[row, None]))
-                expected = model(texts[row][None])[0, -1]
-                torch.testing.assert_close(logits[row], expected, rtol=0, atol=1e-11)
-        assert torch.as_tensor(steps.position).tolist() == list(map(len, texts))
-
-
-def test_wrong_replacements_are_refused_and_change_nothing() -> None:
-    model = build("learned")
-    steps = model.steps()
-    steps.replace(torch.tensor([], dtype=torch.int64), torch.ones(0, 0, dtype=torch.int64))
-    steps.prefill(torch.ones(2, 3, dtype=torch.int64))
-    before = copy.deepcopy(steps.cache.layers[0].read())
-    one, ids = torch.tensor([1]), torch.ones(1, 2, dtype=torch.int64)
-    cases: list[tuple[Any, Any, str]] = [
-        (torch.tensor([2]), ids, "rows must be in 0..1, got 2$"),
-        (torch.tensor([1, 1]), ids.expand(2, 2), "rows must not repeat an index, got"),
-        (one, ids.expand(2, 2), "rows and tokens must agree in size M, got 1 and 2$"),
-        (one, torch.ones(1, 4, dtype=torch.int64), "tokens must not be longer than"),
-        (one, ids + V, "token ids must be in"),
-    ]
-    for rows, tokens, message in cases:
-        with pytest.raises((IndexError, ValueError), match=f"^{message}"):
-            steps.replace(rows, tokens)
-    assert all(map(torch.equal, before, steps.cache.layers[0].read()))
-    assert steps.position == 3
-    decoder = build_decoder(num_layers=1, d_model=D, num_heads=H, d_ff=24).eval()
-    with torch.no_grad():
-        cache = decoder.new_cache(torch.randn(1, 2, D))
-    other = IncrementalDecoder(decoder, cache, embed=model.embed, output=model.output)
-    with pytest.raises(TypeError, match=r"^the stack must be an Encoder"):
-        other.replace(one, ids)
 
 
 @every_model

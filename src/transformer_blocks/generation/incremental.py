@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, Ids, check, checked
-from transformer_blocks.cache import DecoderCache, Rows, SelfAttentionCache, check_rows
+from transformer_blocks.cache import DecoderCache, SelfAttentionCache
 from transformer_blocks.decoder import Decoder
 from transformer_blocks.encoder import Encoder
 from transformer_blocks.generation.prompts import Lengths, count_padding, left_padding_mask
@@ -181,83 +181,6 @@ class IncrementalDecoder:
             padding = padding[rows.to("cpu")]
             padding = padding if padding.any() else None  # without any, no mask is needed
         self.cache, self._padding = cache, padding
-
-    @checked
-    @torch.no_grad()
-    def replace(self, rows: Rows, tokens: Annotated[Tensor, Ids("M L")]) -> None:
-        """Replace the prefixes of some rows of a decoder-only model; the other rows remain.
-
-        The new prefixes end in the last column of the cache, with padding before them. A model
-        whose context is limited can so compute the later half of one text anew, while the others of
-        its batch continue.
-
-        Args:
-            rows: Indices into the batch, integers, on the CPU, of shape (M,), each at most once.
-            tokens: Token ids of the new prefixes, of shape (M, L). L must not exceed the length of
-                the cache, and may be 0.
-
-        Raises:
-            IndexError: If an index is out of range.
-            TypeError: If ``rows`` or ``tokens`` is not a tensor of integers, or the stack is a
-                ``Decoder``.
-            ValueError: If a shape does not fit, or an index occurs twice.
-
-        Example:
-            >>> import torch
-            >>> from transformer_blocks import (
-            ...     build_encoder,
-            ...     SinusoidalPositionalEncoding,
-            ...     TokenEmbedding,
-            ... )
-            >>> from transformer_blocks.generation import IncrementalDecoder
-            >>> stack = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
-            >>> embedding, positions = TokenEmbedding(10, 16), SinusoidalPositionalEncoding(16)
-            >>> def after(prompts):
-            ...     model = IncrementalDecoder(
-            ...         stack,
-            ...         stack.new_cache(),
-            ...         embed=lambda tokens, offset: positions(embedding(tokens), offset=offset),
-            ...         output=lambda hidden: hidden @ embedding.weight.T,
-            ...     )
-            ...     model.prefill(torch.tensor(prompts))
-            ...     return model
-            >>> model = after([[3, 1, 4], [1, 5, 9]])
-            >>> model.replace(
-            ...     torch.tensor([1]), torch.tensor([[5, 9]])
-            ... )  # leave out the first token
-            >>> with torch.no_grad():
-            ...     logits = model.step(torch.tensor([2, 6]))
-            ...     expected = after([[5, 9]]).step(torch.tensor([6]))
-            >>> torch.allclose(logits[1:], expected, atol=1e-5)
-            True
-        """
-        if not isinstance(self.stack, Encoder):
-            raise TypeError("the stack must be an Encoder to replace rows, got a Decoder")
-        length = self.cache.length
-        check_rows(rows, self.cache.rows)
-        if tokens.shape[1] > length:
-            raise ValueError(
-                f"tokens must not be longer than the cache, {length}, got {tuple(tokens.shape)}"
-            )
-        if len(rows.unique()) < len(rows):
-            raise ValueError(f"rows must not repeat an index, got {rows.tolist()}")
-        if not length or not len(rows):
-            return
-        start = length - tokens.shape[1]
-        padding = torch.full((len(rows),), start, device="cpu")
-        part = copy(self)
-        part.cache, part._padding = self.stack.new_cache(), padding
-        layers = part.cache.layers
-        for new, old in zip(layers, self.cache.layers, strict=True):
-            new.append(*(each[rows, :, :start] for each in old.read()))  # masked as padding
-        part.cache.update(layers)
-        part.prefill(tokens)
-        for new, old in zip(part.cache.layers, self.cache.layers, strict=True):
-            for mine, others in zip(old.read(), new.read(), strict=True):
-                mine[rows] = others
-        none = torch.zeros(self.cache.rows, dtype=torch.int64, device="cpu")
-        before = none if self._padding is None else self._padding
-        self._padding = before.index_copy(0, rows, padding)
 
     def _hidden(self, tokens: Tensor, padding: Tensor | None, cache: Any) -> Tensor:
         """Append tokens, of shape (N, L), and return their hidden states, (N, L, d_model)."""
