@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "norm": (
         changed(f"{LAYER}.feed_forward_residual.norm", without_weight),
-        "norm must have a weight for each feature",
+        r"norm\.weight must have a number for each feature",
     ),
     "NaN": (
         changed(f"{LAYER}.self_attention.key_projection", with_nan),

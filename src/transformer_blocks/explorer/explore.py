@@ -95,6 +95,37 @@ def explore(
         >>> page.maps
         [AttentionMaps('Self-attention', weights of shape (2, 4, 3, 3))]
     """
+    stacks = _record(model, inputs, sequence)
+    if not stacks:
+        raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
+    maps: list[AttentionMaps] = []
+    for stack, layers in stacks.items():
+        queries, keys, kind = _find_tokens(tokens, stack)
+        name = kind if stack.call == 0 else f"{kind}, call {stack.call}"
+        if any(each.name == name for each in maps):
+            name = f"{name} in {stack.pattern}"
+        weights = torch.stack([each for each, _ in layers])  # (layers, H, L, S)
+        is_zero = (weights == 0).all(dim=0).all(dim=0)
+        mask = is_zero if is_zero.any() else None
+        known = [each for _, each in layers if each is not None]
+        arithmetic = Arithmetic.of(known, weights, mask, sequence=sequence)
+        axes = AXES.get(kind, ("query", "key"))
+        maps.append(AttentionMaps(name, weights, queries, keys, mask, False, arithmetic, *axes))
+    return Explorer(maps, title, model=type(model).__name__)
+
+
+def _record(
+    model: nn.Module, inputs: Any, sequence: int
+) -> dict[_Stack, list[tuple[Tensor, Projections | None]]]:
+    """Run a model in evaluation mode, and group its layers into stacks.
+
+    Returns:
+        For each stack, the weights of each layer, of shape (H, L, S), with the queries, keys and
+        values from which they were computed, where these were recorded.
+
+    Raises:
+        ValueError: If weights have no values, or the batch has no such sequence.
+    """
     with ExitStack() as context:
         for module in model.modules():
             context.callback(setattr, module, "training", module.training)
@@ -120,32 +151,7 @@ def explore(
             weights = batch[sequence].float().cpu()  # (H, L, S)
             stack = _Stack(pattern, number, is_causal(weights), weights.shape)
             stacks.setdefault(stack, []).append((weights, observed[number] if are_all else None))
-    if not stacks:
-        raise ValueError(f"model must compute attention, got none in {type(model).__name__}")
-    maps: list[AttentionMaps] = []
-    for stack, layers in stacks.items():
-        weights = torch.stack([each for each, _ in layers])  # (layers, H, L, S)
-        queries, keys, kind = _find_tokens(tokens, stack)
-        is_zero = (weights == 0).all(dim=0).all(dim=0)
-        name = kind if stack.call == 0 else f"{kind}, call {stack.call}"
-        if any(each.name == name for each in maps):
-            name = f"{name} in {stack.pattern}"
-        mask = is_zero if is_zero.any() else None
-        query_axis, key_axis = AXES.get(kind, ("query", "key"))
-        known = [each for _, each in layers if each is not None]
-        maps.append(
-            AttentionMaps(
-                name,
-                weights,
-                queries,
-                keys,
-                mask=mask,
-                arithmetic=Arithmetic.of(known, weights, mask, sequence=sequence),
-                query_axis=query_axis,
-                key_axis=key_axis,
-            )
-        )
-    return Explorer(maps, title, model=type(model).__name__)
+    return stacks
 
 
 def _sequences(tokens: Any) -> tuple[Any, ...]:

@@ -246,18 +246,7 @@ def _check_sizes(live: LiveModel) -> None:
             raise ValueError(
                 f"{name} must stay below the {limit} tokens of its embedding, got id {size - 1}"
             )
-    stacks = [
-        getattr(model, name).layers for name in ("encoder", "decoder") if hasattr(model, name)
-    ]
-    for layers in stacks:
-        heads = {
-            (name, part.num_heads, part.num_key_value_heads, part.d_k)
-            for layer in layers
-            for name, part in layer.named_children()
-            if isinstance(part, MultiHeadAttention)
-        }
-        if len(heads) > len({name for name, *_ in heads}):
-            raise ValueError(f"layers must have the same heads, got {sorted(heads)}")
+    _check_heads(model)
     if len(live.tokenizers) not in (0, len(embeddings)):
         raise ValueError(
             f"tokenizers must be {len(embeddings)}, one for each embedding, "
@@ -269,6 +258,23 @@ def _check_sizes(live: LiveModel) -> None:
             "tokenizers must have the tokens of the model, "
             f"got {' and '.join(map(str, counts))} tokens for {source} and {written}"
         )
+
+
+def _check_heads(model: nn.Module) -> None:
+    """Raise unless the layers of each stack have equally many heads, of one size.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    for stack in (each for each in model.children() if isinstance(each, Encoder | Decoder)):
+        heads = {
+            (name, part.num_heads, part.num_key_value_heads, part.d_k)
+            for layer in stack.layers
+            for name, part in layer.named_children()
+            if isinstance(part, MultiHeadAttention)
+        }
+        if len(heads) > len({name for name, *_ in heads}):
+            raise ValueError(f"layers must have the same heads, got {sorted(heads)}")
 
 
 def _describe_parts(module: nn.Module, tensors: list[Tensor], name: str = "") -> dict[str, Any]:
@@ -295,18 +301,9 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
     functions = {option: _key(value) for option, value in values.items() if callable(value)}
     if kind not in BLOCKS or not all(value in KNOWN for value in functions.values()):
         raise ValueError(f"model must be made of blocks that the page knows, got {name}: {module}")
-    are_rows = kind in (nn.Linear, nn.Embedding, TokenEmbedding, LearnedPositionalEncoding)
-    dimensions = 2 if are_rows else 1
     for option, weight in weights.items():
-        if weight is None and option == "bias":
-            continue
-        if weight is None or weight.dim() != (1 if option == "bias" else dimensions):
-            raise ValueError(f"{name} must have a {option} for each feature, got {module}")
-        if weight.is_meta or not bool(weight.detach().bfloat16().isfinite().all()):
-            raise ValueError(f"{name}.{option} must be finite numbers, got others")
-        places = [place for place, each in enumerate(tensors) if each is weight]
-        values[option] = places[0] if places else len(tensors)
-        tensors += [] if places else [weight]
+        if weight is not None or option != "bias":
+            values[option] = _place_weight(weight, f"{name}.{option}", module, tensors)
     if kind is MultiHeadAttention:
         for heads, *projections in (
             (module.num_heads, module.query_projection),
@@ -327,6 +324,24 @@ def _describe(module: Any, tensors: list[Tensor], name: str) -> Any:
     if kind is nn.RMSNorm and values["eps"] is None:
         values["eps"] = torch.finfo(torch.float32).eps
     return {"is": kind.__name__, **values, **parts}
+
+
+def _place_weight(weight: Any, name: str, module: Any, tensors: list[Tensor]) -> int:
+    """Return a weight's place among the tensors, which it is added to unless it is there already.
+
+    Raises:
+        ValueError: If it is not finite, or has another number of dimensions than the page's.
+    """
+    has_rows = isinstance(module, nn.Linear | nn.Embedding | TokenEmbedding)
+    has_rows |= isinstance(module, LearnedPositionalEncoding)
+    if weight is None or weight.dim() != (2 if has_rows and name.endswith(".weight") else 1):
+        raise ValueError(f"{name} must have a number for each feature, got {module}")
+    if weight.is_meta or not bool(weight.detach().bfloat16().isfinite().all()):
+        raise ValueError(f"{name} must be finite numbers, got others")
+    places = [place for place, each in enumerate(tensors) if each is weight]
+    if not places:
+        tensors.append(weight)
+    return places[0] if places else len(tensors) - 1
 
 
 def _key(function: Any) -> Any:
