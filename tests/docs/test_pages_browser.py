@@ -158,7 +158,8 @@ FAULTY = """<!doctype html><html lang="en"><meta charset="utf-8"><title>page</ti
 [data-theme="dark"] { color: #fff; background: #000 } [data-theme="dark"] i { color: #333 }</style>
 <main><article><h1>A page</h1>
 <img alt="outside" src="https://example.org/x.png"> <script>console.warn("a warning")</script>
-<p style="width: 500px">Wide.</p> <div style="overflow: hidden; width: 90px">not-shown-at-all</div>
+<p style="width: 500px">Wide.</p>
+<div style="overflow: hidden; width: 90px">notshownatallastoolong</div>
 <figure class="drawing"><svg role="img" aria-label="a"><text font-size="5">s</text></svg></figure>
 <p><i>Dark on dark.</i></p></article></main>"""
 
