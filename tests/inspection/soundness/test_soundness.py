@@ -815,11 +815,8 @@ def test_a_step_of_another_form_is_refused() -> None:
     ("change", "message"),
     [
         (lambda found: found[1:], "2 results for 3 start tokens"),
-        (
-            lambda found: [[*each, *[0] * (7 - len(each))] for each in found],
-            "7 tokens, and max_length=6",
-        ),
-        (lambda found: [[*each, 0, 3] for each in found], "tokens follow the end token"),
+        (lambda found: [[*each, *[0] * (7 - len(each))] for each in found], "in max_length=6 tok"),
+        (lambda found: [[*each, 0, 3] for each in found], "must be [1], then the end token 0, in"),
     ],
 )
 def test_a_search_with_results_of_another_form_is_found(change: Any, message: str) -> None:

@@ -281,7 +281,7 @@ def is_causal(tested: TestedModel, group: int, dependence: Dependence) -> bool:
     if not later:
         return earlier > 0
     own = tested.inputs.groups[group]
-    is_target = "target" in own.roles and "query" not in own.name.lower()
+    is_target = own.role == "target" and "query" not in own.name.lower()
     if (is_target and len(tested.inputs.groups) > 1) or declares_causal(tested):
         return True
     pairs = dependence.real[:, :, None] & (dependence.real & dependence.probed)[:, None]

@@ -52,14 +52,14 @@ class Group:
 
     Attributes:
         name: Name of the first argument of the group.
-        roles: ``"source"`` or ``"target"``, as far as the names of the arguments say so.
+        role: ``"source"`` or ``"target"``, if the name says so; empty otherwise.
         real: Which positions hold real tokens, of shape (B, L).
         has_mask: Whether an argument tells the model which positions are padded.
         has_padding_id: Whether the model finds padded positions by their id.
     """
 
     name: str
-    roles: frozenset[str]
+    role: str
     real: Tensor
     has_mask: bool = False
     has_padding_id: bool = False

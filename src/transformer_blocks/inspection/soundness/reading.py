@@ -51,9 +51,7 @@ def read_inputs(
             number = _find_group_of_content(argument, arguments[:place], groups)
             if number == len(groups):
                 real = torch.ones(argument.value.shape[:2], dtype=torch.bool)
-                groups.append(Group(argument.name, frozenset(), real))
-            group = groups[number]
-            groups[number] = replace(group, roles=group.roles | find_roles(argument.name))
+                groups.append(Group(argument.name, find_role(argument.name), real))
             arguments[place] = replace(argument, groups=(number,))
     for place, argument in enumerate(arguments):
         arguments[place] = _assign_groups(argument, arguments[:place], groups, batch_size)
@@ -77,13 +75,13 @@ def split_name(name: str) -> set[str]:
     return set(re.findall(r"[^\W\d_]+|\d+", name.lower()))
 
 
-def find_roles(name: str) -> set[str]:
+def find_role(name: str) -> str:
     """Return the role of the sequence to which a name belongs: source, target, or none."""
     words = split_name(name)
     for source, target in ((SOURCE, TARGET), ({"key", "value"}, {"query"})):
         if bool(words & source) != bool(words & target):
-            return {"source"} if words & source else {"target"}
-    return set()
+            return "source" if words & source else "target"
+    return ""
 
 
 def _name_arguments(model: Callable[..., Any], inputs: Any) -> tuple[list[tuple[str, Any]], bool]:
@@ -137,9 +135,9 @@ def _find_group_of_content(argument: Argument, others: list[Argument], groups: l
     for other in others:
         if other.kind == "content" and other.value is argument.value:
             return other.groups[0]
-    roles = find_roles(argument.name)
+    role = find_role(argument.name)
     for number, group in enumerate(groups):
-        if roles and roles == group.roles and argument.value.shape[1] == group.length:
+        if role and role == group.role and argument.value.shape[1] == group.length:
             return number
     return len(groups)
 
@@ -202,12 +200,12 @@ def _find_group(
     It is one of its role, or else of no role; of these, the one with which the name has most words
     in common; of these, one that no argument of its kind has.
     """
-    own, words = find_roles(name), split_name(name)
+    own, words = find_role(name), split_name(name)
 
     def rank(number: int) -> tuple[int, int, bool]:
-        roles = groups[number].roles
-        role = 0 if own & roles else 1 if not roles else 2
-        return role, -len(words & split_name(groups[number].name)), (number,) in taken
+        role = groups[number].role
+        rank = 2 if role and role != own else int(not role)
+        return rank, -len(words & split_name(groups[number].name)), (number,) in taken
 
     fitting = [n for n, each in enumerate(groups) if length in (None, each.length)]
     return min(fitting, key=rank, default=None)

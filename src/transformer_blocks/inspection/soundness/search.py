@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -142,14 +141,13 @@ def find_mistakes(
         yield f"{len(found)} results for {len(expected)} start tokens"
         return
     for (begin, best), tokens in zip(expected.items(), found, strict=True):
-        if len(tokens) > MAX_LENGTH:
-            yield f"{len(tokens)} tokens, and max_length={MAX_LENGTH}"
-        right = [*best[:-1]]  # without the end token
-        written = [token for token in tokens if token != END]
-        if any(a == END and b != END for a, b in pairwise(tokens)):
-            yield f"tokens follow the end token: {tokens}"
-        elif written != right:
-            yield f"the sequence of the start token {begin} must be {right}, got {written}"
+        count = len(best) - 1  # without the end token
+        is_right = tokens[:count] == best[:count] and all(each == END for each in tokens[count:])
+        if not is_right or len(tokens) > MAX_LENGTH:
+            yield (
+                f"the sequence of the start token {begin} must be {[*best[:count]]}, then the end "
+                f"token {END}, in max_length={MAX_LENGTH} tokens, got {[*tokens]}"
+            )
 
 
 def read_tokens(result: Any) -> tuple[int, ...]:
