@@ -67,7 +67,8 @@ def record_values(
 
     Raises:
         TypeError: If ``model`` is not a module, or ``only`` is not callable.
-        ValueError: If a head does not exist, or cannot be told apart.
+        ValueError: If heads cannot be told apart.
+        IndexError: Where the model is called, if a head does not exist.
 
     Yields:
         A dictionary from module names to lists of the outputs of each call, copied and without
