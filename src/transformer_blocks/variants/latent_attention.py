@@ -124,6 +124,7 @@ class LatentAttention(MultiHeadAttention):
             initialise(self.query_projection)
         self.down_projection = nn.Linear(d_model, stored, bias=bias)
         self.latent_norm = nn.RMSNorm(latent_size, eps=1e-6)
+        # W^UK and W^UV in one matrix, head by head, as in published files
         self.up_projection = nn.Linear(latent_size, num_heads * 2 * value_size, bias=False)
         self.output_projection = nn.Linear(num_heads * value_size, d_model, bias=bias)
         initialise(self)

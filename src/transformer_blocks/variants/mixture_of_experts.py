@@ -21,6 +21,11 @@ Early implementations gave every expert a fixed *capacity*, and dropped the toke
 the output for a token depends on the other tokens of its batch. Here no token is dropped: an expert
 computes all tokens that chose it, however many, in one call.
 
+The experts of a layer are called one after another. With 8 experts, of which 2 are chosen, a
+forward pass takes 2.4, 1.4 and 1.3 times as long as that of a dense network with as many active
+parameters, and 0.6, 0.3 and 0.3 times as long as that of one with as many in all (256, 1,024 and
+1,024 tokens of size 256, 512 and 1,024; processor time of one thread, ``benchmarks/experts.py``).
+
 Next: :mod:`transformer_blocks.variants.sandwich_norm`, which also normalises outputs.
 """
 
