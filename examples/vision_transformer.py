@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks import LearnedPositionalEncoding, PreNorm, build_encoder, record_attention
+from transformer_blocks.explorer import Explorer, explore
 from transformer_blocks.explorer.packages import check_packages
 from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES, PALETTES
@@ -155,13 +156,20 @@ def attention_to_patches(model: nn.Module, image: Tensor) -> list[list[list[floa
     return [calls[0][0, :, 0, 1:].tolist() for calls in weights.values()]
 
 
+def explore_patches(model: nn.Module, image: Tensor) -> Explorer:
+    """Make a page of all attention weights of an image; its tokens are the rows and columns."""
+    side = range(SIZE // PATCH)
+    patches = [f"{row},{column}" for row in side for column in side]
+    return explore(model, image.unsqueeze(0), tokens=["class", *patches])
+
+
 def similarities(positions: Tensor) -> list[list[float]]:
     """Compute the cosine similarity of each two positional encodings: (P, d_model) to (P, P)."""
     return F.cosine_similarity(positions[:, None], positions, dim=-1).tolist()
 
 
-def run(seeds: Sequence[int], *, steps: int) -> dict[str, Any]:
-    """Train and test every model once for each seed; return what :func:`draw` shows."""
+def run(seeds: Sequence[int], *, steps: int, page: Path) -> dict[str, Any]:
+    """Train and test every model for each seed; save a page, and return what :func:`draw` shows."""
     images, labels = load_images()
     results: dict[str, Any] = {"image": images[TEST][SHOWN].tolist(), "runs": []}
     for seed in seeds:
@@ -178,6 +186,7 @@ def run(seeds: Sequence[int], *, steps: int) -> dict[str, Any]:
         if seed == seeds[0]:
             model = models["Vision Transformer"][0]
             results["attention"] = attention_to_patches(model, images[TEST][SHOWN])
+            explore_patches(model, images[TEST][SHOWN]).save(page)
             positions = model.get_parameter("positions.weight")[1:]  # without the class token's
             results["similarity"] = similarities(positions.detach())
     return results
@@ -248,12 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     picture = options.output / f"{name}.png"
     options.output.mkdir(parents=True, exist_ok=True)
-    results = run(options.seeds, steps=options.steps)
+    page = picture.with_suffix(".html")
+    results = run(options.seeds, steps=options.steps, page=page)
     origin = f"measured on {platform.machine()}, cpu, torch {torch.__version__}"
     content = {"command": f"python examples/{name}.py", "origin": origin, **results}
     write_atomically(picture.with_suffix(".json"), f"{json.dumps(content, indent=1)}\n".encode())
     save_png(draw(results), picture, dpi=160)
-    print(f"picture: {picture}")
+    print(f"page: {page}\npicture: {picture}")
 
 
 if __name__ == "__main__":
