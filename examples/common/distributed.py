@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from common.errors import UserError
 
@@ -90,16 +91,24 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+        store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
+        # After a restart by torchrun, the store still holds the addresses of the lost processes.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.PrefixStore(f"attempt {attempt}", store),
+            rank=rank,
+            world_size=world_size,
+            timeout=TIMEOUT,
+        )
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             "cannot join the processes that torchrun's RANK, WORLD_SIZE, MASTER_ADDR and "
             f"MASTER_PORT describe: {reason}; to train in one process, set none of them"
         ) from error
-    rank = dist.get_rank()
     try:
-        yield Processes(rank, dist.get_world_size())
+        yield Processes(rank, world_size)
     except UserError:
         if rank:
             time.sleep(SHUTDOWN_DELAY)  # the first process reports it, if it found it, too

@@ -190,6 +190,12 @@ def test_the_newest_few_stay(folder: Path, keep: int) -> None:
         assert steps(folder) == [*range(max(1, step - keep + 1), step + 1)]
 
 
+def test_a_step_of_many_digits_is_newer_than_one_of_few(folder: Path) -> None:
+    for step in (99_999_999, 100_000_000):
+        save_step(folder, step)
+    assert_is_step(latest_checkpoint(folder), 100_000_000)
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_saving_a_step_again_replaces_it(folder: Path, keep: int) -> None:
     save_step(folder, 1, keep=keep)

@@ -362,6 +362,17 @@ def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         load_corpus(Languages(target="de"))
 
 
+def test_held_out_sentences_are_spread_over_the_alphabet(tmp_path: Path) -> None:
+    files = tmp_path / "source.txt", tmp_path / "target.txt"
+    for file in files:
+        file.write_text("\n".join(f"{number:04} word" for number in range(2000)), encoding="utf-8")
+    corpus = load_corpus(Languages("files", "xx", "yy"), files={"train": files})
+    for split in (corpus.validation, corpus.test):
+        numbers = [int(pair.source[:4]) for pair in split]
+        assert len(numbers) == 100
+        assert min(numbers) < 200 < 1800 < max(numbers)
+
+
 def test_the_two_directions_of_a_corpus_have_exchanged_sides() -> None:
     there, back = (load_corpus(Languages("toy", *codes)) for codes in (("ja", "en"), ("en", "ja")))
     assert [pair[:2] for pair in back.test] == [pair[1::-1] for pair in there.test]
