@@ -96,7 +96,7 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.PrefixStore(f"attempt {attempt}", store),
+            store=dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store),
             rank=rank,
             world_size=world_size,
             timeout=TIMEOUT,
