@@ -192,13 +192,20 @@ def test_a_package_begins_empty_and_is_solved_unit_by_unit(
     printed = capsys.readouterr().out
     assert "masks: masks (solved, 10 points)\n  attention: scaled dot-product" in printed
     assert "tokens: byte-pair encoding (not solved yet, 0 points)" in printed
+    assert "embedding: token embeddings\n" in printed
     assert course.main(["status"]) == 0
     assert "units: 1 of 12 solved, 10 of 120 points" in capsys.readouterr().out
     monkeypatch.chdir("my_transformer")
     assert course.main(["build", "masks", "--folder", "."]) == 0
     assert course.main(["build", "maks"]) == 2
     assert "must be 1 to 12 or masks, got 'maks'" in capsys.readouterr().err
-    for text in ("[1]", "{", '{"masks": {"causal_mask": "yes"}}', '{"masks": 1}'):
+    for text in (
+        "[1]",
+        "{",
+        '{"masks": {"causal_mask": null}}',
+        '{"masks": {"causal_mask": "yes"}}',
+        '{"masks": 1}',
+    ):
         Path("progress.json").write_text(text, "utf-8")
         assert course.main(["status", "--folder", "."]) == 2
         assert "progress.json must hold what was solved" in capsys.readouterr().err
