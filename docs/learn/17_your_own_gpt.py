@@ -295,10 +295,75 @@ for temperature in (0.3, 0.8, 1.3):
 #
 # ## The same class with GPT-2's weights
 #
-# Nothing in this model is a toy but its size. [Chapter 21](21_since_2017.py) loads a GPT-2 into the same
-# {class}`~transformer_blocks.LanguageModel`, with learned positions, and GELU in place of ReLU.
-# `python examples/generate_text.py explore` writes a page in which a model that this program has trained runs: one types a
-# text, and sees what each head attends to and what the model writes next.
+# Nothing in this model is a toy but its size. GPT-2 ([Radford et al.
+# 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) differs from it in three parts: the activation function is
+# GELU, the positions are learned vectors, and the embeddings are not multiplied by $\sqrt{d_{model}}$ ([chapter 7](07_embeddings.py)).
+# `transformer_blocks/pretrained/gpt2.py` composes it from our blocks, as the same
+# {class}`~transformer_blocks.LanguageModel`. If every part is right, the weights of a GPT-2 give its outputs. Here the library
+# `transformers` makes a small GPT-2 with random weights, which needs no download. We save it, and load it into our blocks.
+
+# %% tags=["recorded"]
+import tempfile
+import warnings
+from pathlib import Path
+
+with warnings.catch_warnings(action="ignore"):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.utils.logging import disable_progress_bar
+
+from transformer_blocks.pretrained.families import load_model
+
+disable_progress_bar()
+torch.manual_seed(0)
+config = GPT2Config(
+    vocab_size=50,
+    n_positions=40,
+    n_embd=32,
+    n_layer=3,
+    n_head=4,
+    bos_token_id=0,
+    eos_token_id=0,
+)
+theirs = GPT2LMHeadModel(config).eval()
+with tempfile.TemporaryDirectory() as folder:
+    theirs.save_pretrained(folder)
+    gpt2, _, _ = load_model(Path(folder), torch.float32)
+tokens = torch.randint(50, (4, 40))
+with torch.no_grad():
+    expected, found = theirs(tokens).logits, gpt2(tokens)
+print("logits", list(found.shape))
+print(f"largest logit        {expected.abs().max():.2f}")
+print(f"largest difference   {(found - expected).abs().max():.0e}")
+
+# %% [markdown]
+# The difference is rounding. With the published weights, `python examples/pretrained.py
+# openai-community/gpt2 "The Transformer is"` continues your text.
+#
+# ## Your model in a page
+#
+# A model that one can only print is soon forgotten. {func}`~transformer_blocks.explorer.explore` shows the attention of all
+# heads on a page, and a {class}`~transformer_blocks.explorer.LiveModel` puts the model itself into it, with its tokenizer. The page computes in
+# JavaScript what the blocks compute here: one types a beginning, and sees the next tokens with their
+# probabilities, and what each head attends to. It is one file, which one can send to a friend.
+#
+# ```python
+# from dataclasses import replace
+#
+# from transformer_blocks.explorer import LiveModel, explore
+#
+# prompt = bpe.encode("Return a list")
+# page = explore(longer, torch.tensor([prompt.ids]), tokens=prompt.tokens)
+# files = [bpe.to_str().encode()]
+# live = LiveModel(longer, files, end_id=0, max_length=LENGTH)
+# page = replace(page, text="Return a list", live=live)
+# path = Path(tempfile.gettempdir()) / "my_gpt.html"  # open it
+# page.save(path)
+# print(f"{path.stat().st_size / 1e6:.1f} MB")
+# ```
+#
+# The page of this model has about 1.4 MB, as a weight is rounded to 8 bits and takes little more than a byte. A page holds at most 130 million of them, enough for the smallest GPT-2:
+# `model, tokenizer = from_pretrained("openai-community/gpt2")`, `[tokenizer.path.read_bytes()]` in place of `files`, and the rest is the same.
+# `python examples/generate_text.py explore` writes such a page of a model that this program has trained.
 #
 # ## Broken on purpose
 #
@@ -465,10 +530,10 @@ def windows_of(count, length, context):
 # ## What you can do now
 #
 # A GPT is parts that you know, and a text. You can build one from the library's blocks, measure it in a unit that does
-# not depend on its tokens, compare it with what counting reaches, let it write, and notice a score that is too good.
+# not depend on its tokens, compare it with what counting reaches, let it write, also in a page, and notice a score that is too good.
 #
 # ## Where to go
 #
-# - A text of your own, a run that can be resumed, plots and a live page: `examples/generate_text.py train --text FILE`.
+# - A text of your own, a run that can be resumed, and plots: `examples/generate_text.py train --text FILE`.
 # - What a larger model and more text would bring, and what they cost: [chapter 19](19_costs.py).
 # - How the same attention is computed for long texts: [chapter 20](20_without_the_matrix.py).
