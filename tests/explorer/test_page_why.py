@@ -8,8 +8,6 @@ from tests.browser import in_browser
 from tests.explorer.page import HEADS, Opened
 from tests.explorer.page import make_explorer_with_arithmetic as make_explorer
 
-QUANTUM = 1 / 4095 + 5e-5  # of the page, and of a percentage with two digits
-
 
 @pytest.fixture(scope="module")
 def shared(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
@@ -36,37 +34,6 @@ def go(page: Opened, number: int, layer: int, head: int, row: int, column: int) 
         }""",
         arg=[name, page.explorer.maps[number].queries[row].replace("▁", ""), token],
     )
-
-
-def number(text: str) -> float:
-    return float(text.replace("\u2212", "-").replace("\u00a0", " ").removesuffix(" %"))
-
-
-def weight(page: Opened, selector: str = "#why-weight") -> float:
-    return number(page.text(selector)) / 100
-
-
-@pytest.mark.slow
-@in_browser
-def test_nothing_is_decoded_before_the_first_click(open_page: Any) -> None:
-    page = open_page(make_explorer())
-    page.context.add_init_script(
-        """window.decoded = 0;
-        const Stream = DecompressionStream;
-        window.DecompressionStream = class extends Stream {
-            constructor(format) { super(format); window.decoded++; }
-        };"""
-    )
-    page.go("#v=map&a=2&l=0&h=0&q=0&k=0")
-    assert page.page.evaluate("decoded") == len(page.explorer.maps)  # the weights
-    assert not page.page.is_visible("#why")
-    box = page.page.evaluate("window.explorerLayout()")
-    place = {"x": box["left"] + 2.5 * box["cell"], "y": box["top"] + 1.5 * box["cell"]}
-    page.page.click("#map", position=place)
-    page.page.wait_for_selector("#why-weight")
-    assert page.page.evaluate("decoded") == len(page.explorer.maps) + 3
-    assert weight(page) == pytest.approx(float(page.explorer.maps[2].weights[0, 0, 1, 2]), abs=1e-3)
-    assert page.page.evaluate("document.activeElement.id") == "map"
 
 
 @pytest.mark.slow
