@@ -76,4 +76,5 @@ def test_the_program_says_that_it_executes_the_file(capsys: pytest.CaptureFixtur
     assert "is executed, in a process of its own" in printed.splitlines()[0]
     assert "examined_code.py raises AttributeError: module" in printed
     assert course.main(["examine", str(FILE)]) == 2
+    assert course.main(["examine", f"{FILE}:"]) == 2
     assert "must be FILE:CLASS" in capsys.readouterr().err
