@@ -140,6 +140,14 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
     assert [page.text(f"story-{side}-axis") for side in ("keys", "queries")] == ["Keys", "Queries"]
 
 
+def test_in_low_rows_the_meaning_of_a_token_stands_beside_it() -> None:
+    maps = AttentionMaps("Cross", weights(1, 1, 2, 2), ["a", "b"], ["犬", "猫"])
+    page = Script(Explorer([maps], glosses={"犬": "dog (topic)"}).html, "#v=story")
+    low, high = page("[true, false].map(isSmall => layOutStory(390, {isSmall}).keys)")
+    assert low[0]["width"] == high[0]["width"] + low[1]["width"]
+    assert low[0]["height"] < high[0]["height"]
+
+
 @pytest.mark.parametrize("width", [560, 700, 1200])
 def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(width: int) -> None:
     page = uneven("#v=story&a=2")
