@@ -377,12 +377,13 @@ ANY_FACTORY: Any = Factory
         (Size | None, [None, 1], [0]),
         (nn.Module | None, [None, nn.ReLU()], [nn.ReLU, torch.relu, "relu"]),
         (list[int], ["anything"], []),
-        (Sequence[Size], [[], [1], (2,)], ["no", b"1", 1, torch.ones(()), [0], [None]]),
+        (Sequence[Size], [[], [1], (2,)], [1, torch.ones(()), [0], [None]]),
+        (Sequence[str], [["yes"]], ["no", [1]]),
         (torch.device | str | None, ["cpu", torch.device("cpu"), 1.0], []),
         (ANY_FUNCTION, [torch.relu, nn.ReLU()], [nn.ReLU, "relu", None]),
         (ANY_FACTORY, [nn.ReLU, lambda: 1], [nn.ReLU(), None]),
     ],
-    ids=range(16),  # a rule's own text holds the address of a function
+    ids=range(17),  # a rule's own text holds the address of a function
 )
 def test_a_rule_refuses_all_other_values(annotation: Any, accepted: Any, refused: Any) -> None:
     check(annotation, **{str(number): each for number, each in enumerate(accepted)})
