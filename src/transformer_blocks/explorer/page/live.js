@@ -284,7 +284,7 @@ function togglePart(name) {
 
 // --- The box ------------------------------------------------------------------------------------------
 
-const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. Its weights are rounded to 8 bits, so that it may now and then write another word than in Python.";
+const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. Its numbers are rounded to 8 bits, to make the page small: now and then it may write another word than the original.";
 
 const shownText = () => state.text ?? sequences[state.sequence].text;
 

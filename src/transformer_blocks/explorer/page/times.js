@@ -58,7 +58,7 @@ function buildTimes() {
     sequenceRow.append(button);
   });
   $("times").append(...(data.live ? [] : [sequenceRow]), play, slider, make("output", {id: "times-name"}),
-    make("p", {className: "note", textContent: "The words in the figure stay those of the final translation; the lines are those of the network at that time.", hidden: !data.earlier.length}));
+    make("p", {className: "note", textContent: "Only the lines change: the words shown are those of the finished translation.", hidden: !data.earlier.length}));
 }
 buildTimes();
 features.times = {draw: drawTimes, row: sequenceRow};
