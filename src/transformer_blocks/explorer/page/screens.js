@@ -197,7 +197,7 @@ const whyStep = ({row, column}) => ({
     const bar = (x, className) => { const fill = part("span", className); fill.style.width = `${Math.max(1, 100 * x)}%`; return part("td", "bars", fill); };
     const best = [...new Set([state.column, ...placesOfLargest(scores, MOST_BARS)])].slice(0, MOST_BARS).sort((i, j) => scores[j] - scores[i]);
     const rows = best.map(key => part("tr", key === state.column ? "now" : "", make("th", {scope: "row"}, ...wordAt("keys", key)), bar(Math.max(0, scores[key]) / most, "score"), make("td", {textContent: decimal(scores[key], 1)}),
-      bar(weights[key], "share"), make("td", {textContent: share(weights[key])})));
+      bar(weights[key], "share"), make("td", {textContent: wholePercent(weights[key])})));
     const button = make("button", {type: "button", textContent: sayText(screens.isOpen ? "hide" : "show", {size: attention.arithmetic.size}), ariaExpanded: String(screens.isOpen)});
     button.addEventListener("click", () => { screens.isOpen = !screens.isOpen; render(); });
     return [part("div", "sums", part("div", "", ...multiplication(found, row, state.column)), makeTable(["", sayText("scoreName"), "", sayText("weightName"), ""], rows)), button];
