@@ -154,7 +154,7 @@ def older_pooling(**modes: bool) -> dict[str, Any]:
         ),
         (older_pooling(), "got ''"),
     ],
-    ids=str,
+    ids=("first", "mean", "last", "newer form", "largest", "two", "none"),
 )
 def test_the_vector_of_a_text_is_what_the_files_of_sentence_transformers_say(
     settings: dict[str, Any], pool: Any, published: Publish, tmp_path: Path

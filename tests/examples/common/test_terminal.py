@@ -39,7 +39,7 @@ COMMANDS: dict[str, Any] = {
         for program, module, names in (
             ("classify", classification.arguments, "Train Evaluate Classify"),
             ("generate_text", text.arguments, "Train Evaluate Generate Explore"),
-            ("course", course, "New Check Status Museum Train"),
+            ("course", course, "Build Debug Status Examine Museum Train"),
         )
         for each in names.split()
     },
