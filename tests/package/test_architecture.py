@@ -112,6 +112,7 @@ WRITERS = {
     "src/transformer_blocks/inference/program.py": "in a temporary folder",
     "benchmarks/survey/run.py": "lines, of which the last may be lost",
     "examples/common/plots.py": "into memory",
+    "examples/coursework/progress.py": "without the library, whose import takes seconds",
     "benchmarks/harness.py": "a switch of the kernel",
 }
 """The files that write to the disk without ``files.open_atomically``, and what they write."""
