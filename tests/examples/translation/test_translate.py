@@ -25,6 +25,7 @@ from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
 from translation.decoding import load_translator
 from translation.decoding import translate as translate_sentences
 from translation.presets import TranslatorConfig
+from translation.scoring import score
 from translation.training import TranslationTraining
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
@@ -56,17 +57,23 @@ def test_own_validation_and_test_files_are_used_and_scored_line_by_line(
         path = f"{tmp_path}/{split}"
         return [f"--{split}-source", f"{path}.ja", f"--{split}-target", f"{path}.en"]
 
-    run = ("--run", tmp_path / "run")
+    run, output = ("--run", tmp_path / "run"), tmp_path / "out.txt"
     valid = held_out("valid", "犬が歩く。\n", "The dog walks.\n")
     test = held_out("test", "猫が犬。\n鳥が歩く。\n", "A  cat’s dog.\nThe bird walks.\n")
-    head = call("train", *run, *files, *valid, *PLAN)
-    assert head.startswith("29 training pairs, 1 validation pair, 1 test pair (test held out ")
-    assert call("evaluate", *run).startswith("1 test sentence\n")
+    other = ["--test-source", valid[1], "--test-target", valid[3]]
+    head = call("train", *run, *files, *valid, *test, *PLAN)
+    assert head.startswith("30 training pairs, 1 validation pair, 2 test pairs, preset")
+    report = call("evaluate", *run, "--output", output)
+    assert call("translate", *run, "--file", tmp_path / "test.ja") == output.read_text("utf-8")
+    lines, references = output.read_text("utf-8").splitlines(), ["A  cat’s dog.", "The bird walks."]
+    expected = score(lines, references, tokenize="13a")
+    assert report.startswith(f"2 test sentences\n  BLEU {expected.bleu:.1f} ")
+    assert f"chrF {expected.chrf:.1f} " in report
     for arguments, error in (
         (["train", *run, *files, *valid[:2]], "must be given together"),
         (["train", *run, *files, *test[2:]], "must be given together"),
         (["train", "--run", tmp_path / "toy", *valid], "--valid-source requires --corpus files"),
-        (["train", "--resume", *run, *files, *test], "was begun with test_source=None"),
+        (["train", "--resume", *run, *files, *valid, *other], "was begun with test_source="),
     ):
         assert error in refused(*arguments)
 
