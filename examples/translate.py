@@ -11,13 +11,15 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
     python examples/translate.py train --model rnn --run runs/rnn      # an LSTM
     python examples/translate.py compare runs/toy runs/rnn
     python examples/translate.py explore --sentence "犬が水を飲みました。"
+    python examples/translate.py align --sentence "犬が水を飲みました。"
     python examples/translate.py export --to ctranslate2
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that
 use a run take the latest one. ``--resume`` resumes a training that was stopped. ``python
 examples/translate.py train --help`` lists the options of a command. ``explore`` writes a page with
-all attention weights, which holds the model and translates what is typed there; ``export`` writes
-the model for CTranslate2, which translates faster on a CPU.
+all attention weights, which holds the model and translates what is typed there; ``align`` prints
+which subwords of a translation translate which ones of the sentence; ``export`` writes the model
+for CTranslate2, which translates faster on a CPU.
 """
 
 import sys

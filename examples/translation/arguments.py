@@ -174,6 +174,24 @@ class Explore(RunOptions, BeamOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Align(RunOptions, BeamOptions):
+    """Print which subword of a sentence each subword of its translation translates.
+
+    Attributes:
+        sentence: Source sentence (default: a test sentence of the run).
+        translation: Its translation (default: that of the run's model).
+    """
+
+    sentence: str | None = None
+    translation: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that a translation has its source."""
+        if self.translation is not None and self.sentence is None:
+            raise UserError("--translation requires --sentence")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export:
     """Write a trained Transformer for another engine.
 
@@ -190,5 +208,5 @@ class Export:
     int8: Flag = False
 
 
-COMMANDS = Train, Translate, Evaluate, Compare, Explore, Export
+COMMANDS = Train, Translate, Evaluate, Compare, Explore, Align, Export
 """The commands."""

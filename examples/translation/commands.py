@@ -18,11 +18,14 @@ from common.run import Run, choose_run
 from common.searches import Search, beam
 from common.terminal import counted, progress_bar, say
 from common.text_files import decode_line, input_lines
+from common.tokenizer import BOS
 from transformer_blocks.inference import prepare
+from transformer_blocks.inspection import align
 from translation.arguments import (
     BEAM_SIZE,
     LENGTH_PENALTY,
     TRAIN,
+    Align,
     BeamOptions,
     Compare,
     DecodingOptions,
@@ -49,6 +52,7 @@ from translation.pictures import (
     side_by_side_figure,
 )
 from translation.presets import TranslatorConfig
+from translation.recording import ids_of, translate_with_attention
 from translation.scoring import score
 
 PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
@@ -89,7 +93,7 @@ def translating_command(run: Path, sentence: str) -> str:
 
 
 def load(
-    options: DecodingOptions | Explore,
+    options: DecodingOptions | Explore | Align,
 ) -> tuple[Run[TranslatorConfig], TrainedTranslator, Search]:
     """Load the translator of the run that ``--run`` names, or of the latest, and make its search.
 
@@ -205,21 +209,61 @@ def explore_command(options: Explore) -> None:
     if options.output:
         check_output(options.output, has_folder=True)
     run, trained, search = load(options)
-    page, config = options.output or page_of(run), trained.config
+    page = options.output or page_of(run)
+    sentences = attended_sentences(options, run, trained)
+    snapshots = snapshots_of(run, trained)
+    title = explore(trained, sentences, page, search=search, snapshots=snapshots)
+    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
+
+
+def attended_sentences(
+    options: Explore | Align, run: Run[TranslatorConfig], trained: TrainedTranslator
+) -> list[str]:
+    """Return the sentence of ``--sentence``, or test sentences of the run.
+
+    Raises:
+        UserError: If it is blank, or the model has no attention.
+    """
     if not trained.model.cross_attentions:
         raise UserError(f"{run.folder} holds a model without attention")
+    config = trained.config
     if options.sentence is None:
         sentences = corpus_of(config).example_sentences
         say(f"Without --sentence, a test sentence of {run.folder} is translated:")
     else:
-        line = decode_line(os.fsencode(options.sentence), where="--sentence")
-        sentences = [clean(line, config.source_language, corpus=config.corpus)]
-        if not sentences[0]:
-            raise UserError("--sentence must not be blank")
+        language = config.source_language
+        sentences = [read_sentence(options.sentence, "--sentence", language, config.corpus)]
     trained.source.warn_of_unknown(sentences)
-    snapshots = snapshots_of(run, trained)
-    title = explore(trained, sentences, page, search=search, snapshots=snapshots)
-    print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
+    return sentences
+
+
+def read_sentence(text: str, option: str, language: str, corpus: str) -> str:
+    """Clean the sentence of an option.
+
+    Raises:
+        UserError: If it is blank.
+    """
+    sentence = clean(decode_line(os.fsencode(text), where=option), language, corpus=corpus)
+    if not sentence:
+        raise UserError(f"{option} must not be blank")
+    return sentence
+
+
+def align_command(options: Align) -> None:
+    """Print which subword of a sentence each subword of its translation translates."""
+    run, trained, search = load(options)
+    config, model, source, target = trained
+    sentence = attended_sentences(options, run, trained)[0]
+    if options.translation is None:
+        ids = translate_with_attention(trained, sentence, search=search).ids
+    else:
+        language = config.target_language
+        given = read_sentence(options.translation, "--translation", language, config.corpus)
+        target.warn_of_unknown([given])
+        ids = ids_of(given, target, model.max_length)
+    read = ids_of(sentence, source, model.max_length), [BOS, *ids]
+    found = align(model, *read, words=(source.subwords(read[0]), target.subwords(read[1])))
+    print(f"{sentence}\n{target.decode(ids)}\n{found}")
 
 
 def export_command(options: Export) -> None:
@@ -236,6 +280,7 @@ RUN: dict[type, Callable[[Any], None]] = {
     Evaluate: evaluate_command,
     Compare: compare_command,
     Explore: explore_command,
+    Align: align_command,
     Export: export_command,
 }
 """The function that runs each command."""

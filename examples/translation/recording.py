@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from common.searches import Candidates, Search, most_probable
-from common.tokenizer import BOS, EOS
+from common.tokenizer import BOS, EOS, Tokenizer
 from transformer_blocks import record_attention
 from transformer_blocks.inspection import logit_lens
 from translation.decoding import TrainedTranslator, decoder_of
@@ -60,7 +60,7 @@ def translate_with_attention(
         search: The decoding algorithm and its options.
     """
     decode = decoder_of(trained.model, search, next(trained.model.parameters()).device)
-    (best,) = decode([source_ids(trained, sentence)[:-1]])
+    (best,) = decode([ids_of(sentence, trained.source, trained.model.max_length)[:-1]])
     target = [*best.tokens, EOS] if best.finished else best.tokens
     return attention_with_teacher_forcing(trained, sentence, target)
 
@@ -78,7 +78,7 @@ def attention_with_teacher_forcing(
     """
     _, model, source_tokenizer, target_tokenizer = trained
     device = next(model.parameters()).device
-    source = source_ids(trained, sentence)
+    source = ids_of(sentence, source_tokenizer, model.max_length)
     given = [BOS, *target[:-1]]
     inputs = [torch.tensor([ids], device=device) for ids in (source, given)]
     maps: dict[str, list[Tensor]] = {}
@@ -102,9 +102,9 @@ def attention_with_teacher_forcing(
     )
 
 
-def source_ids(trained: TrainedTranslator, sentence: str) -> list[int]:
+def ids_of(sentence: str, tokenizer: Tokenizer, max_length: int) -> list[int]:
     """Return the token ids of a sentence, truncated to the model's length, with the end token."""
-    ids, most = trained.source.encode(sentence), trained.model.max_length - 1
+    ids, most = tokenizer.encode(sentence), max_length - 1
     if len(ids) > most:
         log.warning(f"the sentence was truncated to the model's {most} tokens")
     return [*ids[:most], EOS]

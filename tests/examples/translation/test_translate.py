@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -124,6 +125,32 @@ def test_a_page_shows_all_attention_of_a_model(
         ("rnn", [*sentence, "--output", tmp_path / "a" / "b"], "does not exist"),
     ):
         assert error in refused("explore", "--run", small_run(model), *options)
+
+
+def test_each_subword_of_a_translation_is_aligned_with_one_of_the_source(
+    small_run: Callable[[str], Path], call: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    sentence, translation = ["--sentence", "犬が走る。"], ["--translation", "The dog runs."]
+    for model, layer in (("transformer", "decoder.layers.0.cross_"), ("rnn", "decoder_")):
+        folder = small_run(model)
+        run = ["--run", folder]
+        source, target, head, _, *rows = call("align", *run, *sentence, *translation).splitlines()
+        assert (source, target) == (sentence[1], translation[1])
+        assert re.fullmatch(rf"{layer}attention, head \d", head)
+        sources, targets, weights = zip(*(line.split() for line in rows), strict=True)
+        assert "".join(targets) == "▁The▁dog▁runs.</s>"
+        pieces = load_translator(Run(folder, TranslatorConfig), torch.device("cpu")).source
+        assert {*sources} <= {*pieces.subwords(pieces.encode(source)), "</s>"}
+        assert all(0 < float(weight) <= 1 for weight in weights)
+        found = call("align", *run, "--beam", "2", *sentence).split("\n")[1]
+        assert found == call("translate", *run, "--beam", "2", source).rstrip("\n")
+    for model, options, error in (
+        ("rnn-fixed", sentence, "holds a model without attention"),
+        ("rnn", [*sentence, "--translation", " "], "--translation must not be blank"),
+        ("rnn", ["--sentence", " ", *translation], "--sentence must not be blank"),
+        ("rnn", translation, "--translation requires --sentence"),
+    ):
+        assert error in refused("align", "--run", small_run(model), *options)
 
 
 def test_accumulation_and_checkpoints_are_set_on_the_command_line(
