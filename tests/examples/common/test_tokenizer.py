@@ -89,6 +89,13 @@ def test_unknown_parts_of_texts_are_named_once_in_one_line(
     assert caplog.messages == expected
 
 
+def test_the_commonest_neighbours_become_the_first_piece(folder: Path) -> None:
+    text = ["読みます。", "書きます。", "泳ぎます。"]
+    smallest = len(characters(text)) + 4
+    tokenizer = Tokenizer.train(text, vocab_size=smallest + 1, path=folder / "masu.model")
+    assert tokenizer.subwords(tokenizer.encode("書きます。")) == ["書", "き", "ます", "。"]
+
+
 # ------------------------------------------------------------------ training
 
 
