@@ -284,7 +284,7 @@ function togglePart(name) {
 
 // --- The box ------------------------------------------------------------------------------------------
 
-const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. Its numbers are rounded to 8 bits, to make the page small: now and then it may write another word than the original.";
+const ABOUT_LIVE = "The network is in this page: it runs here, and nothing is sent anywhere. To make the page small, its numbers are rounded to 8 bits: with all their digits it would now and then write another word.";
 
 const shownText = () => state.text ?? sequences[state.sequence].text;
 
