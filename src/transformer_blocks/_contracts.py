@@ -342,8 +342,11 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
         return
     shape, (batch, heads, queries, keys) = tuple(mask.shape), full
     outer = zip(shape, full[:3])  # noqa: B905
-    is_broadcastable = len(shape) == 4 and shape[3] == keys and all(n in (1, m) for n, m in outer)
-    if shape != (queries, keys) and not is_broadcastable:
+    if len(shape) == 4:  # the number of axes first: sizes that a program leaves open are compared
+        fits = shape[3] == keys and all(size in (1, known) for size, known in outer)
+    else:
+        fits = shape == (queries, keys)
+    if not fits:
         raise ValueError(
             f"{name} must have shape (L, S) = ({queries}, {keys}) or (B|1, H|1, L|1, S) = "
             f"({batch}|1, {heads}|1, {queries}|1, {keys}), got {shape}; "

@@ -38,7 +38,6 @@ def test_a_violation_is_found_and_a_sound_model_is_sound() -> None:
     assert not holds(broken, ["batch"])
     assert find_status(good) == "sound"
     assert holds(good, ["causality"])
-    assert holds(good, ["cache"])  # a GRU continues from its state
     assert not holds(good, ["padding"])  # which could not be tried
     assert find_status(last(undriven)) == "not driven"
 

@@ -40,5 +40,7 @@ def test_what_is_no_factory_is_refused() -> None:
     for place in (0, 1):  # each is checked, not only the first
         factories = [near, near]
         factories[place] = layer
-        with pytest.raises(TypeError, match=rf"^factories\[{place}\] must return a new Multi"):
+        with pytest.raises(
+            TypeError, match=rf"^factories\[{place}\] must be a class, or a function"
+        ):
             alternate(*factories)
