@@ -196,7 +196,8 @@ def in_range(kind: type, text: str = "", holds: Callable[[Any], bool] = bool) ->
     def test(name: str, number: Any, *_: object) -> None:
         if not isinstance(number, kinds) or isinstance(number, bool):
             raise_type_error(name, "an int" if kind is int else "a number", number)
-        if isinstance(number, float) and not math.isfinite(number):
+        # No math.isfinite(), which torch.compile(dynamic=True) cannot trace.
+        if isinstance(number, float) and not -math.inf < number < math.inf:
             raise ValueError(f"{name} must be finite, got {name}={number}")
         if text and not holds(number):
             raise ValueError(f"{name} must be {text}, got {name}={number}")
