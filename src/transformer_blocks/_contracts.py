@@ -1,20 +1,22 @@
-"""Contracts: what an argument must be stands in its annotation, and a decorator checks it.
+"""Contracts: each annotation says what its argument must be; ``@checked`` enforces it.
 
-The signature ``def f(query: Queries, *, mask: Mask | None = None, dropout: DropoutProbability)``
-says what each argument must be. For a type checker and ``help()``, these annotations are
-``Tensor``, ``Tensor | None`` and ``float``; each of them also holds a *rule*, a function that
-raises an error. Some plain types are rules too: a ``bool`` is True or False, an ``int`` is no bool,
-a ``float`` is finite, and a module is no class. The decorator :func:`checked` reads the rules once,
-when the function is defined, and applies them at each call.
+An example is ``def f(query: Queries, *, mask: Mask | None = None, dropout: DropoutProbability)``.
+A type checker and ``help()`` read these annotations as ``Tensor``, ``Tensor | None`` and ``float``;
+each of them also holds a *rule*, a function that raises an error. Some plain types are rules too: a
+``bool`` is True or False, an ``int`` is no bool, a ``float`` is finite, and a module is no class.
+The decorator :func:`checked` reads the rules once, when the function is defined, and applies them
+at each call.
 
-Checked is what torch would accept silently: shapes that broadcast, masks of another convention,
-flags, sizes and probabilities. What torch refuses clearly, such as a tensor of another dtype than
-the weights, is left to torch. No rule reads a tensor's values, which would wait for a GPU. An
-argument that a function only passes on is checked by the one that uses it.
+We check what torch would silently accept: shapes that broadcast, masks of another convention,
+flags, sizes and probabilities. We leave to torch what it refuses clearly, such as a tensor of
+another dtype than the weights. No rule reads a tensor's values, which would wait for a GPU. A
+function that only passes an argument on leaves the check to the function that uses it.
 
 The letters of a shape are sizes, and in one call the same letter is the same size in all arguments:
-B batch size, L query length, S key length, H heads, G key and value heads, where G divides H. The
-last letter may be the name of an attribute of the module, such as d_model.
+B batch size, L query length, S key length, H heads, G key and value heads, where G divides H, N
+rows of a batch while decoding, or tokens, M rows of a cache that are selected, V tokens of the
+vocabulary. The last may be the name of an attribute of the module, such as d_model, and is then
+compared with its value.
 
 Every message reads ``<name> must <rule>, got <value>``, so that a user knows which argument to
 change.
@@ -32,14 +34,14 @@ from torch import Tensor, nn
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
-UNIONS, PLAIN = (Union, UnionType), (bool, str, NoneType)
-KNOWN = ("torch.nn.", "torch.optim.", f"{__package__}.")
-"""Classes that are rules, and packages whose classes are; others, such as ``Tensor``, are not."""
+UNIONS = (Union, UnionType)
+# A class is a rule of its own if it is one of PLAIN or of a package of KNOWN; `Tensor` is neither.
+PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package__}.")
 
 ArgumentRule = Callable[..., None]
 """Raises unless a value obeys it. It receives the name of the argument, the value, the module whose
-method is called, and a dict: for each letter of the arguments before, its size and the name of the
-first argument that has it."""
+method is called, and a dict of what the earlier arguments have: for each letter, the size and the
+name of the first argument with it; for "dtype", the dtype and the name of the first one with it."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -55,13 +57,16 @@ def checked(function: Decorated) -> Decorated:
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
     parameters = inspect.signature(function).parameters
-    rules = [(name, *rule_of(each.annotation)) for name, each in parameters.items()]
+    # Not `each.annotation`, a string after `from __future__ import annotations`.
+    hints = get_type_hints(function, include_extras=True)
+    rules = [(name, *rule_of(hints.get(name, object))) for name in parameters]
     is_method = "self" in parameters
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         module = args[0] if is_method and args else None
         sizes: dict[str, Any] = {}
+        # Fast path: an instance of an accepted class needs no call of the rule.
         for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
             if not isinstance(value, accepted):
                 rule(name, value, module, sizes)
@@ -98,17 +103,28 @@ def check(annotation: Any, **values: object) -> None:
 def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
     """Return what an argument must be.
 
+    ============================  =======================  ====================================
+    annotation                    accepted                 rule of all other values
+    ============================  =======================  ====================================
+    ``Size``, for example         none                     that of ``Annotated``
+    ``int``, ``float``            none                     a finite number
+    ``Sequence[Size]``            none                     a list of values that are sizes
+    ``bool``, ``nn.Module``       instances of the class   refuses them all
+    ``Tensor``, unknown classes   any object               none
+    ============================  =======================  ====================================
+
+    A union accepts what a part accepts. Its rule is that of the value's type, or else of the first
+    part. If a part accepts any object, such as ``torch.device``, so does the union.
+
     Returns:
-        Classes whose instances are accepted, such as that of None in ``int | None``; and the rule
-        of all other values. In a union, it is that of the value's type, or else of the first part.
-        A union of which a part has no rule, such as ``torch.device | str``, accepts any object.
+        Classes whose instances are accepted, and the rule of all other values.
     """
     accepted: list[type] = []
     rules: dict[type, ArgumentRule] = {}
     for part in get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,):
         plain, *own = get_args(part) if get_origin(part) is Annotated else (part,)
         kind: Any = get_origin(plain) or plain
-        if own:
+        if own:  # Annotated[type, rule]
             rules[kind] = own[0]
         elif kind in (int, float):
             rules[kind] = in_range(kind)
@@ -116,8 +132,9 @@ def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
             rules[kind] = list_of(*get_args(plain))
         elif isinstance(kind, type) and (kind in PLAIN or kind.__module__.startswith(KNOWN)):
             accepted.append(kind)
-        else:
+        else:  # no rule
             return (object,), instance_of(object)
+    # What is neither accepted nor of a type with a rule: the message names the accepted classes.
     if classes := [kind for kind in accepted if kind is not NoneType]:
         rules[object] = instance_of(*classes)
     first = next(iter(rules.values()))
@@ -138,8 +155,8 @@ def raise_type_error(name: str, rule: str, value: object, hint: str = "") -> NoR
     Args:
         name: Name of the argument.
         rule: What the argument must be; it follows "must be".
-        value: The value that was passed. A number or a string is printed, anything else is named
-            by its class.
+        value: The value that was passed. None, a number or a string is printed, a class is named,
+            and anything else is named by its class.
         hint: What to do instead, if there is one action; appended to the message.
 
     Raises:
@@ -171,6 +188,7 @@ def instance_of(*kinds: type) -> ArgumentRule:
 
 def list_of(part: Any) -> ArgumentRule:
     """Return the rule that a value is a list, or a similar collection, of values with a rule."""
+    accepted, rule = rule_of(part)
 
     def test(name: str, values: Any, *_: object) -> None:
         # The shape () is that of a number.
@@ -178,7 +196,8 @@ def list_of(part: Any) -> ArgumentRule:
         if not is_list or isinstance(values, str | bytes):
             raise_type_error(name, "a list", values)
         for number, value in enumerate(values):
-            check(part, **{f"{name}[{number}]": value})
+            if not isinstance(value, accepted):
+                rule(f"{name}[{number}]", value, None, {})
 
     return test
 
@@ -246,7 +265,7 @@ def _is_factory(name: str, factory: Any, *_: object) -> None:
 
 
 Function = Annotated[Kind, _is_function]
-"""``Function[Callable[[Tensor], Tensor]]``: anything but a class that can be called."""
+"""``Function[Callable[[Tensor], Tensor]]``: any callable that is not a class."""
 
 Factory = Annotated[Kind, _is_factory]
 """``Factory[Callable[[], Residual]]``: a class, or a function that returns a new module."""
@@ -316,10 +335,11 @@ def HeadVectors(shape: str) -> ArgumentRule:  # noqa: N802
         dtype, first = sizes.setdefault("dtype", (x.dtype, name))
         if x.dtype != dtype:
             raise TypeError(f"{first} and {name} must have one dtype, got {dtype} and {x.dtype}")
-        many, first = sizes.get("H") or sizes["G"]
-        few, _ = sizes.get("G") or sizes["H"]
-        if many % few if few else many:
-            raise ValueError(f"{first} and {name} must share heads evenly, got {many} and {few}")
+        query_heads, first = sizes.get("H") or sizes["G"]
+        key_heads, _ = sizes.get("G") or sizes["H"]
+        if query_heads % key_heads if key_heads else query_heads:
+            got = f"{query_heads} and {key_heads}"
+            raise ValueError(f"{first} and {name} must share heads evenly, got {got}")
 
     return test
 

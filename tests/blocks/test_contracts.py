@@ -416,6 +416,19 @@ def test_a_decorated_function_is_called_by_place_and_by_name_with_its_defaults()
             add(*places, **names)
 
 
+def test_annotations_are_read_once_also_if_they_are_strings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def total(sizes: "Sequence[Size]") -> int:  # as after `from __future__ import annotations`
+        return sum(sizes)
+
+    checked_total = checked(total)
+    monkeypatch.delattr(_contracts, "rule_of")
+    assert checked_total([1, 2]) == 3
+    with pytest.raises(ValueError, match=r"^sizes\[1\] must be positive, got sizes\[1\]=0$"):
+        checked_total([1, 0])
+
+
 def test_inputs_may_be_on_the_meta_device_if_the_weights_are() -> None:
     stack = EncoderDecoder(encoder(), decoder()).to("meta")
     mask = torch.zeros(B, 1, 1, L, dtype=torch.bool, device="meta")
