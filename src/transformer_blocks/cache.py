@@ -15,14 +15,19 @@ which grows, and that of cross-attention, which is computed once and shared by a
 same source.
 
 The modules hold no state of the decoding. The caller creates a cache to decode one batch, passes it
-to the stack at each step, and discards it afterwards. Every module that is called with a cache
-appends to copies of it, which share its buffers, and takes over what the copies hold once its
-output is computed. A step that raised an exception or was interrupted can therefore be repeated:
-what it left in a buffer lies beyond the length of the cache, and the next step overwrites it.
-Reordering, too, first selects the rows of all layers and then replaces them.
+to the stack at each step, and discards it afterwards.
 
-In this chapter, N is the batch size during decoding. A *row* is an index along this dimension; in
-beam search, there is one row for each hypothesis.
+A step has two phases. :meth:`KeyValueCache.write` puts keys and values behind the ``length`` of a
+cache; :meth:`KeyValueCache.advance` makes them count; :meth:`KeyValueCache.append` does both. An
+attention layer advances its cache last, when its output is computed. Layers and stacks work on
+copies (the same buffer, a length of their own), and ``update`` takes over what the copies hold. A
+step that raised an exception or was interrupted can therefore be repeated: what it left in a buffer
+lies behind the length of the cache, and the next step overwrites it. Reordering, too, first selects
+the rows of all layers and then replaces them.
+
+In this chapter, N is the batch size during decoding, L the number of new positions, and S that of
+all cached ones, the new ones included. A *row* is an index along the batch dimension; in beam search, there is one row
+for each hypothesis.
 
 Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
@@ -64,7 +69,9 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._storage: Tensor | None = None  # also of a first step that failed, and does not count
+        self._storage: Tensor | None = (
+            None  # after a failed first step, it holds data that `_buffer` ignores
+        )
 
     @property
     def rows(self) -> int:
@@ -113,7 +120,10 @@ class KeyValueCache:
         vars(self).update(vars(step))
 
     def __copy__(self) -> Self:
-        """Return a cache of the same positions, in the same buffer."""
+        """Return a cache of the same positions, in the same buffer, with a length of its own.
+
+        Append to one of the two only; to continue a sequence in several ways, use :meth:`reorder`.
+        """
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         return other
@@ -130,9 +140,10 @@ class KeyValueCache:
             All cached keys and values, including the new ones, as :meth:`read` returns them.
 
         Raises:
-            RuntimeError: If they require gradients, which cannot flow through a cache.
+            RuntimeError: If they require gradients, which cannot flow through a cache, or differ in
+                device.
             TypeError: If they are not tensors, or differ in dtype.
-            ValueError: If they differ in shape or device, or do not fit the cached ones.
+            ValueError: If they differ in shape, or do not fit the cached ones.
         """
         all_keys, all_values = self.write(keys, values)
         self.advance(keys.shape[2])
@@ -184,7 +195,7 @@ class KeyValueCache:
     def _select(self, rows: Tensor) -> "KeyValueCache":
         """Return another cache, with the rows of these indices, of shape (M,).
 
-        The first rows, in their order, are not copied.
+        If these are 0..M-1, the result is a view of the buffer, not a copy.
         """
         cache, buffer = copy(self), self._buffer
         if buffer is not None:
@@ -212,8 +223,9 @@ class StackCache:
         num_layers: The number of layers of the stack.
 
     Attributes:
-        layers: The cache of each layer's self-attention, from the first layer to the last. These
-            are copies, in the same buffers; :meth:`update` takes them over.
+        layers: Copies of the caches of the layers' self-attention, from the first layer to the
+            last, in the same buffers. A change of a copy counts once :meth:`update` takes over all
+            of them.
     """
 
     def __init__(self, num_layers: int) -> None:
@@ -241,7 +253,7 @@ class StackCache:
     @property
     def rows(self) -> int:
         """N, the batch size; 0 if the cache is empty."""
-        return self._layers[0].rows
+        return self._layers[0].rows if self._layers else 0
 
     def layers_for(self, x: Tensor, num_layers: int) -> list[KeyValueCache]:
         """Return the copies of the layers' caches to which a step of a stack appends.
@@ -294,7 +306,8 @@ class SelfAttentionCache(StackCache):
         num_layers: The number of layers of the stack.
 
     Attributes:
-        layers: The cache of each layer's self-attention, from the first layer to the last.
+        layers: Copies of the caches of the layers' self-attention, from the first layer to the
+            last.
 
     Example:
         >>> import torch
@@ -302,9 +315,10 @@ class SelfAttentionCache(StackCache):
         >>> encoder = build_encoder(num_layers=2, d_model=16, num_heads=4, d_ff=32).eval()
         >>> x, cache = torch.randn(1, 5, 16), encoder.new_cache()
         >>> with torch.no_grad():
-        ...     prompt = encoder(x[:, :3], causal=True, cache=cache)  # prefill in one pass ...
+        ...     # Prefill in one pass, then decode token by token.
+        ...     prompt = encoder(x[:, :3], causal=True, cache=cache)
         ...     steps = [encoder(token, causal=True, cache=cache) for token in x[:, 3:].split(1, 1)]
-        ...     whole = encoder(x, causal=True)  # ... then token by token
+        ...     whole = encoder(x, causal=True)
         >>> torch.allclose(torch.cat((prompt, *steps), dim=1), whole, atol=1e-5)
         True
     """
@@ -334,9 +348,9 @@ class DecoderCache(StackCache):
     """Caches of a decoder, two per layer; :meth:`Decoder.new_cache` creates one.
 
     At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
-    rows decode the same source, as the hypotheses of a beam search do. If every source has the same
-    number of adjacent rows, these share one copy of its keys and values; otherwise, each row has a
-    copy.
+    rows decode the same source, as the hypotheses of a beam search do. As long as every source has
+    the same number of adjacent rows, these share one copy of its keys and values. Otherwise, each
+    row gets a copy; once rows have their own copies, they keep them.
 
     Args:
         memory: For each layer, a cache with the keys and values of the memory, the encoder's
@@ -345,10 +359,11 @@ class DecoderCache(StackCache):
             (B|1, H|1, 1, S).
 
     Attributes:
-        layers: The cache of each layer's self-attention, from the first layer to the last.
+        layers: Copies of the caches of the layers' self-attention, from the first layer to the
+            last.
         memory: The cache of each layer's cross-attention. A decoding step does not change it; a
             reordering does.
-        memory_mask: The mask of the memory; None if no position is masked.
+        memory_mask: The mask of the memory; None if it masked no position when it was passed.
 
     Raises:
         TypeError: If ``memory`` holds anything but caches, or ``memory_mask`` is not boolean.
@@ -379,7 +394,7 @@ class DecoderCache(StackCache):
     @property
     def rows(self) -> int:
         """N, the batch size."""
-        return self.memory[0].rows * self._rows_per_memory
+        return self.memory[0].rows * self._rows_per_memory if self.memory else 0
 
     @checked
     def reorder(self, rows: Rows) -> None:
@@ -414,8 +429,8 @@ def check_rows(rows: Tensor, count: int) -> None:
     Raises:
         IndexError: If one is not.
     """
-    for row in rows.tolist() if count else ():
-        if not 0 <= row < count:
+    for row in rows.tolist():
+        if count and not 0 <= row < count:
             raise IndexError(f"rows must be in 0..{count - 1}, got {row}")
 
 

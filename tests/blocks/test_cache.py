@@ -269,7 +269,8 @@ def test_the_cache_of_a_layer_in_a_stack_is_changed_with_the_others_only() -> No
         cache.update(layers)
     assert (cache.length, cache.rows) == (3, 2)
     assert [each.length for each in cache.layers] == [3, 3]
-    assert DecoderCache([]).length == 0  # a decoder may have no attention, as a recurrent one
+    empty = DecoderCache([])  # a decoder may have no attention, as a recurrent one
+    assert (empty.length, empty.rows) == (0, 0)
 
 
 @torch.no_grad()
