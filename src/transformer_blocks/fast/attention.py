@@ -1,16 +1,17 @@
 """Fused attention: equation 1 without storing the attention weights.
 
-Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, ...)``, except in
-three points: the mask rule is that of this package, fully masked rows give zeros on every device,
-and ``causal`` is aligned to the bottom right.
+Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, ...)``, which needs
+``enable_gqa=True`` for fewer key heads than query heads, except in three points: the mask rule is
+that of this package, fully masked rows give zeros on every device, and ``causal`` is aligned to the
+bottom right.
 
 Torch's fused kernel computes attention block by block ("FlashAttention", Dao et al. 2022,
 https://arxiv.org/abs/2205.14135). The L x S weights of a head are never stored, which saves memory,
 and time where L and S are large. Where the explicit implementation is faster on a CPU,
 :func:`fused_attention` selects it.
 
-Where torch's own kernel loses a NaN, it is not restored: on a CPU, a query or a key that is not
-finite may give zeros.
+Differs on NaN: on a CPU, a non-finite query or key may yield zeros instead of NaN, as in torch's
+kernel; we do not correct this.
 """
 
 from functools import partial
@@ -71,9 +72,12 @@ def fused_attention(
         >>> torch.allclose(fused, explicit, atol=1e-6)
         True
     """
+    # Four ways, the first that applies: 1. interval masks, in blocks of queries; 2. a decoding step
+    # whose heads share keys; 3. the explicit implementation; 4. torch's kernel.
     batch, heads, length, d_k = query.shape
     groups, key_length = key.shape[1], key.shape[2]
     if isinstance(mask, IntervalMask) and mask.numel() and has_values(mask.first):
+        # Without `causal`, the band has all keys and masks none.
         after = 1 if causal else length
         intervals = mask | band_intervals(
             length, key_length, before=key_length, after=after, like=query
@@ -83,7 +87,8 @@ def fused_attention(
     is_grouped = heads != groups
     if is_grouped and length == 1 and (mask is None or mask.dim() == 2 or mask.shape[1] == 1):
         # The single queries of heads that share keys and values are treated as several queries of
-        # one head. This takes half the time of torch's enable_gqa, which repeats keys and values.
+        # one head. On a CPU, this takes 0.5 to 0.9 of the time of torch's enable_gqa, which repeats
+        # keys and values.
         together = query.reshape(batch, groups, heads // groups, d_k)
         output = _fused(together, key, value, mask=mask, dropout=dropout, scale=scale)
         return output.reshape(batch, heads, 1, value.shape[3])
@@ -91,13 +96,13 @@ def fused_attention(
         weights = _weights(query, key, mask=mask, causal=causal, scale=scale)
         weights = _apply_dropout(weights, dropout) if dropout else weights
         return matmul_by_head(weights, value)
-    # A condition, as torch refuses a symbolic comparison for `enable_gqa`.
+    # Passed only if needed: `enable_gqa=heads != groups` fails under torch.export.
     options: dict[str, Any] = {"enable_gqa": True} if is_grouped else {}
     kernel = partial(
         F.scaled_dot_product_attention, query, key, value, dropout_p=dropout, scale=scale, **options
     )
-    # Torch aligns its causal mask to the top left, which is the same if L == S. A single query
-    # needs none, and in a program the number of its keys is a symbol, which is not compared.
+    # Torch aligns its causal mask to the top left, which is the same if L == S. `length > 1` first:
+    # under torch.export, key_length is symbolic, and comparing it would specialise the graph.
     if length > 1 and causal and mask is None and length == key_length:
         return kernel(is_causal=True)
     mask = combine_masks(query, key, mask, causal)
@@ -117,15 +122,18 @@ _fused = unchecked(fused_attention)
 def _explicit_is_faster(query: Tensor, dropout: float) -> bool:
     """Return whether the explicit implementation is faster: in two cases on a CPU.
 
-    *With dropout*, torch stores the attention weights too, and draws its random numbers more
-    slowly. *A compiled decoding step* becomes one loop; its length is 1, the only length that a
-    compiler compares without splitting the code in two.
+    *With dropout*, except in compiled code: torch stores the attention weights too, and draws its
+    random numbers more slowly.
+
+    *In a compiled decoding step without gradients*: it becomes one loop. Its length is 1, the only
+    length that a compiler compares without splitting the code in two. A step whose heads share keys
+    comes here with several queries per key head, and takes torch's kernel, which is about as fast.
 
     Otherwise torch's kernel is faster, also for many small matrices of attention weights, as in
     beam search. With torch 2.13 on one thread, for 64 to 1024 matrices of 20 to 1024 weights, the
-    explicit implementation takes up to four times as long. Only without a mask and without
-    gradients is it sometimes faster, by a third at most. In half precision, it converts its inputs
-    first.
+    explicit implementation takes up to four times as long; only without a mask and without
+    gradients does it sometimes win, by a third at most. In half precision, it converts its
+    inputs first.
     """
     if query.device.type != "cpu" or query.dtype not in (torch.float32, torch.float64):
         return False

@@ -202,10 +202,10 @@ class IntervalMask(Tensor):
 def band_intervals(
     query_length: int, key_length: int, *, before: int, after: int, like: Tensor
 ) -> Tensor:
-    """Mask all keys but the ``before`` up to each query and the ``after`` from it on.
+    """Mask the keys outside of a band around each query.
 
-    Both count the key at the position of the query itself. The last query has the position of the
-    last key. The mask is on the device of ``like``.
+    The query at position i sees the keys i - before + 1, ..., i + after - 1, as far as they exist.
+    The last query has the position of the last key. The mask is on the device of ``like``.
     """
     positions = torch.arange(key_length - query_length, key_length, device=like.device)[None]
     first, end = (positions - before + 1).clamp(min=0), (positions + after).clamp(0, key_length)
