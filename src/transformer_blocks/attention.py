@@ -152,11 +152,10 @@ class AttentionFunction(Protocol):
     weights before dropout, of shape (B, H, L, S). Keys and values may have fewer heads than
     queries, as in :func:`~transformer_blocks.scaled_dot_product_attention`. The function must obey
     the mask rule of :mod:`transformer_blocks.masks`, and align ``causal`` to the bottom right. If
-    its weights are not those of equation 1, and it does not return them, it also has a method
-    ``attention_weights``, with the arguments of :func:`~transformer_blocks.attention_weights`;
-    otherwise :func:`~transformer_blocks.record_attention` cannot record them, and says so. If its
-    weights depend on positions, it has an attribute ``uses_positions`` that is True, and no
-    cross-attention accepts it.
+    it does not return its weights, it also has a method ``attention_weights``, with the arguments
+    of :func:`~transformer_blocks.attention_weights`; otherwise the weights are not known, and
+    :func:`~transformer_blocks.record_attention` says so. If its weights depend on positions, it has
+    an attribute ``uses_positions`` that is True, and no cross-attention accepts it.
     """
 
     def __call__(

@@ -20,11 +20,11 @@ Some later models have heads of another size. The paper's projections have no bi
 biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
 
 **Grouped-query attention: several query heads share one head of keys and values.** Memory bandwidth
-often limits autoregressive decoding: each step reads all weights, once for a batch, and the cached
-keys and values of every head and sequence, which are the larger part for many or long sequences.
-But heads with different queries can share keys and values. In grouped-query attention (GQA, Ainslie
-et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G groups, and
-each group has one key head and one value head:
+often limits autoregressive decoding. Each step reads the weights once per batch, but the cache once
+per sequence; for many or long sequences the cache dominates. But heads with different queries can
+share keys and values. In grouped-query attention (GQA, Ainslie et al. 2023,
+https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G groups, and each group has
+one key head and one value head:
 
 .. math:: head_i = \mathrm{Attention}(Q W_i^Q,\ K W_{g(i)}^K,\ V W_{g(i)}^V),
           \qquad g(i) = \lceil i\,G / H \rceil
@@ -51,7 +51,7 @@ and values from the encoder's output. The decoder's self-attention also masks fu
 Next: :mod:`transformer_blocks.feed_forward`, the sublayer that follows attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ from transformer_blocks.cache import KeyValueCache
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.feed_forward import initialise
 
-_fused_attention = unchecked(fused_attention)  # for the heads of inputs that have been checked
+_fused_attention = unchecked(fused_attention)  # skips the second check: forward has checked inputs
 
 QueryInput = Annotated[Tensor, Vectors("B L d_model")]
 KeyInput = Annotated[Tensor, Vectors("B S key_width")]
@@ -107,11 +107,13 @@ class SingleHeadAttention(nn.Module):
         True
     """
 
+    # No parameter, but an attribute, which `record_attention` wraps.
     attention_function = staticmethod(scaled_dot_product_attention)
 
     @checked
     def __init__(self, d_model: Size, *, scale: float | None = None, bias: bool = True) -> None:
         super().__init__()
+        # The names in the shapes of QueryInput, KeyInput and ValueInput.
         self.d_model = self.key_width = self.value_width = d_model
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -162,7 +164,7 @@ class SingleHeadAttention(nn.Module):
     ) -> Tensor:
         """Compute the attention weights of :meth:`forward`, of shape (B, 1, L, S).
 
-        The arguments are those of :meth:`forward`.
+        It takes the arguments of :meth:`forward` except ``value``.
         """
         queries = self.query_projection(query).unsqueeze(1)
         keys = self.key_projection(key).unsqueeze(1)
@@ -177,9 +179,9 @@ class QueryKeyTransform(nn.Module):
     :class:`~transformer_blocks.RotaryPositionalEncoding` and
     :class:`~transformer_blocks.QueryKeyNorm`.
 
-    Padding at the left of a prompt increases all its positions by the same number. Scores should
-    therefore depend on no position, or on the difference of two positions alone. A transform that
-    uses positions has an attribute ``uses_positions`` that is True, and suits no cross-attention.
+    Left padding shifts all positions of a prompt equally. So that it changes no score, a transform
+    must use no positions, or only their differences (as RoPE does). If it uses them, set
+    ``uses_positions = True``; a decoder layer then refuses it for cross-attention.
 
     Example:
         >>> import torch
@@ -329,9 +331,12 @@ class MultiHeadAttention(nn.Module):
                 (B|1, H|1, L|1, S).
             causal: Also mask future positions, so that no position attends to a later one.
             cache: Projected keys and values (:mod:`transformer_blocks.cache`; skip it at first
-                reading): of earlier decoding steps, or for cross-attention of the memory, as
-                :meth:`project` returns them. Those of ``key`` and ``value`` are appended, and the
-                queries attend to all; in the shape of ``mask``, S counts all of them.
+                reading). In the shape of ``mask``, S counts all of them.
+
+                - Self-attention: pass ``key`` and ``value``. They are appended to those of earlier
+                  decoding steps, and the queries attend to all.
+                - Cross-attention: leave them out. The cache holds what :meth:`project` returned for
+                  the memory, and is only read.
 
         Returns:
             One output vector per query, of shape (B, L, d_model). (``torch.nn.MultiheadAttention``
@@ -411,21 +416,23 @@ class MultiHeadAttention(nn.Module):
     def attention_weights(
         self, query: QueryInput, key: KeyInput, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Compute the attention weights of :meth:`forward`, before dropout.
+        """Compute the attention weights of :meth:`forward` without a cache, before dropout.
 
-        The arguments are those of :meth:`forward`. If the attention function has no method
-        ``attention_weights``, the weights are those of equation 1. To record the weights of a whole
-        model, or with a cache, use :func:`~transformer_blocks.record_attention`.
+        It takes the arguments of :meth:`forward` except ``value`` and ``cache``. To record the
+        weights of a whole model, or with a cache, use :func:`~transformer_blocks.record_attention`.
 
         Returns:
-            Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
-            if every key is masked.
+            Attention weights, of shape (B, H, L, S). Those of a query sum to one (to less with an
+            attention sink), or are all zero if every key is masked.
+
+        Raises:
+            ValueError: If the weights of the attention function are not known: it has no method
+                ``attention_weights``, and does not return them.
         """
         queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
         keys = self.transform_keys(self.split_heads(self.key_projection(key)), start=0)
-        compute = getattr(self.attention_function, "attention_weights", attention_weights)
-        return compute(queries, keys, mask=mask, causal=causal)
+        return compute_weights(self.attention_function, queries, keys, mask=mask, causal=causal)
 
     def project_heads(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
         """Project to the queries, keys and values of all heads, before they are transformed.
@@ -491,3 +498,28 @@ def _check_divides(name: str, size: int, divisor: str, parts: int) -> None:
     if size % parts:
         rule = f"{name} must be divisible by {divisor}"
         raise ValueError(f"{rule}, got {name}={size} and {divisor}={parts}")
+
+
+def offered_weights(function: Callable[..., Any]) -> Callable[..., Tensor] | None:
+    """Return the function that computes the weights of an attention function; None if unknown."""
+    if function in (fused_attention, scaled_dot_product_attention):
+        return attention_weights
+    return getattr(function, "attention_weights", None)
+
+
+def compute_weights(
+    function: Callable[..., Any], queries: Tensor, keys: Tensor, **options: Any
+) -> Tensor:
+    """Compute the weights of the attention function of a layer, before dropout.
+
+    Raises:
+        ValueError: If it has no method ``attention_weights``, and does not return them.
+    """
+    if (offered := offered_weights(function)) is not None:
+        return offered(queries, keys, **options)
+    result = function(queries, keys, keys, dropout=0.0, **options)  # any values: weights need none
+    if isinstance(result, tuple) and result[1] is not None:
+        weights: Tensor = result[1]
+        return weights
+    rule = "attention_function must return its weights, or have a method attention_weights"
+    raise ValueError(f"{rule}, got {function!r}")

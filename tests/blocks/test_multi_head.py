@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,18 @@ def test_any_function_with_these_arguments_can_be_the_attention_function(as_pair
         {"mask": mask, "causal": True, "dropout": 0.25},
         {"mask": None, "causal": False, "dropout": 0.0},
     ]
+
+
+@torch.no_grad()
+def test_the_weights_are_those_that_the_attention_function_returns_or_an_error() -> None:
+    returns_weights = partial(scaled_dot_product_attention, scale=3.0)
+    layer, x = MultiHeadAttention(8, 2, attention_function=returns_weights), torch.randn(2, 5, 8)
+    weights = layer.attention_weights(x, x, mask=PADDING, causal=True)
+    output = layer.project_output(weights @ layer.project(x, x)[1], x)
+    torch.testing.assert_close(output, layer(x, x, x, mask=PADDING, causal=True))
+    layer.attention_function = partial(fused_attention, scale=3.0)
+    with pytest.raises(ValueError, match=r"^attention_function must return its weights, or"):
+        layer.attention_weights(x, x)
 
 
 def test_a_layer_prints_its_numbers_of_heads() -> None:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.backends import mha
 
 from transformer_blocks._contexts import SharedContext, eager_execution
-from transformer_blocks.attention import attention_weights
-from transformer_blocks.fast.attention import fused_attention
+from transformer_blocks.multi_head import offered_weights
 
 _active: dict[tuple[nn.Module, str], tuple[bool, Any, list[Callable[[Any], Any]]]] = {}
 """Whether each changed attribute is its module's own, its original value, and its changes."""
@@ -75,13 +74,6 @@ class AttentionWrapper:
         if weights is None:
             raise AttributeError("the attention function offers no weights")
         return lambda *inputs, **options: weights(*inputs, **options | self.options)
-
-
-def offered_weights(attention_function: Callable[..., Any]) -> Callable[..., Tensor] | None:
-    """Return the function that computes the weights of an attention function; None if unknown."""
-    if attention_function is fused_attention:
-        return attention_weights
-    return getattr(attention_function, "attention_weights", None)
 
 
 _force_eager = SharedContext(lambda: torch.compiler.set_stance("force_eager"))

@@ -35,10 +35,10 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import DropoutProbability, Function, Size, checked
-from transformer_blocks.attention import AttentionFunction, attention_weights
+from transformer_blocks.attention import AttentionFunction
 from transformer_blocks.fast.attention import fused_attention
 from transformer_blocks.feed_forward import initialise
-from transformer_blocks.multi_head import MultiHeadAttention
+from transformer_blocks.multi_head import MultiHeadAttention, compute_weights
 from transformer_blocks.variants.rotary import RotaryPositionalEncoding
 
 
@@ -172,8 +172,7 @@ class LatentAttention(MultiHeadAttention):
         queries = self.split_heads(self.query_projection(query))
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
         keys, _ = self.expand(*self.project(key, key))
-        compute = getattr(self.attention_function, "attention_weights", attention_weights)
-        return compute(queries, keys, mask=mask, causal=causal)
+        return compute_weights(self.attention_function, queries, keys, mask=mask, causal=causal)
 
     def expand(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the keys and values of all heads from the stored vectors.

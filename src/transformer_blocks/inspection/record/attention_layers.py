@@ -10,15 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from transformer_blocks._contracts import Function, checked
-from transformer_blocks.inspection.changes import (
-    AttentionWrapper,
-    changed,
-    offered_weights,
-    run_eagerly,
-)
+from transformer_blocks.inspection.changes import AttentionWrapper, changed, run_eagerly
 from transformer_blocks.inspection.record.mode import active
 from transformer_blocks.inspection.record.projections import KernelCall, Projections
 from transformer_blocks.inspection.record.recording import Recording
+from transformer_blocks.multi_head import offered_weights
 
 VISIBLE = (
     "what can be seen is F.scaled_dot_product_attention, torch.nn.MultiheadAttention, and an "
