@@ -26,8 +26,8 @@ lies behind the length of the cache, and the next step overwrites it. Reordering
 the rows of all layers and then replaces them.
 
 In this chapter, N is the batch size during decoding, L the number of new positions, and S that of
-all cached ones, the new ones included. A *row* is an index along the batch dimension; in beam search, there is one row
-for each hypothesis.
+all cached ones, the new ones included. A *row* is an index along the batch dimension; in beam
+search, there is one row for each hypothesis.
 
 Next: :mod:`transformer_blocks.variants`, parts that replace those of the paper.
 """
