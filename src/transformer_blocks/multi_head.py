@@ -432,7 +432,8 @@ class MultiHeadAttention(nn.Module):
         queries = self.split_heads(self.query_projection(query))  # (B, H, L, d_k)
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
         keys = self.transform_keys(self.split_heads(self.key_projection(key)), start=0)
-        return compute_weights(self.attention_function, queries, keys, mask=mask, causal=causal)
+        options = {"mask": mask, "causal": causal}
+        return compute_weights(self.attention_function, queries, keys, options)
 
     def project_heads(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
         """Project to the queries, keys and values of all heads, before they are transformed.
@@ -508,7 +509,7 @@ def offered_weights(function: Callable[..., Any]) -> Callable[..., Tensor] | Non
 
 
 def compute_weights(
-    function: Callable[..., Any], queries: Tensor, keys: Tensor, **options: Any
+    function: Callable[..., Any], queries: Tensor, keys: Tensor, options: dict[str, Any]
 ) -> Tensor:
     """Compute the weights of the attention function of a layer, before dropout.
 

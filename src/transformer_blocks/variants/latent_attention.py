@@ -172,7 +172,8 @@ class LatentAttention(MultiHeadAttention):
         queries = self.split_heads(self.query_projection(query))
         queries = self.transform_queries(queries, start=key.shape[1] - query.shape[1])
         keys, _ = self.expand(*self.project(key, key))
-        return compute_weights(self.attention_function, queries, keys, mask=mask, causal=causal)
+        options = {"mask": mask, "causal": causal}
+        return compute_weights(self.attention_function, queries, keys, options)
 
     def expand(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the keys and values of all heads from the stored vectors.
