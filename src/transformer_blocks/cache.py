@@ -69,9 +69,8 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self._storage: Tensor | None = (
-            None  # after a failed first step, it holds data that `_buffer` ignores
-        )
+        # After a failed first step, it holds data that `_buffer` ignores.
+        self._storage: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -350,7 +349,7 @@ class DecoderCache(StackCache):
     At first, the batch has one row for each source. Where :meth:`reorder` repeats a row, several
     rows decode the same source, as the hypotheses of a beam search do. As long as every source has
     the same number of adjacent rows, these share one copy of its keys and values. Otherwise, each
-    row gets a copy; once rows have their own copies, they keep them.
+    row gets a copy; once rows of one source have their own copies, they keep them.
 
     Args:
         memory: For each layer, a cache with the keys and values of the memory, the encoder's

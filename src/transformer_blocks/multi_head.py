@@ -107,7 +107,7 @@ class SingleHeadAttention(nn.Module):
         True
     """
 
-    # No parameter, but an attribute, which `record_attention` wraps.
+    # An attribute, not an argument: `record_attention` wraps it.
     attention_function = staticmethod(scaled_dot_product_attention)
 
     @checked

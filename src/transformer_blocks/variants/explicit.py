@@ -85,8 +85,8 @@ class ExplicitAttention(nn.Module):
             scale: Factor of the scores; the default of the subclass if not given.
 
         Returns:
-            Attention weights, of shape (B, H, L, S). Those of a query sum to one, or are all zero
-            if every key is masked.
+            Attention weights, of shape (B, H, L, S). Those of a query sum to one (to less with an
+            attention sink), or are all zero if every key is masked.
 
         Raises:
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
