@@ -96,13 +96,14 @@ def fused_attention(
         weights = _weights(query, key, mask=mask, causal=causal, scale=scale)
         weights = _apply_dropout(weights, dropout) if dropout else weights
         return matmul_by_head(weights, value)
-    # Passed only if needed: `enable_gqa=heads != groups` fails under torch.export.
+    # Passed only if needed: torch refuses `enable_gqa=heads != groups` where heads are symbolic.
     options: dict[str, Any] = {"enable_gqa": True} if is_grouped else {}
     kernel = partial(
         F.scaled_dot_product_attention, query, key, value, dropout_p=dropout, scale=scale, **options
     )
     # Torch aligns its causal mask to the top left, which is the same if L == S. `length > 1` first:
-    # under torch.export, key_length is symbolic, and comparing it would specialise the graph.
+    # a single query needs no causal mask, and in compiled code, comparing a symbolic key_length
+    # would add a guard.
     if length > 1 and causal and mask is None and length == key_length:
         return kernel(is_causal=True)
     mask = combine_masks(query, key, mask, causal)
