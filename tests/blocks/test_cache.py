@@ -1,6 +1,7 @@
 """Caches: a cached step gives what a full pass over the whole prefix gives."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -119,7 +120,8 @@ def test_a_step_copies_no_earlier_positions_and_the_first_rows_stay_where_they_a
     for _ in range(33):
         keys, _ = cache.append(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
         addresses.append(keys.data_ptr())
-    assert len(set(addresses)) == 4  # capacities of 1, 16, 24 and 36 positions
+    copies = sum(before != after for before, after in pairwise(addresses))
+    assert copies == 3  # to capacities of 16, 24 and 36 positions; a freed address may come again
     before = cache.read()[0].clone()
     cache.reorder(torch.tensor([0, 1, 2]))
     assert cache.read()[0].data_ptr() == addresses[-1]
