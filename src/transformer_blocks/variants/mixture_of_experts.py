@@ -117,13 +117,15 @@ class MixtureOfExperts(nn.Module):
         """
         tokens = x.reshape(-1, x.shape[-1])  # (T, d_model)
         weights, chosen = self.routing(self.router(tokens), self.top_k)  # (T, k)
-        output, everything = torch.zeros_like(tokens), torch.arange(len(tokens), device=x.device)
-        can_select = _can_select(tokens)
+        everything = torch.arange(tokens.shape[0], device=x.device)  # len would fix the size
+        output, can_select = torch.zeros_like(tokens), _can_select(tokens)
         for number, expert in enumerate(self.experts):
             is_chosen = chosen == number
             weight = (weights * is_chosen).sum(-1, keepdim=True)  # (T, 1)
             rows = is_chosen.any(-1).nonzero().squeeze(-1) if can_select else everything
-            if len(rows) or torch.is_grad_enabled():  # for no token, gradients are zero
+            if (
+                not can_select or len(rows) or torch.is_grad_enabled()
+            ):  # else there is nothing to do
                 products = weight[rows] * expert(tokens[rows])
                 output = output.index_add(0, rows, products.to(x.dtype))
         output = output if self.shared is None else output + self.shared(tokens)
