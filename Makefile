@@ -87,7 +87,7 @@ bench-lengths: $(VENV)/.bench  ## time attention against the length of the seque
 
 .PHONY: kill
 kill: $(VENV)/.dev  ## kill trainings at every save and compare their results bit by bit
-	$(BIN)/python -m pytest -k kill tests/examples
+	$(BIN)/python -m pytest -k "kill or stopped_at_any_save or torchrun_restarts" tests/examples
 
 .PHONY: format
 format: $(VENV)/.dev  ## format the code
