@@ -588,7 +588,10 @@ def silent_changes(family: str, folder: Path, number: int) -> tuple[int, list[tu
         padding = None if family in DECODERS else ours.padding_id
         with torch.no_grad():
             expected = compute_changed(family, folder, theirs, padding)
-            found = ours(tokens, tokens[:, :7]) if family in ("t5", "marian") else ours(tokens)
+            try:
+                found = ours(tokens, tokens[:, :7]) if family in ("t5", "marian") else ours(tokens)
+            except ValueError:  # longer than the changed model allows
+                continue
         if expected is not None and family == "marian":
             found = found.where(found.isfinite(), expected)
         is_equal = expected is None or torch.allclose(found, expected, atol=1e-3)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import course
-from coursework import isolation, positions, training
+from coursework import commands, isolation, positions, training
 from coursework.grader import TEMPLATE, Raised, Unit, are_equal, check, describe, evaluate
 from coursework.museum.exhibit import exhibits
 from coursework.units import UNITS
@@ -313,7 +313,7 @@ def test_the_readers_modules_learn_to_translate_and_their_attention_is_shown(
     monkeypatch.setattr(training, "D_MODEL", 32)
     orders = itertools.islice(itertools.permutations(["one", "two", "three", "four"]), 8)
     pairs = [(" ".join(order), " ".join(order[::-1])) for order in orders]
-    score, page = training.train(mine, pairs, pairs, updates=300, merges=20)
+    score, page = training.train(mine, pairs, pairs, updates=500, merges=20)
     assert score > 90
     model = training.Translator(mine, 20, 20)
     source, target = (torch.randint(3, 20, (2, length)) for length in (5, 4))
@@ -336,8 +336,7 @@ def test_a_training_begins_only_when_all_laws_hold_also_if_a_unit_ends_its_proce
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for unit in [*UNITS][3:]:
-        monkeypatch.delitem(UNITS, unit)
+    monkeypatch.setattr(commands, "UNITS", {unit: UNITS[unit] for unit in [*UNITS][:3]})
     folder, page = folder_of(build("masks")), tmp_path / "attention.html"
     Path(folder, "tokens.py").write_text("import os; os._exit(3)\n", "utf-8")
     assert course.main(["train", "--folder", folder, "--page", str(page)]) == 1
