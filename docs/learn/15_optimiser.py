@@ -12,7 +12,7 @@
 # Gradient descent subtracts the gradient $g$, multiplied by a learning rate. Its weakness is the unit of
 # the gradient: if the loss is multiplied by 1,000, so are all steps. Adam
 # ([Kingma and Ba 2014](https://arxiv.org/abs/1412.6980)) keeps two running means for each weight: $m$ of the
-# gradient and $v$ of its square. It goes in the direction of $m$, divided by the root of $v$, the usual size of
+# gradient and $v$ of its square. It goes against the direction of $m$, divided by the root of $v$, the usual size of
 # this weight's gradients. The unit cancels.
 #
 # One weight, at first $w$ = 1, with the rate 0.1, $\beta_1$ = 0.9 and the paper's $\beta_2$ = 0.98. Its gradients are 2 and then
@@ -28,15 +28,16 @@
 # | step | 0.1 · 2 / √4 = 0.1 | 0.1 · 0.421 / √2.485 = 0.0267 |
 # | w | 1 − 0.1 = 0.9 | 0.9 − 0.0267 = 0.8733 |
 #
-# Both means begin at 0, which makes them too small at first. The *correction* divides by the sum of the weights
-# that a mean has handed out so far, $1 - \beta^t$: 0.1 after one update, 0.19 after two. See the first step: it is the
-# learning rate itself. Whatever the gradient is, 2 or 0.0002, each weight moves by the full rate in its
+# Both means begin at 0, which makes them too small at first. The *correction* divides by the share of the mean
+# that gradients fill so far, $1 - \beta^t$: 0.1 after one update, 0.19 after two. The rest is still the zero of the start. See the first step: it is the
+# learning rate itself. Whatever the gradient is, 2 or 0.0002, each weight moves by the full rate against its
 # direction. The second step is small, because the two gradients disagree. That is the idea of Adam in a
 # sentence: *the step is large where the gradients agree with each other.*
 #
 # ![Two maps of a loss with two weights and the paths of 40 updates from the same place. Left, both weights count alike: gradient descent goes straight to the minimum, Adam in a curve around it. Right, the second weight counts 20 times as much: gradient descent jumps over the minimum at every update, while Adam's path is exactly that of the left map.](figures/adam.svg)
 #
 # In the figure, the gradient of one weight is made 20 times as large. With the same rate, gradient descent now jumps over the minimum at every update. A slightly larger rate would throw it out, a smaller one would make it crawl along weight 1. Adam's path does not change at all.
+# That holds only since the valley lies along an axis, for Adam has one $v$ for each weight: with both maps turned by 45 degrees, its paths would differ.
 
 # %%
 import torch
@@ -159,7 +160,7 @@ for later in (0, 1, 10, 50, 100, 200, 300):
 #
 # After the first update, $v$ has seen one gradient. Dividing a number by its own size leaves its
 # sign, so *every* weight moves by the full rate, whether its gradient is meaningful or the noise of
-# one batch. A moment later $v$ is a mean of several gradients, and noise begins to cancel. How fast? We measure the
+# one batch. A moment later $m$ is a mean of several gradients, in which noise begins to cancel, while nothing cancels in $v$, a mean of squares. How fast? We measure the
 # size of the steps, in shares of the rate, in the model of the proof. Each batch is random here, so
 # nearly all of its gradient is noise.
 
@@ -191,8 +192,8 @@ for update in (1, 2, 5, 10, 30, 100):
     print(f"update {update:4d}: {found[update - 1]:.2f}")
 
 # %% [markdown]
-# The first step has the full size for every weight, by the whole rate. After ten updates, the noise has halved the steps, and they go on shrinking. So Adam takes its largest steps when it
-# knows least. **Warm-up** makes the rate small for exactly this time. [Liu et al.
+# The first step has the full size for every weight, by the whole rate. After five updates the steps are half as large (0.52), after ten 0.39, and they go on shrinking. So Adam takes its largest steps when it
+# knows least. **Warm-up** makes the rate small for this time, and usually for much longer. [Liu et al.
 # (2019)](https://arxiv.org/abs/1908.03265) derive a correction that does the same without one. There is a
 # second reason, the large gradients of a fresh post-norm stack; [chapter 9](09_layer.py) shows it, and the
 # schedule of the paper.
@@ -241,8 +242,8 @@ print(f"loss {loss.item():.3f}, in float32 {exact:.3f}")
 #
 # **Accumulated gradients.** A batch that is too large for the memory is divided into parts, whose gradients are
 # added up before the optimiser steps. It is easily forgotten that `backward` *adds* to `grad`: without
-# `zero_grad`, each update contains all earlier gradients. With Adam, nothing looks wrong: the steps have their
-# usual size, since the unit cancels. Predict what the loss does.
+# `zero_grad`, each update contains all earlier gradients. With Adam, nothing looks wrong: however large
+# the sum becomes, no step is much larger than usual, since the unit cancels. Predict what the loss does.
 
 
 # %% tags=["broken"]
@@ -271,8 +272,8 @@ for update in (1, 25, 50, 100, 150):
 
 # %% [markdown]
 # For some 50 updates the forgotten one learns, too, only more slowly, and one could blame the rate. Then it becomes worse than
-# it was. Its gradient is the sum of all gradients since the beginning, so that it continues in
-# the direction of the past for as long as it has come. There is no error and no overflow. A check for it takes a few lines: run the code that computes the gradients
+# it was. Its gradient is the sum of all gradients since the beginning. The old gradients outweigh
+# the new ones: to turn around, it needs about as many updates as it has made. There is no error and no overflow. A check for it takes a few lines: run the code that computes the gradients
 # twice, on the same batch with the same weights and without dropout. If the gradients differ, something is being added up. {func}`~transformer_blocks.inspection.check_soundness` and
 # [chapter 14](14_train.py) have more checks of this kind.
 #

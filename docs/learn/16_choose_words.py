@@ -5,8 +5,9 @@
 #
 # A trained model answers one question: given the source and the tokens so far,
 # how probable is each token as the next? A translation needs a decision at every
-# step, and each decision changes the next question. This chapter makes the
-# decisions in four ways, and then makes them fast in two.
+# step, and each decision changes the next question. This chapter decides
+# by greedy search, by beam search and by sampling. Then it makes them fast, with a
+# cache and with a small model that guesses.
 #
 # ## By hand: the garden path
 #
@@ -150,7 +151,7 @@ print("20 searches are equal")
 # ## Longer is less probable
 #
 # Each token multiplies the probability by a number below 1. Beam search
-# therefore prefers short translations, and the more so, the more beams it has.
+# therefore prefers short translations.
 # The paper (section 6.1) divides the score by a *length penalty*, which grows
 # with the length $n$ of the hypothesis:
 #
@@ -304,7 +305,7 @@ print(f"largest difference: {(steps - expected).abs().max():.0e}")
 #
 # ## Fast: a small model proposes, the large one decides
 #
-# A step of a large model takes about as long for five tokens as for one, because it must read all its weights either way.
+# A step of a large model takes about as long for five tokens as for one, for few sequences at once, because it must read all its weights either way.
 # But the five tokens must be known. In *speculative decoding* ([Leviathan et al.
 # 2022](https://arxiv.org/abs/2211.17192)) a small, quick model guesses them, one after another. Then the large
 # model computes the probabilities at all five positions in one pass, and keeps the guesses up to the first that it rejects.
@@ -325,8 +326,7 @@ print(f"largest difference: {(steps - expected).abs().max():.0e}")
 # | both together | 0.5 | 0.3 | 0.2 | 1 |
 #
 # A guess is rejected in 0.2 of the cases. Then B and C are drawn with one half each, which adds 0.1 to both. The last row is $p$: that is the
-# whole proof, since $\min(p, q) + \max(p - q, 0) = p$ for every token. The two sums show what it costs: the better the small
-# model agrees with the large one, the fewer guesses are rejected.
+# whole proof, since $\min(p, q) + \max(p - q, 0) = p$ for every token. A guess is kept in 0.8 of the cases: the more $p$ and $q$ overlap, the more often.
 
 # %% [markdown] tags=["formula"]
 # $$\text{keep } x \sim q \text{ with probability } \min\!\left(1, \frac{p(x)}{q(x)}\right)$$
@@ -430,8 +430,8 @@ print(fill(report.problems[0], 48))
 # %% [markdown]
 # Step 0 is right, since its position is 0. Everything after it is wrong. The
 # check also reorders the rows of the cache halfway, as beam search does. A cache
-# that is not reordered continues one hypothesis with the cache of another. (At one
-# step the check repeats a row. So there are 2 · 19 + 1 = 39 violations.)
+# that is not reordered continues one hypothesis with the cache of another. (19 wrong steps
+# of 2 rows are 38; where the check duplicates a row, it finds one more.)
 #
 # ## Exercises
 #

@@ -205,7 +205,7 @@ for name, vocabulary in {"bytes": 256, "subwords": 1024}.items():
 # ## Train, and measure
 #
 # A batch is 16 windows of 129 tokens from random places of the text. The optimiser is AdamW, with a short warm-up and then a cosine schedule down to zero. The measurement
-# cuts the test text into windows of 129, each beginning with the last token of the one before. So every token but the first is predicted once, although those at the beginning of a window have little before them (exercise 3 gives them more). Predict:
+# cuts the test text into windows of 129. Windows overlap by one token, so each token but the first is predicted exactly once, although those at the beginning of a window have little before them (exercise 3 gives them more). Predict:
 # which of the two is better after 700 updates, and is it better than the n-grams?
 
 # %%
@@ -253,7 +253,7 @@ for name, (tokenizer, vocabulary) in tokenizers.items():
     train_gpt(tokenizer, vocabulary)
 
 # %% [markdown]
-# Subwords win: 2.42 against 3.07. In 700 updates both models have read as many tokens, but a subword has 2.3 bytes, so that
+# Subwords win: 2.42 against 3.07. (Untrained, that model has 4.39 bits per byte instead of 8, since a guess among 1,024 tokens costs 10 bits, for 2.31 bytes: 4.33.) In 700 updates both models have read as many tokens, but a subword has 2.3 bytes, so that
 # model has read 2.3 times as much text, and sees 2.3 times as much of it at once. Yet neither is better than the 6-grams, 2.34. A
 # table of counts knows what followed five bytes as soon as it has seen it once; a network learns the same in small steps. Each of these
 # trainings takes about a minute on two cores. Predict what three minutes bring: 1,700 updates.
@@ -293,14 +293,16 @@ for temperature in (0.3, 0.8, 1.3):
 # meaning. With 1.3 the sentences fall apart, since improbable tokens are drawn too often ([chapter 16](16_choose_words.py) cuts them
 # off). The model has learned how docstrings are written, not what they say.
 #
-# ## The same class with GPT-2's weights
+# ## GPT-2's parts in the same class, and its weights
 #
 # Nothing in this model is a toy but its size. GPT-2 ([Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) differs from it in three parts: the activation function is
-# GELU, the positions are learned vectors, and the embeddings are not multiplied by $\sqrt{d_{model}}$ ([chapter 7](07_embeddings.py)).
+# GELU and the positions are learned vectors, both as in the first GPT ([Radford et al.
+# 2018](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)), and the embeddings are not multiplied by $\sqrt{d_{model}}$ ([chapter 7](07_embeddings.py)).
 # `transformer_blocks/pretrained/gpt2.py` composes it from our blocks, as the same
-# {class}`~transformer_blocks.LanguageModel`. If every part is right, the weights of a GPT-2 give its outputs. Here the library
-# `transformers` makes a small GPT-2 with random weights, which needs no download. We save it, and load it into our blocks.
+# {class}`~transformer_blocks.LanguageModel`. If every part is right, the weights of a GPT-2 give its outputs. Nothing is downloaded
+# here: the class of the library `transformers` is filled with random weights, at a small size. We save it, and load it into our blocks by the same function that loads the
+# published weights. (In a new model all biases are 0 and all gains of the normalisations 1, so that this does not compare them.)
 
 # %% tags=["recorded"]
 import tempfile
@@ -361,8 +363,10 @@ print(f"largest difference   {(found - expected).abs().max():.0e}")
 # print(f"{path.stat().st_size / 1e6:.1f} MB")
 # ```
 #
+# The page must know where a text ends. Ours has no token for it, so that `end_id=0` ends it with the first token of this tokenizer, "!".
+#
 # The page of this model has about 1.4 MB, as a weight is rounded to 8 bits and takes little more than a byte. A page holds at most 130 million of them, enough for the smallest GPT-2:
-# `model, tokenizer = from_pretrained("openai-community/gpt2")`, `[tokenizer.path.read_bytes()]` in place of `files`, and the rest is the same.
+# `model, tokenizer = from_pretrained("openai-community/gpt2")`, `ids = tokenizer.encode(text)` in place of `prompt.ids`, `[tokenizer.decode([i]) for i in ids]` in place of `prompt.tokens`, `[tokenizer.path.read_bytes()]` in place of `files`, and `end_id=50256`, the token that ends GPT-2's texts. That page has about 152 MB.
 # `python examples/generate_text.py explore` writes such a page of a model that this program has trained.
 #
 # ## Broken on purpose
@@ -439,7 +443,7 @@ def to_bits(loss, bytes_per_token):
 #
 # *Medium, about 15 minutes.*
 #
-# A program returns only probabilities, drawn with the temperature 1. Return those of another temperature, of shape (V,), without the logits. A
+# A program returns only the probabilities at temperature 1. Return those of another temperature, of shape (V,), without the logits. A
 # probability of 0 stays 0.
 #
 # <details><summary>Hint</summary>
