@@ -37,8 +37,8 @@ def adam() -> Figure:
         loss = (grid[:, None] ** 2 * curvature + grid**2) / 2
         axes.contour(grid, grid, loss, 8, colors=MUTED, linewidths=0.5)
         for name, make, color in (
-            ("gradient descent", lambda w: torch.optim.SGD([w], lr=0.095), ORANGE),
-            ("Adam", lambda w: optimiser([w], rate=0.15), BLUE),
+            ("gradient descent, rate 0.095", lambda w: torch.optim.SGD([w], lr=0.095), ORANGE),
+            ("Adam, rate 0.15", lambda w: optimiser([w], rate=0.15), BLUE),
         ):
             weights = start.clone().requires_grad_()
             step, path = make(weights), [start.tolist()]
@@ -48,7 +48,7 @@ def adam() -> Figure:
                 path.append(weights.tolist())
             axes.plot(*zip(*path, strict=True), color=color, marker="o", ms=2.5, lw=1.2, label=name)
         axes.plot(0, 0, color=INK, marker="+", ms=9)
-        title = "two weights alike" if curvature == 1 else "the second one 20 times"
+        title = "two weights alike" if curvature == 1 else "weight 2 counts 20 times"
         curves(axes, x="weight 1", y="weight 2" if curvature == 1 else "", title=title)
     made.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return made
