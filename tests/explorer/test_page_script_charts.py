@@ -2,11 +2,10 @@
 
 import csv
 import io
-import re
 
 import numpy as np
 import pytest
-from tests.explorer.page import FULLY_MASKED, SENTENCE, SIZE, SOURCE, TARGET, weights
+from tests.explorer.page import FULLY_MASKED, SENTENCE, SOURCE, TARGET, weights
 from tests.explorer.page_script import (
     LIGHT,
     QUANTUM,
@@ -61,27 +60,6 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
         page("select({attention: 2, head: 0, row: 1, column: 2, isLocked: true}), 0")
         page(close)
         assert page("[$('why').hidden, state.isLocked]") == [True, False]
-
-
-def test_the_equation_has_the_numbers_of_the_weight_and_each_step_names_its_source() -> None:
-    page = with_arithmetic("#v=map&a=2&l=1&h=2&q=3&k=4&lock=1")
-    page("0")  # after the panel was drawn
-    symbols, numbers = page("$('why').querySelectorAll('.formula').map(each => each.textContent)")
-    assert symbols == "4softmax(1QKT2√dk3mask)5V"
-    dot, score, weight = page(
-        "(({dots, scores, weight}) => [decimal(dots[4]), decimal(scores[4]), exactPercent(weight)])"
-        "(computeArithmetic(state))"
-    )
-    assert numbers == (
-        f"{dot}√{SIZE}= {score}→exp({score})sum over all keys={weight}times the value of this key"
-    )
-    sources = page("$('why').querySelectorAll('.source').map(each => each.textContent)")
-    assert len(sources) == 5
-    assert all(re.match(r"Chapter \d+: .*attention\.py, line \d", source) for source in sources)
-    page("select({attention: 1, head: 0, row: 0, column: 3}), 0")  # a masked key
-    _, numbers = page("$('why').querySelectorAll('.formula').map(each => each.textContent)")
-    assert "masked: −∞" in numbers
-    assert "exp(−∞)" in numbers
 
 
 def check_words(page: Script) -> None:

@@ -56,13 +56,10 @@ def test_the_sentence_names_the_largest_weights() -> None:
     page("pointAt({side: 'keys', index: 2})")
     start = f"“{keys[2]}” receives most attention from “{queries[values[:, 2].argmax()]}” ("
     assert page.text("story-sentence").startswith(start)
-    page("pointAt(null), select({isLocked: true, side: 'queries', row: 1, column: 0})")
-    if values[1].argmax() != 0:
-        end = f"The weight of “{queries[1]}” to “{keys[0]}” is {100 * values[1, 0]:.0f} %."
-        assert page.text("story-sentence").endswith(end)
-    page("select({side: 'keys', row: 3, column: 1})")
-    end = f"The weight of “{queries[3]}” to “{keys[1]}” is {100 * values[3, 1]:.0f} %."
-    assert page.text("story-sentence").endswith(end) == (values[:, 1].argmax() != 3)
+    row = values[:, 1].argmin()
+    page(f"pointAt(null), select({{isLocked: true, side: 'keys', row: {row}, column: 1}})")
+    end = f"The weight of “{queries[row]}” to “{keys[1]}” is {100 * values[row, 1]:.0f} %."
+    assert page.text("story-sentence").endswith(end)
 
 
 def test_a_fully_masked_query_attends_to_no_token() -> None:
@@ -88,26 +85,11 @@ def test_a_click_locks_a_token_and_another_on_the_other_side_selects_a_cell() ->
 
     assert click("queries", 2) == [True, "queries", 2, values[2].argmax()]
     assert click("keys", 1) == [True, "queries", 2, 1]
-    assert click("queries", 3) == [True, "queries", 3, values[3].argmax()]
-    assert click("queries", 3)[0] is False
+    assert click("queries", 2)[0] is False
     assert click("keys", 4) == [True, "keys", values[:, 4].argmax(), 4]
     assert page("shownToken()") == {"side": "keys", "index": 4}
-    chosen = "[...$('story-{}').children].findIndex(each => each.classList.contains('chosen'))"
-    assert page(chosen.format("keys")) == 4
-    assert page(chosen.format("queries")) == values[:, 4].argmax()
-    assert click("queries", 0) == [True, "keys", 0, 4]
     page("$('story-figure').click()")
     assert page("[state.isLocked, state.side, shownToken()]") == [False, "queries", None]
-
-
-def test_arrow_keys_move_between_neighbouring_tokens() -> None:
-    page = plain("#v=story&a=2")
-    for side, index, key, expected in (
-        *(("keys", 1, "ArrowRight", 2), ("keys", 1, "ArrowLeft", 0), ("queries", 1, "End", 3)),
-        *(("queries", 3, "Home", 0), ("keys", 3, "ArrowDown", 4), ("queries", 0, "ArrowUp", 3)),
-    ):
-        page(f"$('story-{side}').children[{index}].fire('keydown', {{key: '{key}'}}).type")
-        assert page("tokenAt(document.activeElement)") == {"side": side, "index": expected}
 
 
 def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the_other() -> None:
@@ -129,15 +111,6 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
         for side, place in (("keys", "column"), ("queries", "row")):
             item = layout[side][ribbon[place]]
             assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
-    page("story.layout = null, render(true)")  # as after a typed sentence
-    page("globalThis.painted = new Scene(1, 1)")
-    page("drawRibbons(painted, story.layout, ribbonsOf(story.layout, null), palette())")
-    for shape in page("painted.shapes"):
-        numbers = [float(number) for number in re.findall(r"[\d.]+", shape["d"])]
-        assert abs(numbers[0] - layout["keyEnd"]) <= 2
-        assert abs(numbers[-2] - layout["queryStart"]) <= 5
-    page("select({attention: 0}), 0")  # of the same tokens: there is no room for their name
-    assert [page.text(f"story-{side}-axis") for side in ("keys", "queries")] == ["Keys", "Queries"]
 
 
 def test_in_low_rows_the_meaning_of_a_token_stands_beside_it() -> None:
@@ -329,15 +302,6 @@ def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
     pieces = "[...$('story-keys').children].map(each => each.className.includes('piece'))"
     assert page(pieces) == [True, True, False]
     assert page("layOutStory(390).keys.map(each => each.isPiece)") == [True, True, False]
-
-
-def test_the_logit_lens_follows_the_pointer() -> None:
-    page = with_arithmetic("#v=story&a=2")
-    for step in (2, 0):
-        page(f"pointAt({{side: 'queries', index: {step}}})")
-        assert page("$('lens').children[0].textContent").endswith(f"step {step}")
-    page("pointAt({side: 'keys', index: 3})")  # which was not predicted
-    assert page("$('lens').hidden") is True
 
 
 def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them() -> None:
