@@ -138,20 +138,12 @@ def encoder() -> nn.Module:
         ({"tokens": (["a"], ["b"])}, ValueError, r"^tokens must be those .* got 1 and 1 tokens$"),
         ({"tokens": "abc"}, TypeError, r"^tokens must be a list"),
         ({"sequence": 2}, ValueError, r"^sequence must be in 0\.\.1, got sequence=2$"),
-        ({"sequence": -1}, ValueError, r"^sequence must be in 0\.\.1, got sequence=-1$"),
         ({"tokens": (1, 2)}, TypeError, r"^tokens\[0\] must be an instance of str, got .*=1$"),
-        (
-            {"tokens": (["a"], [2])},
-            TypeError,
-            r"^tokens\[0\] must be an instance of str, got .*=2$",
-        ),
         (
             {"model": encoder().to("meta"), "inputs": torch.randn(2, 3, 16, device="meta")},
             ValueError,
             r"^model must compute values, got weights on the meta device$",
         ),
-        ({"inputs": "text"}, TypeError, r"^inputs must be a tensor, a sequence or a mapping"),
-        ({"model": len}, TypeError, r"^model must be "),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(

@@ -19,7 +19,7 @@ from tests.explorer.page import SOURCE, TARGET, weights
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import plot_attention, plot_heads
 from transformer_blocks.explorer.fonts import font_for
-from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES, Theme
+from transformer_blocks.explorer.style import PALETTES, Theme
 
 ROWS = ["the", "cat", "sleeps", "</s>"]  # TARGET without markers
 COLUMNS = ["猫", "が", "眠\nる", "。", "</s>"]  # SOURCE, upright
@@ -114,15 +114,6 @@ def test_single_characters_and_japanese_are_upright_and_others_are_rotated() -> 
         "고\n양\n이",
         "猫\n" * 19 + "︙",
     ]
-
-
-def test_labels_have_glyphs_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    keys = ["▁", "「ー」", "（～）", "a\nb", "\u2423"]
-    axes = plot_attention(weights(2, 5), ["Ċ", "Ġ" + 30 * "ab"], keys).axes[0]
-    assert caplog.messages == []
-    assert texts(axes.get_xticklabels())[3] == "a↵b"
-    assert texts(axes.get_yticklabels()) == ["↵", 19 * "ab" + "a…"]
-    assert [label.get_rotation() for label in axes.get_xticklabels()] == [0, 0, 0, 90, 0]
 
 
 def boxes_of(figure: Any) -> tuple[list[Any], list[Any]]:
@@ -267,17 +258,3 @@ def test_without_matplotlib_the_error_names_the_extra(
     )
     with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(message)}$"):
         draw()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_lightness_of_weights_changes_in_one_direction(theme: Theme) -> None:
-    palette = PALETTES[theme]
-    linear = np.array([to_rgb(colour) for colour in palette.weights]) ** 2.2
-    light = linear @ (0.2126, 0.7152, 0.0722)
-    steps = np.diff(light)
-    assert (steps < 0).all() if theme == "light" else (steps > 0).all()
-    assert palette.weights[0] == palette.background
-
-
-def test_every_line_has_a_colour_and_a_marker_of_its_own() -> None:
-    assert len(set(LINES)) == len(set(MARKERS)) == len(LINES) == len(MARKERS)
