@@ -1,7 +1,6 @@
 """Laws of every attention function and of every transform, as parts of a layer."""
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from tests.pairs import every_pair
-from tests.public import EXPORTS
 from torch import Tensor, nn
 
 from transformer_blocks import (
@@ -21,7 +19,6 @@ from transformer_blocks import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
-    ExplicitAttention,
     FeedForward,
     GatedAttention,
     KeyValueCache,
@@ -128,30 +125,6 @@ LAYERS: dict[str, Callable[[], MultiHeadAttention]] = (
     }
 )
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
-
-
-def is_attention_function(thing: Any) -> bool:
-    called = getattr(thing, "forward", thing)
-    is_abstract = thing in (AttentionFunction, ExplicitAttention)
-    return not is_abstract and {"query", "key", "value", "scale"} <= signature_of(called).keys()
-
-
-def signature_of(called: Any) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(called).parameters) if callable(called) else {}
-
-
-def is_transform(thing: Any) -> bool:
-    is_subclass = isinstance(thing, type) and issubclass(thing, QueryKeyTransform)
-    return is_subclass and thing is not QueryKeyTransform
-
-
-def test_the_laws_below_hold_for_every_attention_function_and_transform_of_the_package() -> None:
-    made = [make() for make in LAYERS.values()]
-    functions = [layer.attention_function for layer in made]
-    known = {each if each in EXPORTS.values() else type(each) for each in functions}
-    assert known == set(filter(is_attention_function, EXPORTS.values()))
-    known = {type(transform) for layer in made for transform in layer.transforms}
-    assert known == set(filter(is_transform, EXPORTS.values()))
 
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 4], [4, 3, 2, 0, 0, 0]])

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from tests.pairs import every_pair
-from tests.public import PUBLIC
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
@@ -234,22 +233,6 @@ def make(case: Case, dtype: torch.dtype = torch.float64) -> nn.Module:
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.4)
     return block
-
-
-def test_every_public_block_is_tested() -> None:
-    blocks = {
-        name
-        for name, kind in PUBLIC.items()
-        if isinstance(kind, type) and issubclass(kind, nn.Module)
-    }
-    assert blocks - {
-        *("LanguageModel", "Seq2Seq", "ModelWithLoss"),  # of tokens: test_models
-        "ExplicitAttention",
-        "QueryKeyTransform",
-        "Residual",
-        "PrepackedLinear",
-        "Int8Linear",
-    } == CASES.keys() - {"explicit", "with transforms", "grouped queries"}
 
 
 @every_block

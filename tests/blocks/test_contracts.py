@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from transformer_blocks import (
     DecoderCache,
-    EncoderDecoder,
     ExplicitAttention,
     FeedForward,
     KeyValueCache,
@@ -36,13 +35,10 @@ from transformer_blocks import (
     TokenEmbedding,
     _contracts,
     add_lora,
-    beam_search,
     build_decoder,
     build_encoder,
     build_language_model,
     fused_attention,
-    greedy_search,
-    sample,
 )
 from transformer_blocks._contracts import (
     Count,
@@ -416,25 +412,6 @@ def test_a_decorated_function_is_called_by_place_and_by_name_with_its_defaults()
             add(*places, **names)
 
 
-def test_annotations_are_read_once_also_if_they_are_strings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def total(sizes: "Sequence[Size]") -> int:  # as after `from __future__ import annotations`
-        return sum(sizes)
-
-    checked_total = checked(total)
-    monkeypatch.delattr(_contracts, "rule_of")
-    assert checked_total([1, 2]) == 3
-    with pytest.raises(ValueError, match=r"^sizes\[1\] must be positive, got sizes\[1\]=0$"):
-        checked_total([1, 0])
-
-
-def test_inputs_may_be_on_the_meta_device_if_the_weights_are() -> None:
-    stack = EncoderDecoder(encoder(), decoder()).to("meta")
-    mask = torch.zeros(B, 1, 1, L, dtype=torch.bool, device="meta")
-    assert stack(X.to("meta"), X.to("meta"), source_mask=mask).is_meta
-
-
 def test_autocast_accepts_what_it_casts_and_nothing_else() -> None:
     layer, x, memory = MultiHeadAttention(D, H), torch.randn(B, L, D), torch.randn(B, S, D)
     expected = layer(x, memory, memory)
@@ -445,16 +422,6 @@ def test_autocast_accepts_what_it_casts_and_nothing_else() -> None:
         with pytest.raises(RuntimeError, match="must have the same dtype"):
             layer(x.double(), memory, memory)
     torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
-
-
-def test_a_check_never_computes_a_weight() -> None:
-    layer = MultiHeadAttention(D, H)
-    nn.utils.parametrizations.spectral_norm(layer.query_projection)
-    computed = []
-    norm: Any = layer.query_projection.parametrizations
-    norm.weight[0].register_forward_hook(lambda *_: computed.append(1))
-    layer(X, X, X)
-    assert len(computed) == 1  # by the projection itself
 
 
 @pytest.mark.parametrize(
@@ -468,13 +435,3 @@ def test_a_layer_checks_masks_for_any_attention_function(attention_function: Any
     for invalid in (mask.float(), mask.tolist(), mask[:, :2], mask[None], "causal"):
         with pytest.raises((TypeError, ValueError), match=r"^mask must "):
             layer(X, X, X, mask=invalid)
-
-
-@pytest.mark.parametrize("search", [greedy_search, sample, partial(beam_search, beam_size=2)])
-def test_an_end_id_outside_the_vocabulary_is_refused_at_the_first_step(search: Any) -> None:
-    model, start = Model(), torch.tensor([1, 2])
-    message = r"^end_id must be below the vocabulary size 10, got end_id=10$"
-    with pytest.raises(ValueError, match=message):
-        search(model, start, end_id=10, max_length=5)
-    assert model.steps == 1
-    search(model, start, end_id=9, max_length=5)
