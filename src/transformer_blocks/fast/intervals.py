@@ -284,10 +284,10 @@ def _with_elements(value: Any) -> Any:
 
 
 def _make_mask(first: Tensor, end: Tensor, key_length: int) -> Tensor:
-    """Make an interval mask, or an ordinary one in compiled code and where there are no values."""
-    if has_values(first) and not torch.compiler.is_compiling():
-        return IntervalMask(first, end, key_length)
-    return _dense(first, end, torch.arange(key_length, device=first.device))
+    """Make an interval mask, or an ordinary one in compiled code, which cannot make a subclass."""
+    if torch.compiler.is_compiling():
+        return _dense(first, end, torch.arange(key_length, device=first.device))
+    return IntervalMask(first, end, key_length)
 
 
 def _dense(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
