@@ -304,6 +304,7 @@ def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
             the attribute of this name of the module that is called, if it has one.
     """
     letters = shape.split()
+    outer = letters[:-1]
 
     def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
         if not isinstance(x, Tensor) or x.dtype not in dtypes:
@@ -311,9 +312,9 @@ def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
             raise TypeError(f"{name} must be {text}, got dtype={x.dtype}")
         found, last = x.shape, getattr(module, letters[-1], None)
         if len(found) != len(letters) or (last is not None and found[-1] != last):
-            expected = ", ".join([*letters[:-1], str(last or letters[-1])])
+            expected = ", ".join([*outer, str(last or letters[-1])])
             raise ValueError(f"{name} must have shape ({expected}), got {tuple(found)}")
-        for letter, size in zip(letters, found):  # noqa: B905
+        for letter, size in zip(letters if last is None else outer, found):  # noqa: B905
             known, first = sizes.setdefault(letter, (size, name))
             if known != size:
                 rule = f"must agree in {MEANINGS.get(letter, 'size ')}{letter}"

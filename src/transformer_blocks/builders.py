@@ -17,13 +17,7 @@ from typing import TypeVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    DropoutProbability,
-    Factory,
-    Function,
-    Size,
-    checked,
-)
+from transformer_blocks._contracts import DropoutProbability, Factory, Function, Size, checked
 from transformer_blocks.decoder import Decoder, DecoderLayer
 from transformer_blocks.encoder import Encoder, EncoderLayer
 from transformer_blocks.feed_forward import FeedForward

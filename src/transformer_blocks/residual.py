@@ -40,13 +40,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from transformer_blocks._contracts import (
-    DropoutProbability,
-    Size,
-    check,
-    checked,
-    raise_type_error,
-)
+from transformer_blocks._contracts import DropoutProbability, Size, check, checked, raise_type_error
 from transformer_blocks.fast.dropout import Dropout
 
 Sublayer = Callable[[Tensor], Tensor]

@@ -1,8 +1,6 @@
 """Programs whose functions are executed in Python: to compile them takes minutes."""
 
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,21 +30,6 @@ def trace(
         prefill = Prefill(prepared, is_masked=batch > 1)
         functions[f"prefill_{name}"] = partial(_run, prefill, None)
     return Program(facts, functions)
-
-
-def keep_programs(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, positions: float | None = None
-) -> dict[Path, Program]:
-    """Replace how a module saves and loads programs; return what was saved, by its file."""
-    kept: dict[Path, Program] = {}
-
-    def save(model: Any, path: Path, **options: Any) -> None:
-        kept[path] = trace(model, positions=positions, **options)
-        path.write_text("a program")
-
-    monkeypatch.setattr(module, "save_program", save)
-    monkeypatch.setattr(module, "load_program", lambda path, model: kept[path])
-    return kept
 
 
 def _run(function: nn.Module, depth: int | None, inputs: list[Any]) -> list[Tensor]:

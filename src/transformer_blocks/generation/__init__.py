@@ -52,11 +52,7 @@ from transformer_blocks.generation.beam import beam_search
 from transformer_blocks.generation.greedy import greedy_search
 from transformer_blocks.generation.incremental import IncrementalDecoder
 from transformer_blocks.generation.prompts import left_pad
-from transformer_blocks.generation.protocol import (
-    Generation,
-    NonFiniteLogitsError,
-    StepModel,
-)
+from transformer_blocks.generation.protocol import Generation, NonFiniteLogitsError, StepModel
 from transformer_blocks.generation.sampling import sample
 
 __all__ = [

@@ -47,11 +47,4 @@ from transformer_blocks.inference.linear import PrepackedLinear
 from transformer_blocks.inference.prepare import prepare
 from transformer_blocks.inference.program import Program, load_program, save_program
 
-__all__ = [
-    "Int8Linear",
-    "PrepackedLinear",
-    "Program",
-    "load_program",
-    "prepare",
-    "save_program",
-]
+__all__ = ["Int8Linear", "PrepackedLinear", "Program", "load_program", "prepare", "save_program"]

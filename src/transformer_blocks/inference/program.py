@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, ShapesCollection
 
+from transformer_blocks._alteration import check_unaltered
 from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
 from transformer_blocks.files import check_file, open_atomically
@@ -43,7 +44,6 @@ from transformer_blocks.generation.stepping import (
     check_not_nan,
     limits_and_ends,
 )
-from transformer_blocks.inference.fingerprint import fingerprint
 from transformer_blocks.inference.prepare import prepare
 from transformer_blocks.inference.step import Prefill, SearchStep, State
 from transformer_blocks.masks import padding_mask
@@ -149,6 +149,8 @@ def describe(
 
     The arguments and errors are those of :func:`save_program`.
     """
+    for name, part in model.named_modules():
+        check_unaltered(part, name or "the model")
     for tensor in model.state_dict().values():
         if tensor.device.type != "cpu":
             raise ValueError(f"a program needs a model on a CPU, got one on {tensor.device}")
@@ -173,7 +175,6 @@ def describe(
     if begin_id is not None:
         attentions += [layer.cross_attention for layer in parts.decoder.layers]
     return _environment() | {
-        "model": fingerprint(model),
         "beam_size": beam_size,
         "ends": sorted(ends),
         "begin_id": begin_id,
@@ -342,20 +343,15 @@ class Program:
         return name, length, 0 if is_seq2seq else longest, state
 
 
-@checked
-def load_program(
-    path: str | PathLike[str], *, model: LanguageModel | Seq2Seq | None = None
-) -> Program:
+def load_program(path: str | PathLike[str]) -> Program:
     """Load a program. Its code is executed: load only files whose origin you trust.
 
     Args:
         path: A file that :func:`save_program` wrote.
-        model: The trained model that it must have been made of; not compared if not given.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no program, or one for another version of torch, another processor or
-            another model.
+        ValueError: If it is no program, or one for another version of torch or another processor.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no such file: {path}")
@@ -371,8 +367,6 @@ def load_program(
         for name, here in _environment().items():
             if facts[name] != here:
                 raise ValueError(f"{path} was made for {name} {facts[name]}; this is {here}")
-        if model is not None and facts["model"] != fingerprint(model):
-            raise ValueError(f"{path} was made for another model, or for other weights")
         functions = {}
         for file in Path(folder).iterdir():  # called directly: Python checks each argument
             try:

@@ -10,9 +10,7 @@ from transformer_blocks._alteration import check_unaltered
 
 
 def convert(
-    name: str,
-    module: nn.Module,
-    builds: Mapping[type[nn.Module], Callable[[Any], nn.Module]],
+    name: str, module: nn.Module, builds: Mapping[type[nn.Module], Callable[[Any], nn.Module]]
 ) -> nn.Module:
     """Convert a module by the function for its class.
 

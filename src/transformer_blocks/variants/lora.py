@@ -30,12 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_blocks._alteration import check_unaltered
-from transformer_blocks._contracts import (
-    PositiveNumber,
-    Size,
-    checked,
-    raise_type_error,
-)
+from transformer_blocks._contracts import PositiveNumber, Size, checked, raise_type_error
 
 
 class LoraLinear(nn.Module):
