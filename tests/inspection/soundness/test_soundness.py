@@ -36,7 +36,6 @@ from transformer_blocks import (
     Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
-    beam_search,
     build_encoder,
     causal_mask,
     packed_mask,
@@ -45,7 +44,6 @@ from transformer_blocks.inspection import (
     Report,
     Soundness,
     assert_sound,
-    check_search,
     check_soundness,
 )
 
@@ -809,23 +807,6 @@ def test_a_step_of_another_form_is_refused() -> None:
         return torch.randn(*tokens.shape, 4, generator=noise), tokens
 
     assert "two equal calls differ" in ask("labels", unstable, TOKENS).problems[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda found: found[1:], "2 results for 3 start tokens"),
-        (lambda found: [[*each, *[0] * (7 - len(each))] for each in found], "in max_length=6 tok"),
-        (lambda found: [[*each, 0, 3] for each in found], "must be [1], then the end token 0, in"),
-    ],
-)
-def test_a_search_with_results_of_another_form_is_found(change: Any, message: str) -> None:
-    def search(*model_and_start: Any, **options: Any) -> list[list[int]]:
-        found = beam_search(*model_and_start, **options)
-        return change([[*best.tokens] for best, *_ in found])
-
-    report = check_search(search)
-    assert any(message in problem for problem in report.problems), report
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
