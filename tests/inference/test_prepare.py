@@ -2,8 +2,10 @@
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,6 +35,7 @@ from transformer_blocks import (
     record_attention,
 )
 from transformer_blocks.inference import PrepackedLinear, prepare
+from transformer_blocks.inference import linear as linear_module
 from transformer_blocks.inference.layers import FusedQKVAttention
 from transformer_blocks.inference.prepare import relu
 
@@ -194,6 +197,22 @@ def test_a_prepacked_linear_layer_equals_the_layer_and_has_copies_of_weight_and_
     for parameter in linear.parameters():
         parameter.zero_()
     assert torch.equal(prepared(x), output)
+
+
+@pytest.mark.parametrize("reordered", [None, lambda weight: weight, lambda weight, _: 2.0 * weight])
+@torch.no_grad()
+def test_without_torchs_operator_no_weight_is_prepacked(
+    reordered: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    operators: dict[str, Any] = {"_linear_pointwise": torch.ops.mkldnn._linear_pointwise}
+    operators = operators | {"_reorder_linear_weight": reordered} if reordered else {}
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**operators))
+    monkeypatch.setattr(linear_module, "_has_operators", cache(linear_module._has_operators.__wrapped__))
+    linear, x = nn.Linear(64, 256), torch.randn(100, 64)
+    for _ in range(2):
+        torch.testing.assert_close(PrepackedLinear(linear)(x), linear(x))
+    (record,) = caplog.records
+    assert re.fullmatch(r"weights are not prepacked with torch \S+: .+", record.getMessage())
 
 
 @pytest.mark.usefixtures("any_size")

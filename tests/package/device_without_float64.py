@@ -154,18 +154,6 @@ def forward_and_backward(device: str) -> Any:
 
 
 @case
-def an_optimiser_step(device: str) -> Any:
-    model, tokens = translator(device), TOKENS.to(device)
-    # The gradient of a key's bias is nothing but rounding, which a smaller eps blows up.
-    optimiser = torch.optim.Adam(model.parameters(), eps=1e-3)
-    for _ in range(2):
-        optimiser.zero_grad()
-        model(tokens, tokens).square().mean().backward()
-        optimiser.step()
-    return list(model.state_dict().values())
-
-
-@case
 def variants(device: str) -> Any:
     torch.manual_seed(0)
     functions = (
@@ -204,14 +192,6 @@ def variants(device: str) -> Any:
         module.to(device)(*([x] * (3 if isinstance(module, blocks.MultiHeadAttention) else 1)))
         for module in modules
     ]
-
-
-@case
-def packed_documents(device: str) -> Any:
-    x = torch.arange(48.0).view(1, 1, 12, 4).sin().to(device)
-    documents = torch.tensor([[0] * 5 + [1] * 7]).to(device)
-    mask = blocks.packed_mask(documents)
-    return blocks.fused_attention(x, x, x, mask=mask, causal=True)
 
 
 @case

@@ -1,7 +1,6 @@
 """Contexts that change a model or a setting may end in any order and in any thread."""
 
 import itertools
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -111,31 +110,3 @@ def test_compiled_models_are_executed_eagerly_until_the_last_context_has_ended(
             assert not is_compiled()
             run(partial(contexts[number].__exit__, None, None, None))
         assert is_compiled()
-
-
-def test_contexts_of_concurrent_threads_restore_the_model() -> None:
-    model, x = make_model(), torch.randn(1, 3, 16)
-    before, expected = state_of(model), model(x)
-    errors: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            for _ in range(10):
-                with ABLATIONS[number](model), record_attention(model), torch.no_grad():
-                    model(x)
-        except BaseException as error:
-            errors.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [Thread(target=work, args=(number,)) for number in range(len(ABLATIONS))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert errors == []
-    assert torch.equal(model(x), expected)
-    assert state_of(model) == before

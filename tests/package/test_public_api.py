@@ -38,40 +38,6 @@ def test_every_public_name_has_one_place_in_the_reference() -> None:
     assert len(anchors) == len({*anchors})
 
 
-def to(target: str, text: str) -> str:
-    return f"[{text}](#{target})"
-
-
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("``a | b``, *often*", "`a | b`, *often*"),
-        (":func:`~p.f` and :math:`x_i`", "[`f`](#p.f) and $x_i$"),
-        (":class:`p.C` < $1", r"[`p.C`](#p.C) \< \$1"),
-        ("see https://a.org/b.", "see <https://a.org/b>."),
-        ("`text <https://a.org>`_", "[text](https://a.org)"),
-        (".. math:: a = b", "```math\na = b\n```"),
-        (
-            ".. math::\n\n   a &= b \\\\\n   c &= d\n\nafter",
-            "```math\n\\begin{aligned}\na &= b \\\\\nc &= d\n\\end{aligned}\n```\n\nafter",
-        ),
-        ("a folder::\n\n    x\n      y\n\nafter", "a folder:\n\n```text\nx\n  y\n```\n\nafter"),
-        (">>> f()\n1\n\nafter", "```python\n>>> f()\n1\n```\n\nafter"),
-        (".. code-block:: text\n\n   a  b\n\nafter", "```text\na  b\n```\n\nafter"),
-    ],
-)
-def test_a_docstring_becomes_markdown(written: str, shown: str) -> None:
-    assert reference_pages.markdown(written, to) == shown
-
-
-def test_the_sections_of_a_docstring_become_lists() -> None:
-    text = (
-        "Do.\n\nArgs:\n    x: A number\n        that is: large.\n    y: z.\n\nReturns:\n    It.\n"
-    )
-    lists = "**Arguments**\n\n- `x`: A number\n  that is: large.\n- `y`: z.\n\n**Returns**\n\nIt."
-    assert reference_pages.description(text, to) == f"Do.\n\n{lists}"
-
-
 def test_every_name_that_a_docstring_links_to_has_a_place() -> None:
     with pytest.raises(ValueError, match="transformer_blocks links to nothing_here"):
         reference_pages.link("index.md", "transformer_blocks", "nothing_here", "x")
