@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.generation.interruption import InterruptedAt, InterruptedAtLine
+from tests.generation.interruption import InterruptedAt
 from tests.generation.prefix_model import END, PrefixModel, assert_same, generate, textbook
 from torch import Tensor
 
@@ -180,18 +180,9 @@ CALLS: dict[str, Callable[[IncrementalDecoder], Any]] = {
 }
 
 
-INTERRUPTIONS: dict[str, Callable[[int], Any]] = {
-    "operation": InterruptedAt,
-    "line": lambda line: InterruptedAtLine(line, "incremental.py", "encoder.py", "cache.py"),
-}
-
-
-@pytest.mark.parametrize("place", INTERRUPTIONS)
 @pytest.mark.parametrize(("call", "prepared"), [*((call, False) for call in CALLS), ("step", True)])
 @torch.no_grad()
-def test_a_call_that_is_interrupted_anywhere_can_be_repeated(
-    call: str, prepared: bool, place: str
-) -> None:
+def test_a_call_that_is_interrupted_anywhere_can_be_repeated(call: str, prepared: bool) -> None:
     model = build_language_model(9, **SIZES | {"num_layers": 1}).eval()
     model = prepare(model) if prepared else model
     prompts = [[1, 2], [3, 4, 5, 6, 7], [8, 1, 2]]
@@ -202,7 +193,7 @@ def test_a_call_that_is_interrupted_anywhere_can_be_repeated(
     for operation in range(1000):
         interrupted, _ = model.start(prompts)
         try:
-            with INTERRUPTIONS[place](operation):
+            with InterruptedAt(operation):
                 CALLS[call](interrupted)
         except KeyboardInterrupt:
             CALLS[call](interrupted)

@@ -207,7 +207,9 @@ def test_without_torchs_operator_no_weight_is_prepacked(
     operators: dict[str, Any] = {"_linear_pointwise": torch.ops.mkldnn._linear_pointwise}
     operators = operators | {"_reorder_linear_weight": reordered} if reordered else {}
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**operators))
-    monkeypatch.setattr(linear_module, "_has_operators", cache(linear_module._has_operators.__wrapped__))
+    monkeypatch.setattr(
+        linear_module, "_has_operators", cache(linear_module._has_operators.__wrapped__)
+    )
     linear, x = nn.Linear(64, 256), torch.randn(100, 64)
     for _ in range(2):
         torch.testing.assert_close(PrepackedLinear(linear)(x), linear(x))
