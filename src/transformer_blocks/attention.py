@@ -215,12 +215,6 @@ def matmul_by_head(x: Tensor, y: Tensor) -> Tensor:
     return (together @ y).reshape(batch, heads, length, y.shape[-1])
 
 
-def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
-    """Repeat each head for the consecutive heads that share it: (B, G, S, d) to (B, H, S, d)."""
-    times = num_heads // x.shape[1]
-    return x if times == 1 else x.repeat_interleave(times, dim=1)
-
-
 def to_full_precision(x: Tensor) -> Tensor:
     """Convert bfloat16 and float16 to float32; leave float32 and float64 unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -68,23 +68,6 @@ def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
     assert best[0] != best[1] != best[2]
 
 
-def test_the_length_penalty_may_be_a_function() -> None:
-    found = [
-        generate(beam_search, range(1, 40), beam_size=4, max_length=8, length_penalty=each)
-        for each in (1.5, lambda length: ((5 + length) / 6) ** 1.5, lambda length: 1.0, 0.0)
-    ]
-    asked: list[int] = []  # also with lookahead, of no length beyond the maximum
-
-    def penalty(length: int) -> float:
-        asked.append(length)
-        return float(length)
-
-    options: dict[str, Any] = {"beam_size": 2, "max_length": 5, "lookahead": 9}
-    generate(beam_search, range(1, 40), length_penalty=penalty, **options)
-    assert max(asked) == 5
-    assert found[0] == found[1] != found[2] == found[3]
-
-
 def test_beams_of_a_sequence_are_adjacent() -> None:
     model, beam_size = PrefixModel(10), 4
     beam_search(model, torch.arange(1, 11), beam_size=beam_size, end_id=END, max_length=6)
@@ -172,12 +155,6 @@ def test_a_search_is_over_as_soon_as_enough_hypotheses_are_finished(
 
     enough = [steps for steps in range(1, 13) if count_finished(steps) >= beam_size]
     assert len(model.batch_sizes) == min([*enough, 12])
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_a_length_penalty_that_is_not_positive_and_finite_is_refused(wrong: float) -> None:
-    with pytest.raises(ValueError, match=r"^length_penalty must return positive numbers, got "):
-        generate(beam_search, [1], beam_size=2, max_length=9, length_penalty=lambda _: wrong)
 
 
 @pytest.mark.parametrize(

@@ -23,31 +23,29 @@ in Beam Search", Kasai et al. 2022, https://arxiv.org/abs/2204.05424, compares b
 """
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
 
-from transformer_blocks._contracts import Count, Function, Size, checked, in_range
+from transformer_blocks._contracts import Count, Size, checked, in_range
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     CheckedModel,
     EndId,
     MaxLength,
     Start,
+    best_extensions,
     check_not_nan,
     limits_and_ends,
-    step_top_k,
+    step_log_probabilities,
 )
 
 Beam = tuple[float, int, int]
 """An extended hypothesis: its score, the index of the beam that it extends, and the new token."""
 
 Alpha = Annotated[float, in_range(float, "in [0, 10]", lambda alpha: 0.0 <= alpha <= 10.0)]
-
-
-Penalty = Alpha | Function[Callable[[int], float]]
 
 
 @checked
@@ -59,7 +57,7 @@ def beam_search(
     beam_size: Size,
     end_id: EndId | None,
     max_length: MaxLength,
-    length_penalty: Penalty = 0.6,
+    length_penalty: Alpha = 0.6,
     lookahead: Count | None = None,
     n_best: Size = 1,
 ) -> list[list[Generation]]:
@@ -80,8 +78,6 @@ def beam_search(
         max_length: Maximum number of tokens to generate, including the end token; or a list with
             one such number for each sequence.
         length_penalty: The exponent alpha above, in [0, 10]; larger values favour longer sequences.
-            Or a function from the length of a hypothesis, including the end token, to the positive
-            number by which its log-probability is divided.
         lookahead: The rule by which the search of a sequence stops. If None, it stops as soon as
             ``beam_size`` hypotheses are finished. If a number, it stops once the best unfinished
             hypothesis, even if it grew by that number of tokens (at most to ``max_length``) without
@@ -129,8 +125,10 @@ def beam_search(
         # are several end tokens, at least K are not finished.
         rows = [[score for score, _, _ in search.beams] for search in unfinished]
         scores = torch.tensor(rows, dtype=torch.float64, device="cpu")  # (sequences, beams)
-        best, indices, vocabulary_size = step_top_k(model, tokens, scores, count, ends)
+        log_probabilities = step_log_probabilities(model, tokens, ends)
+        vocabulary_size = log_probabilities.shape[1]
         check_beams(beam_size, vocabulary_size)
+        best, indices = best_extensions(log_probabilities, scores, count)
         parents, next_tokens = indices // vocabulary_size, indices % vocabulary_size
         columns = best.tolist(), parents.tolist(), next_tokens.tolist()
         check_not_nan([row[0] for row in columns[0]], step)  # top_k returns NaN first
@@ -175,7 +173,7 @@ class BeamSearch:
     """
 
     beam_size: int
-    length_penalty: Penalty
+    length_penalty: float
     lookahead: int | None
     max_length: int
     beams: list[Beam] = field(default_factory=lambda: [(0.0, 0, -1)])
@@ -250,10 +248,4 @@ class BeamSearch:
 
     def penalty(self, length: int) -> float:
         """Compute the length penalty of a hypothesis."""
-        alpha = self.length_penalty
-        number = alpha(length) if callable(alpha) else ((5 + length) / 6) ** alpha
-        if not 0.0 < number < math.inf:
-            raise ValueError(
-                f"length_penalty must return positive numbers, got {number} for length {length}"
-            )
-        return number
+        return ((5 + length) / 6) ** self.length_penalty

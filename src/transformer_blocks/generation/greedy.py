@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from transformer_blocks._contracts import checked
+from transformer_blocks.fast.top_k import top_k
 from transformer_blocks.generation.protocol import Generation
 from transformer_blocks.generation.stepping import (
     CheckedModel,
@@ -12,7 +13,7 @@ from transformer_blocks.generation.stepping import (
     Start,
     generate,
     limits_and_ends,
-    step_top_k,
+    step_log_probabilities,
 )
 
 
@@ -60,8 +61,7 @@ def greedy_search(
     limits, ends = limits_and_ends(start, max_length, end_id)
 
     def choose(tokens: Tensor, unfinished: list[int], step: int) -> tuple[Tensor, Tensor]:
-        scores = torch.zeros(len(tokens), 1, dtype=torch.float64, device="cpu")
-        best, next_tokens, _ = step_top_k(model, tokens, scores, 1, ends)
+        best, next_tokens = top_k(step_log_probabilities(model, tokens, ends), 1)
         return next_tokens[:, 0], best[:, 0]
 
     return generate(model, start, choose, limits, ends)

@@ -32,6 +32,8 @@ from transformer_blocks.generation.stepping import (
     step_log_probabilities,
 )
 
+HINT = "positive (greedy_search takes the most probable token)"
+Temperature = Annotated[float, in_range(float, HINT, lambda number: number > 0.0)]
 TopP = Annotated[float, in_range(float, "in (0, 1]", lambda number: 0.0 < number <= 1.0)]
 Generator = Annotated[torch.Generator, instance_of(torch.Generator)]
 
@@ -44,7 +46,7 @@ def sample(
     *,
     end_id: EndId | None,
     max_length: MaxLength,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     top_k: Size | None = None,
     top_p: TopP | None = None,
     generator: Generator | Sequence[Generator] | None = None,
@@ -94,11 +96,6 @@ def sample(
         >>> 550 < drawn.tokens.count(1) < 650
         True
     """
-    if temperature <= 0.0:
-        raise ValueError(
-            f"temperature must be positive, got temperature={temperature}; "
-            "greedy_search takes the most probable token"
-        )
     limits, ends = limits_and_ends(start, max_length, end_id)
     dtype = _widest_dtype(start.device)
     uniform = _draw(generator, limits).to(start.device, dtype)  # (longest, N)

@@ -91,39 +91,16 @@ def step_log_probabilities(model: StepModel, tokens: Tensor, ends: Set[int]) -> 
     return to_log_probabilities(logits)
 
 
-def step_top_k(
-    model: StepModel, tokens: Tensor, scores: Tensor, count: int, ends: Set[int]
-) -> tuple[Tensor, Tensor, int]:
-    """Run a step, and return the most probable extensions of the hypotheses of each sequence.
+def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Select the most probable extensions of the hypotheses of each sequence.
 
     An extension of a hypothesis by a token has the sum of the hypothesis's score and the token's
     log-probability as its score.
 
     Args:
-        model: Model that computes the logits of the next token.
-        tokens: The newest token of each hypothesis, of shape (N,).
-        scores: Score of each hypothesis, of shape (B, K) with N = B K. The K hypotheses of a
-            sequence are adjacent rows.
-        count: Number of extensions to return for each sequence; all K V if there are fewer.
-        ends: Ids of the end tokens.
-
-    Returns:
-        What :func:`best_extensions` returns, and V, the size of the vocabulary.
-
-    Raises:
-        TypeError: If the model returned no tensor.
-        ValueError: If the logits have another shape, or an end token is not in the vocabulary.
-    """
-    log_probabilities = step_log_probabilities(model, tokens, ends)
-    return *best_extensions(log_probabilities, scores, count), log_probabilities.shape[1]
-
-
-def best_extensions(log_probabilities: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Select the most probable extensions of the hypotheses of each sequence.
-
-    Args:
         log_probabilities: Log-probabilities of the next tokens, of shape (B K, V).
-        scores: Score of each hypothesis, of shape (B, K).
+        scores: Score of each hypothesis, of shape (B, K). The K hypotheses of a sequence are
+            adjacent rows of ``log_probabilities``.
         count: Number of extensions to return; all K V if there are fewer.
 
     Returns:

@@ -35,7 +35,7 @@ from transformer_blocks._contracts import Count, Size, checked
 from transformer_blocks.fast.caching import grow
 from transformer_blocks.files import check_file, open_atomically
 from transformer_blocks.generation import Generation
-from transformer_blocks.generation.beam import BeamSearch, Penalty, check_beams, check_n_best
+from transformer_blocks.generation.beam import Alpha, BeamSearch, check_beams, check_n_best
 from transformer_blocks.generation.prompts import Prompts, to_lists
 from transformer_blocks.generation.stepping import (
     EndId,
@@ -215,7 +215,7 @@ class Program:
         prompts: Prompts,
         *,
         max_length: MaxLength,
-        length_penalty: Penalty = 0.6,
+        length_penalty: Alpha = 0.6,
         lookahead: Count | None = None,
         n_best: Size = 1,
     ) -> list[list[Generation]]:
@@ -246,8 +246,7 @@ class Program:
         if not searches:
             return []
         steps = max(limits)
-        longest = searches[limits.index(steps)]
-        penalties = [1.0, *(longest.penalty(count) for count in range(1, steps + 1))]
+        penalties = [1.0, *(searches[0].penalty(count) for count in range(1, steps + 1))]
         table = torch.tensor(penalties, dtype=torch.float64, device="cpu")
         name, length, position, state = self._begin(prompts, steps)
         rows: list[BeamSearch | None] = [*searches, None][: len(state.tokens)]

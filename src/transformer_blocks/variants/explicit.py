@@ -12,7 +12,6 @@ from transformer_blocks.attention import (
     combine_masks,
     masked_softmax,
     matmul_by_head,
-    repeat_heads,
 )
 from transformer_blocks.fast.dropout import apply_dropout
 
@@ -92,7 +91,9 @@ class ExplicitAttention(nn.Module):
             TypeError: If the dtypes differ, or ``mask`` is not boolean.
             ValueError: If the shapes do not fit.
         """
-        scores = self.attention_scores(query, repeat_heads(key, query.shape[1]), scale)
+        if (times := query.shape[1] // key.shape[1]) > 1:
+            key = key.repeat_interleave(times, dim=1)
+        scores = self.attention_scores(query, key, scale)
         return self.normalise(scores, combine_masks(query, key, mask, causal)).to(query.dtype)
 
     @checked
