@@ -319,24 +319,36 @@ def describe(got: Any, expected: Any, axes: list[str]) -> str:
 
 def check(unit: Unit, functions: Any) -> Iterator[Finding]:
     """Yield the laws of a unit that do not hold for the reader's functions."""
-    results = {law: evaluate(unit, law, functions) for law in unit.laws}
+    yield from explain(unit, {law: evaluate(unit, law, functions) for law in unit.laws})
+
+
+def explain(unit: Unit, results: dict[Law, Any]) -> Iterator[Finding]:
+    """Yield the laws that do not hold for these results, and why."""
     for law, got in results.items():
         expected = right_value(unit, law)
         if not are_equal(got, expected):
-            cause = None if isinstance(got, Raised) else find_cause(unit, law, results)
+            known = [] if isinstance(got, Raised) else unit.mistakes
+            cause = find_cause(unit, law, results, one_or_two(known))
             difference = f"{law.case}: {describe(got, expected, law.axes)}"
             yield Finding(law.of, law.title, difference, cause)
 
 
-def find_cause(unit: Unit, law: Law, results: dict[Law, Any]) -> Mistake | None:
-    """Return what gives the reader's results in all laws of a function: a mistake, or two at once.
+def one_or_two(mistakes: list[Mistake]) -> Iterator[Mistake]:
+    """Yield each of these mistakes, then each two at once."""
+    yield from mistakes
+    yield from itertools.starmap(Mistake.with_another, itertools.combinations(mistakes, 2))
+
+
+def find_cause(
+    unit: Unit, law: Law, results: dict[Law, Any], mistakes: Iterable[Mistake]
+) -> Mistake | None:
+    """Return the mistake that gives the reader's results in all laws of a function.
 
     A law in which one of them raises an error, such as one of gradients of numpy's numbers, is left
     out.
     """
-    others = [each for each in unit.laws if each.of == law.of and each is not law]
-    pairs = itertools.combinations(unit.mistakes, 2)
-    for mistake in itertools.chain(unit.mistakes, itertools.starmap(Mistake.with_another, pairs)):
+    others = [each for each in results if each.of == law.of and each is not law]
+    for mistake in mistakes:
         found = functools.partial(result_of, unit, mistake.edits)
         if are_equal(found(law), results[law]) and all(
             isinstance(found(each), Raised)

@@ -32,17 +32,18 @@ UNIT.calls(
     as_many_queries_as_keys=(X, MEMORY[:, 2:], OTHERS[:, 2:]),
     a_mask_hides_keys=(X, MEMORY, MEMORY, FUTURE),
     a_padding_mask_hides_keys_in_all_heads=(X, MEMORY, OTHERS, PADDING),
-    keys_and_values_may_be_of_one_memory=(X, MEMORY, MEMORY),
-    self_attention_obeys_a_causal_mask=(X, X, X, FUTURE[:, 2:]),
 )
-UNIT.calls(
-    "MultiHeadAttention",
-    AXES,
-    sizes=(18, 1),
-    one_head_attends_to_a_memory=(X, MEMORY, MEMORY),
-    one_head_obeys_a_padding_mask=(X, MEMORY, MEMORY, PADDING),
-    one_head_obeys_a_causal_mask=(X, X, X, FUTURE[:, 2:]),
-)
+for _heads, _with in ((3, ""), (1, "_with_one_head")):
+    _laws: dict[str, Any] = {
+        "a_memory_is_attended_to": (X, MEMORY, MEMORY),
+        "a_padding_mask_is_obeyed": (X, MEMORY, MEMORY, PADDING),
+        "all_positions_are_attended_to": (X, X, X),
+        "a_causal_mask_is_obeyed": (X, X, X, FUTURE[:, 2:]),
+        "a_padding_mask_is_obeyed_in_self_attention": (X, X, X, PADDING[..., 2:]),
+        "a_causal_mask_with_padding_is_obeyed": (X, X, X, FUTURE[:, 2:] | PADDING[..., 2:]),
+    }
+    _named = {law + _with: arguments for law, arguments in _laws.items()}
+    UNIT.calls("MultiHeadAttention", AXES, sizes=(18, _heads), **_named)
 
 
 def _torch_layer() -> Any:

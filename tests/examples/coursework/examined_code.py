@@ -183,3 +183,84 @@ class SequenceFirst(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.layer(x)
         return output
+
+
+class AttnOfAConfig(nn.Module):
+    """Packed keys, queries and values, of a configuration, with an own causal mask and padding."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.head_size = config.n_embd // config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.register_buffer("causal", torch.tril(torch.ones(config.block_size, config.block_size)))
+
+    def attends(self, length: int) -> Tensor:
+        return self.get_buffer("causal")[:length, :length] != 0
+
+    def forward(self, x: Tensor, attention_mask: Any = None) -> Any:
+        key, query, value = (
+            part.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for part in self.c_attn(x).chunk(3, dim=-1)
+        )
+        scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_size)
+        scores = scores.masked_fill(~self.attends(x.shape[1]), -math.inf)
+        if attention_mask is not None:
+            scores = scores + (1 - attention_mask[:, None, None]) * torch.finfo(x.dtype).min
+        weights = scores.softmax(-1)
+        return self.c_proj((weights @ value).transpose(1, 2).flatten(2)), weights
+
+
+class AttnToTheNext(AttnOfAConfig):
+    def attends(self, length: int) -> Tensor:
+        return torch.ones(length, length, dtype=torch.bool).triu(diagonal=2).logical_not()
+
+
+class AttentionSequenceFirst(nn.Module):
+    """Inputs (L, B, E), and a mask of each kind, given to torch's layer."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Any = None, attn_mask: Any = None
+    ) -> Any:
+        return self.inner(q, k, v, key_padding_mask, need_weights=True, attn_mask=attn_mask)
+
+
+class HeadOfLengths(nn.Module):
+    """Values, keys and queries of one head without an output projection, and their lengths."""
+
+    def __init__(self, num_hiddens: int, head_size: int) -> None:
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(num_hiddens, head_size) for _ in range(3))
+
+    def masked(self, scores: Tensor, is_real: Tensor) -> Tensor:
+        return scores.masked_fill(~is_real, -1e6)
+
+    def forward(self, v: Tensor, k: Tensor, q: Tensor, valid_lens: Any) -> Tensor:
+        queries, keys = self.query(q), self.key(k)
+        scores = torch.bmm(queries, keys.transpose(1, 2)) / keys.shape[-1] ** 0.5
+        if valid_lens is not None:
+            is_real = torch.arange(keys.shape[1])[None, None] < valid_lens[:, None, None]
+            scores = self.masked(scores, is_real)
+        return torch.bmm(scores.softmax(-1), self.value(v))
+
+
+class HeadNearZero(HeadOfLengths):
+    def masked(self, scores: Tensor, is_real: Tensor) -> Tensor:
+        return scores.masked_fill(~is_real, 1e-6)
+
+
+class PositionsAlone(PositionsOfSinusoids):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.get_buffer("positions")[: x.size(1)].expand_as(x)
+
+
+def positions_of(position: int, d_model: int) -> Tensor:
+    return PositionsOfSinusoids(d_model).get_buffer("positions")[None, :position]
+
+
+def padding_mask_of(seq: Tensor, pad_idx: int) -> Tensor:
+    return (seq != pad_idx).unsqueeze(-2)

@@ -18,6 +18,14 @@ RIGHT = {
     "PositionsOfSinusoids": "",
     "AttentionWithTemperature": "True attends to a key",
     "mask_of_a_lower_triangle": "True attends to a key",
+    "padding_mask_of": "True attends to a key",
+    "AttnOfAConfig": "a causal mask of its own; projections in the order k, q, v; "
+    "masks of shape (B, S): 1 attends, 0 hides",
+    "AttentionSequenceFirst": "vectors of shape (L, B, E); "
+    "masks of shape (L, S): True hides a key; masks of shape (B, S): True hides a key",
+    "HeadOfLengths": "masks of shape (B, S): lengths",
+    "PositionsAlone": "returned without the vectors",
+    "positions_of": "",
 }
 """Right code, and what is said of its masks."""
 WRONG = {
@@ -32,6 +40,8 @@ WRONG = {
     ),
     "AttentionNotScaled": ("the scores are not scaled", ""),
     "PositionsAlongTheBatch": ("positions along the batch", "x.size(0)"),
+    "AttnToTheNext": ("a position attends to the next one", ""),
+    "HeadNearZero": ("masked scores are near zero", "masked_fill(~is_real, 1e-6)"),
     "mask_that_hides_itself": ("a position cannot attend to itself", "triu("),
 }
 """Wrong code, the mistake, and a part of its line."""
