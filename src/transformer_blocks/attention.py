@@ -272,18 +272,11 @@ def call_attention(
         The output, of shape (B, H, L, d_v).
 
     Raises:
-        TypeError: If the function does not accept these arguments, or does not return an output,
-            or a pair of it and the weights.
+        TypeError: If the function does not accept these arguments (Python's own error), or returns
+            neither an output nor a pair of it and the weights.
         ValueError: If the output has another shape.
     """
-    try:
-        output = function(query, key, value, **options)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        rule = f"attention_function must accept {', '.join(options)} by name"
-        hint = "fused_attention calls torch's scaled_dot_product_attention"
-        raise TypeError(f"{rule}, got {function!r}; {hint}") from error
+    output = function(query, key, value, **options)
     output = output[0] if isinstance(output, tuple) and len(output) == 2 else output
     if not isinstance(output, Tensor):
         rule = "a function that returns an output, or an output and its attention weights"

@@ -98,7 +98,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: attend(F.scaled_dot_product_attention),  # whose mask has the opposite rule
-        "attention_function must accept mask, causal, dropout by name, got <built-in function",
+        "scaled_dot_product_attention() got an unexpected keyword argument 'mask'",
     ),
     (
         lambda: cross_attention(MultiHeadAttention(8, 2, transforms=[RotaryPositionalEncoding(4)])),
