@@ -2,8 +2,9 @@
 
 An example is ``def f(query: Queries, *, mask: Mask | None = None, dropout: DropoutProbability)``.
 A type checker and ``help()`` read these annotations as ``Tensor``, ``Tensor | None`` and ``float``;
-each of them also holds a *rule*, a function that raises an error. Some plain types are rules too: a
-``bool`` is True or False, an ``int`` is no bool, a ``float`` is finite, and a module is no class.
+each of them also holds a *rule*, a function that raises an error if the value is not allowed. Some
+plain types have a rule, too: a ``bool`` must be True or False, an ``int`` must not be a bool, a
+``float`` must be finite, and an ``nn.Module`` must be an instance, not a class.
 The decorator :func:`checked` reads the rules once, when the function is defined, and applies them
 at each call.
 
@@ -12,14 +13,17 @@ flags, sizes and probabilities. We leave to torch what it refuses clearly, such 
 another dtype than the weights. No rule reads a tensor's values, which would wait for a GPU. A
 function that only passes an argument on leaves the check to the function that uses it.
 
-The letters of a shape are sizes, and in one call the same letter is the same size in all arguments:
-B batch size, L query length, S key length, H heads, G key and value heads, where G divides H, N
-rows of a batch while decoding, or tokens, M rows of a cache that are selected, V tokens of the
-vocabulary. The last may be the name of an attribute of the module, such as d_model, and is then
-compared with its value.
+The letters of a shape are sizes. In one call, the same letter is the same size in all arguments:
 
-Every message reads ``<name> must <rule>, got <value>``, so that a user knows which argument to
-change.
+- B batch size, L query length, S key length;
+- H heads, G key and value heads, where G divides H;
+- N rows of a batch while decoding, or tokens; M selected rows of a cache;
+- V tokens of the vocabulary.
+
+The last size may have the name of an attribute of the module that is called, such as d_model; it
+must then have the attribute's value.
+
+A message reads ``<name> must <rule>, got <value>``, so that a user knows which argument to change.
 """
 
 import inspect
@@ -35,13 +39,15 @@ from torch import Tensor, nn
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Kind = TypeVar("Kind")
 UNIONS = (Union, UnionType)
-# A class is a rule of its own if it is one of PLAIN or of a package of KNOWN; `Tensor` is neither.
+# If an annotation is one of the classes PLAIN, or a class of a package of KNOWN, the argument must
+# be an instance of it. `Tensor` is neither: a tensor without a rule is left to torch.
 PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package__}.")
 
 ArgumentRule = Callable[..., None]
-"""Raises unless a value obeys it. It receives the name of the argument, the value, the module whose
-method is called, and a dict of what the earlier arguments have: for each letter, the size and the
-name of the first argument with it; for "dtype", the dtype and the name of the first one with it."""
+"""Function that raises an error if a value is not allowed. Its arguments are the name of the
+argument, the value, the module whose method is called, and a dict of the sizes so far: for each
+letter, the size and the name of the first argument that has it; for "dtype", the dtype and the name
+of the first argument that has one."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -50,8 +56,8 @@ name of the first argument with it; for "dtype", the dtype and the name of the f
 def checked(function: Decorated) -> Decorated:
     """Decorate a function or method to check its arguments by the rules in its annotations.
 
-    Defaults are not checked. Of a class, for example a dataclass, the arguments of its constructor
-    are checked.
+    Defaults are not checked. If it decorates a class, such as a dataclass, the arguments of the
+    class's constructor are checked.
     """
     if isinstance(function, type):
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
@@ -304,7 +310,7 @@ def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
             the attribute of this name of the module that is called, if it has one.
     """
     letters = shape.split()
-    outer = letters[:-1]
+    outer = letters[:-1]  # all that is left to compare if the last is an attribute of the module
 
     def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
         if not isinstance(x, Tensor) or x.dtype not in dtypes:
@@ -328,7 +334,7 @@ Ids = partial(tensor_of, INTEGERS, "integer ids")
 
 
 def HeadVectors(shape: str) -> ArgumentRule:  # noqa: N802
-    """Return the rule of the vectors of all heads, of one dtype; G key heads must divide H."""
+    """Return the rule of the vectors of all heads: one dtype in a call, and G divides H."""
     are_vectors = Vectors(shape)
 
     def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:

@@ -17,13 +17,14 @@ same source.
 The modules hold no state of the decoding. The caller creates a cache to decode one batch, passes it
 to the stack at each step, and discards it afterwards.
 
-A step has two phases. :meth:`KeyValueCache.write` puts keys and values behind the ``length`` of a
-cache; :meth:`KeyValueCache.advance` makes them count; :meth:`KeyValueCache.append` does both. An
-attention layer advances its cache last, when its output is computed. Layers and stacks work on
-copies (the same buffer, a length of their own), and ``update`` takes over what the copies hold. A
-step that raised an exception or was interrupted can therefore be repeated: what it left in a buffer
-lies behind the length of the cache, and the next step overwrites it. Reordering, too, first selects
-the rows of all layers and then replaces them.
+A step that raised an exception or was interrupted can be repeated, because it has two phases.
+:meth:`KeyValueCache.write` stores keys and values after the first ``length`` positions of a buffer;
+:meth:`KeyValueCache.advance` increases the length, so that they count;
+:meth:`KeyValueCache.append` does both. An attention layer advances its cache when its output is
+computed. Layers and stacks work on copies of their caches, which share the buffer as long as it has
+room, and have a length of their own; at the end of a step, ``update`` takes over the copies. What a
+failed step left in a buffer lies beyond the length, and the next step overwrites it. Reordering,
+too, first selects the rows of all layers, and then replaces the caches.
 
 In this chapter, N is the batch size during decoding, L the number of new positions, and S that of
 all cached ones, the new ones included. A *row* is an index along the batch dimension; in beam
@@ -85,7 +86,7 @@ class KeyValueCache:
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values of new positions after the cached ones.
 
-        They do not count until :meth:`advance` is called: before, another call overwrites them.
+        They do not count until :meth:`advance` is called; until then, another call overwrites them.
 
         Args:
             keys: Projected keys of the new positions, of shape (N, H, L, d_k).
