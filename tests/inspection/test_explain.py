@@ -45,12 +45,9 @@ def test_the_reasons_of_each_position_are_those_of_the_masks_that_hide_it(
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
-        (causal_mask(4), {FUTURE}),
         (causal_mask(2, 5), {FUTURE}),
         (padding_mask(torch.tensor([[5, 6, 0, 0]])), {PADDING}),
         (padding_mask(torch.tensor([[5, 6, 0, 0]])).expand(1, 1, 4, 4), {PADDING}),
-        (padding_mask(torch.tensor([[5, 6, 0, 0]])) | causal_mask(4), {FUTURE, PADDING}),
-        (window_mask(5, 2), {FUTURE, WINDOW}),
         (torch.eye(4, dtype=torch.bool), {"another reason"}),
         (torch.zeros(3, 3, dtype=torch.bool), set()),
         (torch.zeros(0, 3, dtype=torch.bool), set()),

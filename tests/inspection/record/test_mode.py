@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from tests.inspection.foreign import FAMILIES, Family, capture_torch_weights, own_weights
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
-from x_transformers import Decoder, TransformerWrapper, XTransformer
+from x_transformers import Decoder, TransformerWrapper
 
 from transformer_blocks import (
     MultiHeadAttention,
@@ -218,7 +218,6 @@ def test_a_fully_masked_row_of_torch_is_recorded_as_zeros() -> None:
     assert maps[""][0][1].sum(dim=-1).allclose(torch.ones(4, 5), atol=1e-6)
 
 
-XT_SIZES: dict[str, Any] = {"num_tokens": 50, "depth": 2, "heads": 4, "max_seq_len": 32}
 XT: dict[str, tuple[Callable[[bool], nn.Module], Callable[[nn.Module], Any]]] = {
     "decoder": (
         lambda flash: TransformerWrapper(
@@ -229,15 +228,6 @@ XT: dict[str, tuple[Callable[[bool], nn.Module], Callable[[nn.Module], Any]]] = 
             ),
         ),
         lambda m: m(torch.arange(10).view(2, 5), mask=~PADDING),
-    ),
-    "encoder and decoder": (
-        lambda flash: XTransformer(
-            dim=16,
-            **{f"{part}_{k}": v for part in ("enc", "dec") for k, v in XT_SIZES.items()},
-            enc_attn_flash=flash,
-            dec_attn_flash=flash,
-        ),
-        lambda m: m(torch.arange(10).view(2, 5), torch.arange(8).view(2, 4), mask=~PADDING),
     ),
 }
 

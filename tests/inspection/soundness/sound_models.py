@@ -198,16 +198,6 @@ def torch_decoder() -> Sound:
 
 
 @sound
-def torch_decoder_layer() -> Sound:
-    example = {
-        "tgt": vectors(3, 6, D),
-        "memory": vectors(3, 6, D),
-        "tgt_mask": torch.ones(6, 6, dtype=torch.bool).triu(1),
-    }
-    return Sound(nn.TransformerDecoderLayer(**LAYER), example, "encoder-decoder")
-
-
-@sound
 def torch_transformer() -> Sound:
     model = nn.Transformer(D, H, 2, 2, 32, batch_first=True)
     example = {
@@ -254,36 +244,6 @@ class PackedLSTM(nn.Module):
 @sound
 def lstm_bidirectional_with_lengths() -> Sound:
     return Sound(PackedLSTM(), (TOKENS, (~PADDED).sum(1)), "encoder")
-
-
-class Convolutions(nn.Module):
-    """Convolutions over positions, with or without a view of later ones, and batch norm."""
-
-    def __init__(self, *, causal: bool, masked: bool = False) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, D)
-        self.layers = nn.ModuleList(nn.Conv1d(D, D, 3) for _ in range(2))
-        self.norm = nn.BatchNorm1d(D)
-        self.causal, self.masked = causal, masked
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens).mT
-        for layer in self.layers:
-            if self.masked:
-                x = x.masked_fill((tokens == 0)[:, None], 0.0)
-            x = layer(nn.functional.pad(x, (2, 0) if self.causal else (1, 1))).relu()
-        return self.norm(x).mT
-
-
-@sound
-def convolutions_causal() -> Sound:
-    return Sound(Convolutions(causal=True), TOKENS.clamp(min=1), "causal")
-
-
-@sound
-def convolutions_masked() -> Sound:
-    model = Convolutions(causal=False, masked=True)
-    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
 
 
 # Arguments and outputs of other forms

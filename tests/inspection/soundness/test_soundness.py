@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from coursework.museum.exhibit import exhibits
 from transformer_blocks import (
     LanguageModel,
-    MultiHeadAttention,
     Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -88,7 +87,7 @@ def test_a_sound_model_has_no_violation(name: str) -> None:
     if sound.kind == "causal":
         assert "causality" in holds, soundness
     takes_mask = isinstance(sound.example, dict) and any("mask" in key for key in sound.example)
-    if takes_mask and name not in ("torch_decoder_layer", "hf_RwkvForCausalLM"):
+    if takes_mask and name != "hf_RwkvForCausalLM":
         assert holds >= {"mask polarity", "padding", "padding amount"}, soundness
     if name.endswith("with_lengths"):
         assert holds >= {"padding", "padding amount"}, soundness
@@ -272,20 +271,6 @@ def test_position_ids_of_the_source_do_not_tell_the_positions_of_the_target() ->
     example = dict(zip(names, (SOURCE, SOURCE != 0, TOKENS, TOKENS != 0), strict=True))
     soundness = check_soundness(Model(), example)
     assert "by which it could be told" in soundness["padding side"].not_tried
-
-
-@broken("batch", "of row 1 changes if its row is processed alone")
-def all_rows_use_one_memory() -> Sound:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = MultiHeadAttention(D, H)
-
-        def forward(self, target: Tensor, memory: Tensor) -> Tensor:
-            memory = memory[:1].expand_as(memory)
-            return target + self.attention(target, memory, memory)
-
-    return Sound(Model(), (torch.randn(2, 4, D), torch.randn(2, 5, D)), "encoder-decoder")
 
 
 @broken("batch", "row 0 alone: IndexError")
