@@ -114,18 +114,15 @@ def count_padding(tokens: Tensor, lengths: Sequence[int] | Tensor) -> Tensor:
         ValueError: If there are not N numbers, or one is out of range.
     """
     rows, longest = tokens.shape
-    numbers = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    numbers = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     if len(numbers) != rows:
         raise ValueError(
             f"lengths must hold one number for each of the {rows} rows, got {len(numbers)}"
         )
-    for row, length in enumerate(numbers):
-        if not 0 <= length <= longest:
-            raise ValueError(
-                f"lengths must be in 0..{longest}, the length of tokens, "
-                f"got lengths[{row}]={length}"
-            )
-    return longest - torch.tensor(numbers, dtype=torch.int64, device="cpu")
+    if len(wrong := numbers[(numbers < 0) | (numbers > longest)]):
+        rule = f"lengths must be in 0..{longest}, the length of tokens"
+        raise ValueError(f"{rule}, got {wrong.tolist()}")
+    return longest - numbers
 
 
 def left_padding_mask(padding: Tensor, length: int) -> Tensor:

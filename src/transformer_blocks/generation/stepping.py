@@ -131,11 +131,9 @@ def limits_and_ends(
 
 def check_ends(ends: Set[int], vocabulary_size: int) -> None:
     """Raise ``ValueError`` unless the end tokens are in the model's vocabulary."""
-    for end_id in ends:
-        if end_id >= vocabulary_size:
-            raise ValueError(
-                f"end_id must be below the vocabulary size {vocabulary_size}, got end_id={end_id}"
-            )
+    if (end_id := max(ends, default=0)) >= vocabulary_size:
+        rule = f"end_id must be below the vocabulary size {vocabulary_size}"
+        raise ValueError(f"{rule}, got end_id={end_id}")
 
 
 def check_not_nan(scores: Sequence[float], step: int) -> None:
