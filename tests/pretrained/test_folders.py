@@ -147,14 +147,9 @@ def older_pooling(**modes: bool) -> dict[str, Any]:
         (older_pooling(pooling_mode_mean_tokens=True, include_prompt=True), mean_pool),
         (older_pooling(pooling_mode_lasttoken=True), last_pool),
         ({"pooling_mode": "cls", "embedding_dimension": 12}, first_pool),
-        (older_pooling(pooling_mode_max_tokens=True), "got 'max_tokens'"),
-        (
-            older_pooling(pooling_mode_mean_tokens=True, pooling_mode_max_tokens=True),
-            "got 'mean_to",
-        ),
         (older_pooling(), "got ''"),
     ],
-    ids=("first", "mean", "last", "newer form", "largest", "two", "none"),
+    ids=("first", "mean", "last", "newer form", "none"),
 )
 def test_the_vector_of_a_text_is_what_the_files_of_sentence_transformers_say(
     settings: dict[str, Any], pool: Any, published: Publish, tmp_path: Path
@@ -321,12 +316,10 @@ DAMAGES: list[tuple[str, Change, str]] = [
         *("bert", write("tokenizer.json", b"version https://git-lfs.github.com/spec/v1")),
         "tokenizer.json is a pointer of git-lfs, not the file: run git lfs pull",
     ),
-    ("bert", write("config.json", NESTED * 100), "config.json is not JSON"),
     ("bert", write("config.json", b"[" * 10**5), "not JSON that can be read: too many nested"),
     ("bert", write("config.json", NESTED), "gemma3_text here, got [[[[[[[...]]]]]]]"),
     ("bert", write("config.json", b'{"\\ud800": 1}'), "a lone surrogate, which is no character"),
     ("bert", write("config.json", b"[]"), "must hold a JSON object, got a list"),
-    ("bert", setting(model_type="x" * 10**6), "xxx...xxx"),
     *(
         (family, edit_json("tokenizer.json", add_tokens), BELOW)
         for family in ("bert", "t5", "llama")
@@ -355,15 +348,9 @@ DAMAGES: list[tuple[str, Change, str]] = [
     ),
     *(
         ("llama", sharded(update(INDEX, weight_map=given)), f"for each tensor, got {shown}")
-        for given, shown in (
-            (None, "None"),
-            ({WEIGHT: "../x.safetensors"}, "'../x.safe"),
-            ({WEIGHT: "pytorch_model.bin"}, "'pytorch_m"),
-        )
+        for given, shown in ((None, "None"), ({WEIGHT: "../x.safetensors"}, "'../x.safe"))
     ),
     ("marian", lose("vocab.json"), "vocab.json: No such file"),
-    ("marian", lose("source.spm"), "source.spm: No such file"),
-    ("marian", truncate("source.spm", 0), "source.spm must be a sentencepiece model"),
     ("marian", truncate("source.spm", 300), "source.spm must be a sentencepiece model"),
     ("marian", update("vocab.json", **{"</s>": "LOST"}), "must hold </s>"),
     ("marian", update("vocab.json", **{">>jpn<<": 1}), "must not repeat an id"),

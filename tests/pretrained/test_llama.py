@@ -13,7 +13,6 @@ from transformer_blocks import (
     LanguageModel,
     MixtureOfExperts,
     RotaryPositionalEncoding,
-    greedy_search,
 )
 from transformer_blocks.inspection import check_soundness
 from transformer_blocks.pretrained import build_llama
@@ -42,18 +41,6 @@ def test_it_is_sound_and_its_loss_begins_near_the_logarithm_of_the_vocabulary(
     assert model.loss(tokens).item() == pytest.approx(math.log(30), abs=0.2)
 
 
-@every_model
-@torch.no_grad()
-def test_cached_decoding_chooses_the_tokens_of_full_passes(
-    make: Callable[[], LanguageModel],
-) -> None:
-    model, tokens = make().double().eval(), [3, 7, 5]
-    (found,) = model.generate([tokens], greedy_search, end_id=None, max_length=6)
-    for _ in range(6):
-        tokens = [*tokens, int(model(torch.tensor([tokens]))[0, -1].argmax())]
-    assert found.tokens == tokens[3:]
-
-
 def test_layers_with_a_window_have_their_own_positions_in_turn() -> None:
     def rotary(base: float) -> Callable[[], RotaryPositionalEncoding]:
         return partial(RotaryPositionalEncoding, 4, base=base)
@@ -74,17 +61,3 @@ def test_the_one_billion_parameters_of_llama_3_2_are_those_of_its_sizes() -> Non
     )  # too few heads for groups of four
     attention: Any = small.decoder.layers[0].self_attention
     assert attention.num_key_value_heads == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"windows": ()}, "windows must have at least one element"),
-        ({"windows": (0,)}, "window must be positive"),
-        ({"num_key_value_heads": 3}, "num_heads must be divisible by num_key_value_heads"),
-        ({"num_heads": 5, "num_key_value_heads": 1}, "d_model must be divisible by num_heads"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_llama(30, **SIZES | options)

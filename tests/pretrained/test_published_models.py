@@ -381,7 +381,15 @@ REFUSED: dict[str, tuple[tuple[str, Any], ...]] = {
         *(("head_dim", 7), ("mlp_bias", "no"), ("hidden_act", "mish"), ("rms_norm_eps", "0")),
         *(("num_key_value_heads", 3), ("num_hidden_layers", 2**28)),
         *(("per_layer_config", {"0": {"x": 1}}), ("quantization_config", {"bits": 4})),
-        ("layer_types", ["full_attention", "sliding_attention"]),
+        *(("layer_types", ["full_attention", "sliding_attention"]), ("rope_scaling", LINEAR)),
+        *(
+            ("rope_parameters", settings)
+            for settings in (
+                *({"rope_type": "dynamic"}, {"rope_type": "linear", "factor": 0.5}),
+                *({"rope_type": "linear"}, {"rope_theta": 1e-320}, {"partial_rotary_factor": 0.5}),
+                LLAMA3 | {"low_freq_factor": 4.0},
+            )
+        ),
     ),
     "qwen3": (
         *(("use_sliding_window", 1), ("max_window_layers", -1), ("attention_bias", None)),
@@ -444,72 +452,13 @@ def test_a_setting_that_is_not_implemented_is_refused_by_name(family: str, tmp_p
     ]
     for name, value in (*REFUSED[family], *wrong, *null):
         (tmp_path / "config.json").write_text(json.dumps(content | {name: value}))
-        with pytest.raises(LoadError, match=rf"config\.json: {name} must .*"):
+        with pytest.raises(LoadError, match=rf"config\.json: {name}(: \w+)? must .*"):
             load(family, tmp_path)
 
 
-UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
-MESSAGES: list[tuple[str, dict[str, Any], str]] = [
-    ("bert", {"num_hidden_layers": 1}, "holds tensor 'encoder.layer.1.*', which the model does"),
-    ("bert", {"num_hidden_layers": 3}, "lacks tensor 'encoder.layer.2."),
-    ("bert", {"num_hidden_layers": 0}, "must be a whole number from 1 to 1024, got 0"),
-    ("bert", {"hidden_act": "mish"}, "must be one of relu, .* here, got 'mish'"),
-    ("bert", {"layer_norm_eps": "0"}, "must be a number from 1e-30 to 1e30, got '0'"),
-    ("marian", {"scale_embedding": "LOST"}, "scale_embedding must be True .* got False"),
-    ("llama", {"num_key_value_heads": 3}, "must divide num_attention_heads=2, got 3"),
-    ("llama", {"attention_bias": True}, "lacks tensor '.*bias'"),
-    ("llama", {"tie_word_embeddings": True}, "must be equal, but differ"),
-    ("llama", {"layer_types": ["sliding_attention"] * 2}, "'full_attention' for each of the 2"),
-    (
-        "llama",
-        {"rope_scaling": LINEAR},
-        "rope_scaling must be left out beside rope_parameters, got",
-    ),
-    (
-        "llama",
-        {"original_max_position_embeddings": 8, "rope_parameters": LLAMA3},
-        "original_max_position_embeddings must be 16 here, got 8",
-    ),
-    (
-        "gemma3_text",
-        {"rope_parameters": {"rope_type": "default"}},
-        "rope_parameters: full_attention must be an object, got None",
-    ),
-    *(
-        ("llama", {"rope_parameters": settings}, f"rope_parameters: {message}")
-        for settings, message in (
-            ({"rope_type": "dynamic"}, "rope_type must be default, linear, .* got 'dynamic'"),
-            ({"rope_type": "linear", "factor": 0.5}, "factor must be at least 1, got 0.5"),
-            ({"rope_type": "linear"}, "factor must be a number from 1e-30 to 1e30, got None"),
-            ({"rope_theta": 1e-320}, "rope_theta must be a number from 1e-30 .* got 1e-320"),
-            (
-                LLAMA3 | {"low_freq_factor": 4.0},
-                "low_freq_factor must be below .*=4.0, got 4.0",
-            ),
-            ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1.0 .* got 0.5"),
-        )
-    ),
-    ("t5", {"relative_attention_max_distance": 16}, r"less than 2 \* .*_distance=16, got 32"),
-    ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": "LOST"}, "DenseReluDense.wi"),
-]
-
-
-@pytest.mark.parametrize(("family", "settings", "message"), MESSAGES)
-def test_an_error_names_the_rule_and_the_value(
-    family: str, settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    save_model(family, tmp_path, **({} if family in ("gpt2", "marian") else UNTIED))
-    setting(**settings)(tmp_path)
-    with pytest.raises(LoadError, match=message):
-        load(family, tmp_path)
-
-
 LARGE = {
-    "gpt2": ("n_embd", "n_inner", "n_positions", "vocab_size"),
     "bert": ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings"),
-    "marian": ("encoder_ffn_dim", "decoder_ffn_dim"),
     "llama": ("vocab_size", "hidden_size", "intermediate_size", "head_dim"),
-    "t5": ("vocab_size", "d_model", "d_ff", "relative_attention_num_buckets"),
 }
 
 
@@ -520,10 +469,8 @@ def test_a_size_beyond_any_memory_is_compared_with_the_files_first(
     save_model(family, tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
     for name in LARGE[family]:
-        more = {"t5": {"relative_attention_max_distance": 2**28}, "gpt2": {"n_inner": 10}}
         size = {name: 2**27 if name == "head_dim" else 2**28}
-        settings = content | more.get(family, {}) | size
-        (tmp_path / "config.json").write_text(json.dumps(settings))
+        (tmp_path / "config.json").write_text(json.dumps(content | size))
         with pytest.raises(LoadError, match=r"by config\.json, got \("):
             load(family, tmp_path)
 
