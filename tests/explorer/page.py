@@ -170,12 +170,6 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
-    def selected(self) -> tuple[int, int]:
-        """Read which row and which column of the map are selected."""
-        labels = self.page.evaluate("window.explorerLayout().labels")
-        row, column = (each["index"] for each in labels if each["isSelected"])
-        return row, column
-
     def picture(self, canvas: str) -> Any:
         """Read what a canvas shows: pixels of shape (height, width, RGB), from 0 to 255."""
         address = self.page.evaluate(f"document.getElementById('{canvas}').toDataURL()")

@@ -9,7 +9,6 @@ import torch
 from tests.browser import in_browser
 from tests.explorer.page import HOSTILE, Opened, colour, make_explorer, weights
 
-from transformer_blocks import causal_mask
 from transformer_blocks.explorer import AttentionMaps, DecodingSteps, Explorer
 
 
@@ -128,34 +127,6 @@ def test_a_notebook_shows_the_page_in_a_sandboxed_frame(browser: Any, tmp_path: 
     assert frame.locator("#name").inner_text() == "Cross-attention, layer 0, head 2"
     assert messages == []
     context.close()
-
-
-@pytest.mark.slow
-@in_browser
-def test_a_finger_selects_a_large_weight_of_a_long_map(open_page: Any) -> None:
-    torch.manual_seed(0)
-    tokens = [("token", "公園", "characteristically", "a")[i % 4] for i in range(128)]
-    mask = causal_mask(128)
-    maps = AttentionMaps("Long", weights(1, 1, 128, 128, mask=mask), tokens, mask=mask)
-    size = {"width": 390, "height": 844}
-    opened = open_page(Explorer([maps]), viewport=size, has_touch=True, is_mobile=True)
-    opened.go("#v=map&a=0&l=0&h=0")
-    page = opened.page
-    page.locator("#map").scroll_into_view_if_needed()
-    left, top, cell = page.evaluate(
-        """(({left, top, cell}) => {
-            const box = document.getElementById("map").getBoundingClientRect();
-            return [box.left + left, box.top + top, cell];
-        })(explorerLayout())"""
-    )
-    page.touchscreen.tap(left + 20.5 * cell, top + 40.5 * cell)
-    row, column = opened.selected()
-    reach = int(12 / cell) + 1
-    near = maps.weights[0, 0, 40 - reach : 41 + reach, 20 - reach : 21 + reach]
-    assert abs(row - 40) <= reach
-    assert abs(column - 20) <= reach
-    assert maps.weights[0, 0, row, column] >= near.flatten().quantile(0.9)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 @in_browser

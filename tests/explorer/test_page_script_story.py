@@ -1,7 +1,6 @@
 """The explorer's page without a browser: the story and the decoding steps."""
 
 import itertools
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -217,26 +216,6 @@ def test_a_drawn_ribbon_leads_from_its_key_to_its_query() -> None:
     texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
     values = page("weightsAt(story.pointed)")
     assert sorted(texts) == sorted(page(f"wholePercent({x})") for x in values if x >= 0.03)
-
-
-def test_tokens_are_shaded_and_marked_by_their_weights() -> None:
-    page = plain("#v=story&a=2&l=0&h=3")
-    values = table(page.explorer, 2, 0, 3)
-    for side, index, other, row in (
-        *(("queries", index, "keys", values[index]) for index in range(4)),
-        *(("keys", index, "queries", values[:, index]) for index in range(5)),
-    ):
-        page(f"pointAt({{side: '{side}', index: {index}}})")
-        fills = page(f"[...$('story-{other}').children].map(each => each.style.backgroundColor)")
-        inks = [LINES[index if side == "queries" else i] for i in range(len(row))]
-        for fill, ink, weight in zip(fills, inks, row, strict=True):
-            if weight >= 0.01 + QUANTUM:
-                found = re.fullmatch(r"color-mix\(in srgb, (#\w+) (\d+)%, var\(--panel\)\)", fill)
-                assert found is not None
-                assert found[1] == ink
-                assert float(found[2]) == pytest.approx(10 + 40 * weight, abs=0.6)
-        texts = [each[3] for each in page.drawn("story-one") if each[0] == "text"]
-        assert len(texts) == int((row >= 0.03).sum())
 
 
 def test_the_sides_are_named_with_their_roles() -> None:

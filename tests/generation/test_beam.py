@@ -14,7 +14,6 @@ from tests.generation.prefix_model import (
     PrefixModel,
     assert_same,
     generate,
-    penalised,
     textbook,
 )
 from torch import Tensor
@@ -53,19 +52,6 @@ def test_a_batch_finds_what_a_textbook_search_finds_for_each_sequence(
     for first, best in zip(starts, found, strict=True):
         expected = textbook(first, **options, ends=ends, alpha=alpha)
         assert_same(best, expected[:beam_size])
-
-
-def test_with_enough_lookahead_no_unfinished_hypothesis_can_still_win() -> None:
-    def search(lookahead: int | None) -> list[float]:
-        options = {"beam_size": 2, "max_length": 10, "lookahead": lookahead}
-        found = generate(beam_search, range(1, 60), length_penalty=3.0, **options)
-        return [penalised(each, 3.0) if each.finished else -math.inf for (each,) in found]
-
-    best = [search(lookahead) for lookahead in (None, 0, 10)]
-    assert best[2] == search(10**9)
-    assert all(late >= early for early, late in zip(best[0], best[1], strict=True))
-    assert all(late >= early for early, late in zip(best[1], best[2], strict=True))
-    assert best[0] != best[1] != best[2]
 
 
 def test_beams_of_a_sequence_are_adjacent() -> None:

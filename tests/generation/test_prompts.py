@@ -300,17 +300,3 @@ def test_padding_cannot_follow_cached_tokens() -> None:
         steps.prefill(tokens, lengths=[1, 3])
     steps.prefill(tokens, lengths=[2, 2])
     assert torch.equal(torch.as_tensor(steps.position), torch.tensor([5, 3]))
-
-
-def test_a_generator_for_each_sequence_draws_what_it_draws_alone() -> None:
-    model = build("rotary")
-    prompts, limits, generators = [[1, 2], [3], [3]], [2, 9, 7], seeded(range(3))
-    draw = partial(sample, end_id=None, temperature=5.0)
-    together = draw(*model.start(prompts), max_length=limits, generator=generators)
-    assert together[1].tokens != together[2].tokens  # other random numbers for the same prompt
-    for row, (found, generator) in enumerate(zip(together, generators, strict=True)):
-        (expected,) = seeded([row])
-        start = model.start([prompts[row]])
-        (alone,) = draw(*start, max_length=limits[row], generator=expected)
-        assert alone.tokens == found.tokens
-        assert torch.equal(generator.get_state(), expected.get_state())

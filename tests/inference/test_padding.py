@@ -119,13 +119,6 @@ class ProjectionOfNext(nn.Linear):
         return super().forward(input.roll(-1, 1))
 
 
-class CumulativeNorm(nn.RMSNorm):
-    """RMSNorm of the cumulative sum over the positions."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.cumsum(1))
-
-
 def by_position(
     query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, **_: Any
 ) -> Tensor:
@@ -148,15 +141,11 @@ def rotary_attention() -> MultiHeadAttention:
     ("path", "make"),
     [
         ("layers.0.feed_forward", centred_network),
-        ("layers.0.feed_forward", lambda: build_encoder(**SIZES)),
         ("layers.0.self_attention", rotary_attention),
         ("layers.0.self_attention.attention_function", lambda: by_position),
         ("layers.0.self_attention.value_projection", lambda: ProjectionOfNext(16, 16)),
         ("layers.0.self_attention_residual.dropout", CentreOverPositions),
-        ("layers.0.feed_forward", CentreOverPositions),
         ("layers.0.feed_forward.activation", CentreOverPositions),
-        ("layers.0.feed_forward.up_projection", lambda: ProjectionOfNext(16, 24)),
-        ("layers.0.feed_forward_residual.norm", lambda: CumulativeNorm(16)),
         ("layers.0.feed_forward_residual.norm", lambda: nn.LayerNorm((9, 16))),
         ("layers.1.self_attention_residual.norm", CentreOverPositions),
         ("norm", CentreOverPositions),
