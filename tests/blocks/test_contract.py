@@ -53,63 +53,43 @@ STACK: dict[str, Any] = {"num_layers": 2, "d_model": WIDTH, "num_heads": HEADS, 
 LAYER = STACK | {"num_layers": 1}  # in half of the time, where a stack is traced
 
 
-class AroundTanh(nn.Module):
-    """A residual connection around tanh."""
+class Called(nn.Module):
+    """A block that is called in its own way."""
 
-    def __init__(self, residual: Residual) -> None:
+    def __init__(self, block: nn.Module, call: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.residual = residual
+        self.block, self.call = block, call
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.residual(x, torch.tanh)
+        return self.call(self.block, x)
 
 
-class SelfAttention(nn.Module):
-    """A layer as causal self-attention."""
-
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, causal=True)
+def around_tanh(residual: Residual, x: Tensor) -> Tensor:
+    return residual(x, torch.tanh)
 
 
-class Function(nn.Module):
-    """An attention function that is a module, on heads."""
-
-    def __init__(self, attention_function: nn.Module) -> None:
-        super().__init__()
-        self.attention_function = attention_function
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        return self.attention_function(heads, heads, heads, causal=True)[0]
+def attend(attention: nn.Module, x: Tensor) -> Tensor:
+    """Compute causal self-attention."""
+    return attention(x, x, x, causal=True)
 
 
-class Transforms(nn.Module):
-    """A transform of queries and keys, on heads."""
-
-    def __init__(self, transform: QueryKeyTransform) -> None:
-        super().__init__()
-        self.transform = transform
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        queries = self.transform.transform_queries(heads, start=1)
-        return queries + self.transform.transform_keys(heads, start=0)
+def to_heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
-class Weights(nn.Module):
-    """The weights that a routing gives to two experts."""
+def attend_by_function(attention_function: nn.Module, x: Tensor) -> Tensor:
+    output: Tensor = attend(attention_function, to_heads(x))[0]
+    return output
 
-    def __init__(self, routing: nn.Module) -> None:
-        super().__init__()
-        self.routing = routing
 
-    def forward(self, logits: Tensor) -> Tensor:
-        weights: Tensor = self.routing(logits, 2)[0]
-        return weights
+def transform(transform: QueryKeyTransform, x: Tensor) -> Tensor:
+    queries = transform.transform_queries(to_heads(x), start=1)
+    return queries + transform.transform_keys(to_heads(x), start=0)
+
+
+def weights_of_two_experts(routing: nn.Module, logits: Tensor) -> Tensor:
+    weights: Tensor = routing(logits, 2)[0]
+    return weights
 
 
 def vectors(batch: int, length: int, dtype: torch.dtype) -> Tensor:
@@ -139,8 +119,8 @@ def attention(**options: Any) -> MultiHeadAttention:
     return MultiHeadAttention(WIDTH, HEADS, **options)
 
 
-def self_attention(**options: Any) -> SelfAttention:
-    return SelfAttention(attention(**options))
+def self_attention(**options: Any) -> Called:
+    return Called(attention(**options), attend)
 
 
 def mixture_of_experts(**options: Any) -> MixtureOfExperts:
@@ -153,41 +133,46 @@ CASES = {
     "TokenEmbedding": Case(lambda: TokenEmbedding(10, WIDTH), token_ids),
     "SinusoidalPositionalEncoding": Case(lambda: SinusoidalPositionalEncoding(WIDTH)),
     "LearnedPositionalEncoding": Case(lambda: LearnedPositionalEncoding(WIDTH, max_length=40)),
-    "SingleHeadAttention": Case(lambda: SelfAttention(SingleHeadAttention(WIDTH))),
+    "SingleHeadAttention": Case(lambda: Called(SingleHeadAttention(WIDTH), attend)),
     "MultiHeadAttention": Case(self_attention),
     "explicit": Case(lambda: self_attention(attention_function=scaled_dot_product_attention)),
     "with transforms": Case(
         lambda: self_attention(transforms=[QueryKeyNorm(D_K), RotaryPositionalEncoding(D_K)])
     ),
     "grouped queries": Case(
-        lambda: SelfAttention(MultiHeadAttention(WIDTH, HEADS, num_key_value_heads=1))
+        lambda: Called(MultiHeadAttention(WIDTH, HEADS, num_key_value_heads=1), attend)
     ),
-    "AdditiveAttention": Case(lambda: Function(AdditiveAttention(D_K, HEADS))),
-    "RotaryPositionalEncoding": Case(lambda: Transforms(RotaryPositionalEncoding(D_K))),
-    "ALiBi": Case(lambda: Function(ALiBi(HEADS))),
-    "RelativeBias": Case(lambda: Function(RelativeBias(HEADS, num_buckets=8, max_distance=6))),
+    "AdditiveAttention": Case(lambda: Called(AdditiveAttention(D_K, HEADS), attend_by_function)),
+    "RotaryPositionalEncoding": Case(lambda: Called(RotaryPositionalEncoding(D_K), transform)),
+    "ALiBi": Case(lambda: Called(ALiBi(HEADS), attend_by_function)),
+    "RelativeBias": Case(
+        lambda: Called(RelativeBias(HEADS, num_buckets=8, max_distance=6), attend_by_function)
+    ),
     "SlidingWindowAttention": Case(
         lambda: self_attention(attention_function=SlidingWindowAttention(2))
     ),
     "SinkAttention": Case(lambda: self_attention(attention_function=SinkAttention(HEADS))),
-    "GatedAttention": Case(lambda: SelfAttention(GatedAttention(WIDTH, HEADS))),
+    "GatedAttention": Case(lambda: Called(GatedAttention(WIDTH, HEADS), attend)),
     "LatentAttention": Case(
-        lambda: SelfAttention(
+        lambda: Called(
             LatentAttention(
                 WIDTH, HEADS, latent_size=4, value_size=3, rotary=RotaryPositionalEncoding(2)
-            )
+            ),
+            attend,
         )
     ),
-    "QueryKeyNorm": Case(lambda: Transforms(QueryKeyNorm(D_K))),
+    "QueryKeyNorm": Case(lambda: Called(QueryKeyNorm(D_K), transform)),
     "Dropout": Case(lambda: Dropout(0.5)),
     "FeedForward": Case(lambda: FeedForward(WIDTH, 12)),
     "GatedFeedForward": Case(lambda: GatedFeedForward(WIDTH, 12)),
     "MixtureOfExperts": Case(lambda: mixture_of_experts(shared=FeedForward(WIDTH, 12))),
-    "SigmoidRouting": Case(lambda: Weights(SigmoidRouting(WIDTH, num_groups=4, top_groups=2))),
+    "SigmoidRouting": Case(
+        lambda: Called(SigmoidRouting(WIDTH, num_groups=4, top_groups=2), weights_of_two_experts)
+    ),
     "LoraLinear": Case(lambda: LoraLinear(nn.Linear(WIDTH, 12), rank=2, alpha=3)),
-    "PostNorm": Case(lambda: AroundTanh(PostNorm(WIDTH))),
-    "PreNorm": Case(lambda: AroundTanh(PreNorm(WIDTH))),
-    "SandwichNorm": Case(lambda: AroundTanh(SandwichNorm(WIDTH))),
+    "PostNorm": Case(lambda: Called(PostNorm(WIDTH), around_tanh)),
+    "PreNorm": Case(lambda: Called(PreNorm(WIDTH), around_tanh)),
+    "SandwichNorm": Case(lambda: Called(SandwichNorm(WIDTH), around_tanh)),
     "EncoderLayer": Case(
         lambda: EncoderLayer(
             attention(), FeedForward(WIDTH, 12), residual=lambda: PreNorm(WIDTH, norm=RMS())

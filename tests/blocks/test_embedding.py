@@ -97,11 +97,6 @@ def test_converting_to_half_precision_and_back_loses_no_position(dtype: torch.dt
     assert torch.equal(model.to(dtype).double()[0](x, offset=4096)[0], expected)
 
 
-def test_sinusoidal_encodings_are_not_in_the_state_dict() -> None:
-    assert not SinusoidalPositionalEncoding(6).state_dict()
-    assert not list(SinusoidalPositionalEncoding(6).parameters())
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_an_embedding_is_its_row_of_the_weight_times_sqrt_d_model(dtype: torch.dtype) -> None:
     embedding = TokenEmbedding(10, 16).double()
@@ -122,12 +117,6 @@ def test_an_unknown_id_is_reported_with_its_place_and_the_vocabulary_size(unknow
     message = rf"0\.\.9 \(vocabulary_size=10\), got id {unknown} at position 1 of sequence 1$"
     with pytest.raises(IndexError, match=message):
         TokenEmbedding(10, 16)(tokens)
-
-
-def test_modules_print_their_sizes() -> None:
-    assert str(TokenEmbedding(10, 16)) == "TokenEmbedding(vocabulary_size=10, d_model=16)"
-    for kind in (SinusoidalPositionalEncoding, LearnedPositionalEncoding):
-        assert str(kind(16, max_length=9)) == f"{kind.__name__}(d_model=16, max_length=9)"
 
 
 def test_a_learned_encoding_is_added_and_has_small_initial_values() -> None:

@@ -21,7 +21,6 @@ from transformer_blocks import (
     FeedForward,
     MultiHeadAttention,
     PreNorm,
-    build_decoder,
     build_encoder,
     document_mask,
     sliding_window_mask,
@@ -129,19 +128,6 @@ def test_the_decoding_step_that_the_documentation_exports_decodes_a_sequence(
             outputs.append(output)
         expected = decoder(x, memory, memory_mask=mask)
         torch.testing.assert_close(torch.cat(outputs, dim=1), expected, rtol=0, atol=1e-5)
-
-
-def test_a_cache_on_the_meta_device_can_be_decoded_with() -> None:
-    decoder = build_decoder(**STACK).to("meta")
-    with torch.no_grad():
-        memory, mask = torch.randn(2, 5, D_MODEL, device="meta"), padding(2, 5).to("meta")
-        cache = decoder.new_cache(memory, memory_mask=mask)
-        assert decoder(torch.randn(2, 1, D_MODEL, device="meta"), cache=cache).shape == (
-            2,
-            1,
-            D_MODEL,
-        )
-    assert cache.memory_mask is mask  # whether it masks anything is unknown
 
 
 @torch.no_grad()

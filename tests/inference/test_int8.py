@@ -54,17 +54,6 @@ def test_the_error_is_at_most_that_of_rounding(bias: bool, sizes: tuple[int, int
         assert ((output - expected).abs() <= bound * 1.001 + 1e-6 * expected.abs() + 1e-6).all()
 
 
-@pytest.mark.parametrize("size", [1, 2, 31, 64, 1024])
-@torch.no_grad()
-def test_integers_times_powers_of_two_are_computed_without_error(size: int) -> None:
-    linear, x = nn.Linear(size, 12), torch.randint(-127, 128, (5, size)) * 4.0
-    linear.weight.copy_(torch.randint(-127, 128, (12, size)) / 64)
-    for numbers, scale in ((x, 4.0), (linear.weight, 1 / 64)):
-        numbers[:, 0] = 127 * scale
-        numbers[1], numbers[2] = 127 * scale, -127 * scale  # the largest sums, of any sign
-    torch.testing.assert_close(Int8Linear(linear)(x), linear(x), rtol=1e-6, atol=1e-3)
-
-
 @pytest.mark.usefixtures("any_product")
 @torch.no_grad()
 def test_the_output_of_a_row_does_not_depend_on_the_other_rows() -> None:
