@@ -17,7 +17,6 @@ from tests.benchmarks.survey_cases import (
 )
 from tests.docs.test_howto import ROOT, blocks, run
 
-from survey.cases import find_cases
 from survey.page import find_status, holds
 from survey.run import Row, examine, find_version, survey
 
@@ -70,28 +69,6 @@ def test_a_crash_a_hang_or_too_much_memory_ends_one_row_and_not_the_run(tmp_path
     again = survey(cases, lines, report=reported.append)
     assert again[: len(rows)] == rows
     assert [row["name"] for row in reported[len(rows) :]] == ["torch sound"]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("BertForMaskedLM", "encoder"),
-        ("BertLMHeadModel", "causal"),
-        ("Gemma3ForCausalLM", "causal"),
-        ("T5ForConditionalGeneration", "encoder-decoder"),
-    ],
-)
-def test_models_of_transformers_are_driven_and_recorded(name: str, kind: str) -> None:
-    pytest.importorskip("transformers")
-    row = last(find_cases()[f"transformers {name}"])
-    assert row["kind"] == kind
-    assert find_status(row) == "sound", row
-    assert row["parameters"] < 5_000_000
-    assert row["recorded"] == {"encoder-decoder": 6}.get(kind, 2)
-    assert row["returned"] == row["recorded"]
-    assert row["not_recorded"] == []
-    if kind != "encoder":
-        assert holds(row, ["cache"])
 
 
 @pytest.mark.slow

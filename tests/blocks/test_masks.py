@@ -75,18 +75,6 @@ def test_a_mask_fits_as_l_s_or_if_it_broadcasts_to_b_h_l_s(data: st.DataObject) 
             check_mask("mask", mask, [*sizes.values()])
 
 
-def _parse(table: str) -> list[list[bool]]:
-    """Parse a formatted mask."""
-    return [[cell == "x" for cell in row.split()[1:]] for row in table.splitlines()[1:]]
-
-
-@given(st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
-def test_a_formatted_mask_can_be_parsed_back(queries: int, keys: int, seed: int) -> None:
-    torch.manual_seed(seed)
-    mask = torch.rand(queries, keys) < 0.5
-    assert _parse(format_mask(mask)) == mask.tolist()
-
-
 def test_columns_are_aligned_with_their_labels_also_for_wide_characters() -> None:
     table = format_mask(causal_mask(2), queries=["猫", "is"], keys=["猫", "is"])
     assert table.splitlines() == ["    猫 is", "猫  .  x", "is  .  ."]

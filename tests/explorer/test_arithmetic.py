@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.explorer.page import data_of, inflate, make_explorer_with_arithmetic
 from tests.explorer.page_script import Script
 from tests.inspection.foreign import FAMILIES
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_blocks import AdditiveAttention, ALiBi, __version__, attention_weights, causal_mask
 from transformer_blocks.explorer import (
@@ -225,14 +224,3 @@ def test_what_was_recorded_of_unlike_layers_is_no_arithmetic() -> None:
     assert Arithmetic.of([batches[0], narrow], weights) is None
     assert Arithmetic.of([each.map(lambda x: x * torch.nan) for each in batches], weights) is None
     assert Arithmetic.of(batches, weights.flip(0)) is None
-
-
-def test_a_module_with_several_kinds_of_attention_has_weights_and_no_arithmetic() -> None:
-    class Both(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            x = (x @ x.mT).softmax(dim=-1) @ x
-            return F.scaled_dot_product_attention(x, x, x)
-
-    page = explore(Both(), torch.randn(1, 2, 5, 4))
-    assert [maps.weights.shape for maps in page.maps] == [(1, 2, 5, 5)] * 2
-    assert all(maps.arithmetic is None for maps in page.maps)

@@ -54,12 +54,6 @@ def test_the_panel_shows_the_arithmetic_of_the_locked_cell_and_only_then() -> No
     assert max(page(widths)) == pytest.approx(100)  # of the largest weight
     page(f"{buttons}[1].click()")
     assert page("[state.row, state.column, state.isLocked]") == [3, keys[1], True]
-    page("select({attention: 3})")
-    assert page("[$('why').hidden, $('lens').hidden]") == [True, True]
-    for close in ("document.fire('keydown', {key: 'Escape'}).type", "$('why-close').click()"):
-        page("select({attention: 2, head: 0, row: 1, column: 2, isLocked: true}), 0")
-        page(close)
-        assert page("[$('why').hidden, state.isLocked]") == [True, False]
 
 
 def check_words(page: Script) -> None:

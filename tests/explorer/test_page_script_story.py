@@ -112,14 +112,6 @@ def test_on_a_narrow_screen_each_side_is_a_column_and_ribbons_go_from_one_to_the
             assert item["y"] <= ribbon[side] <= item["y"] + item["height"]
 
 
-def test_in_low_rows_the_meaning_of_a_token_stands_beside_it() -> None:
-    maps = AttentionMaps("Cross", weights(1, 1, 2, 2), ["a", "b"], ["犬", "猫"])
-    page = Script(Explorer([maps], glosses={"犬": "dog (topic)"}).html, "#v=story")
-    low, high = page("[true, false].map(isSmall => layOutStory(390, {isSmall}).keys)")
-    assert low[0]["width"] == high[0]["width"] + low[1]["width"]
-    assert low[0]["height"] < high[0]["height"]
-
-
 @pytest.mark.parametrize("width", [560, 700, 1200])
 def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(width: int) -> None:
     page = uneven("#v=story&a=2")
@@ -141,18 +133,6 @@ def test_tokens_are_placed_in_lines_without_overlaps_and_words_are_not_divided(w
         above = items[-1]["y"] + items[-1]["height"]
         assert above <= layout["keyEnd" if side == "keys" else "height"]
     assert layout["queries"][0]["y"] == layout["queryStart"] > layout["keyEnd"] + 100
-
-
-def test_columns_show_whole_words_where_the_other_side_leaves_space() -> None:
-    short, long = ["a", "is"], ["internationalisation", "x"]
-    for keys, queries, are_whole in ((short, long, True), (long, short, True), (long, long, False)):
-        maps = AttentionMaps("Cross", weights(1, 1, 2, 2), queries, keys)
-        layout = Script(Explorer([maps]).html, "#v=story")("layOutStory(390)")
-        words = [item["text"] for side in ("keys", "queries") for item in layout[side]]
-        assert (words == [*keys, *queries]) is are_whole
-        assert layout["queryStart"] - layout["keyEnd"] >= 0.16 * 390 - 1e-6
-        assert all(item["x"] >= 46 for item in layout["keys"])  # space for the percentages
-        assert all(item["x"] + item["width"] <= 344 for item in layout["queries"])
 
 
 def test_each_ribbon_is_a_weight_between_its_tokens_in_the_colour_of_its_head() -> None:
@@ -290,7 +270,6 @@ def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them
         for number, name in enumerate(times[:2])
     ]
     script = Script(replace(page, model=times[2], earlier=earlier).html, "#v=story&a=2&h=1")
-    script("select({isLocked: true, row: 1, column: 2}), 0")
     shown = "[$('times-name').textContent, $('title').textContent, Number($('time').value)]"
     whole = script("[...weightsOf(2, 1, 1)]")
 
@@ -300,16 +279,12 @@ def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them
     script("$('time').value = '1', $('time').fire('input'), 0")
     assert script(shown) == ["10 updates", "10 updates", 1]
     assert script("[...weightsOf(2, 1, 1)]") == pytest.approx(weights_of(1), abs=QUANTUM)
-    assert script("[state.isLocked, state.row, state.column, state.head]") == [True, 1, 2, 1]
-    assert "queries, keys and values of the last time only" in script.text("why")
     script("$('times-play').click()")
     for number in (1, 2):
         assert script("Number($('time').value)") == number
         script("pass(1500), 0")
     assert script(shown) == ["20 updates", page.title, 2]
     assert script("[...weightsOf(2, 1, 1)]") == whole
-    assert script.text("times-play") == "Watch it learn"
-    assert "softmax" in script.text("why")
     script("$('times-play').click()")  # from the beginning
     assert script(shown)[0] == "0 updates"
     script("$('times-play').click(), pass(300)")
@@ -344,9 +319,6 @@ def test_a_sequence_is_chosen_and_is_part_of_the_address() -> None:
     assert opened("[data.title, $('times-name').textContent]") == ["before", "10 updates"]
     opened.go("#v=story&a=2")
     assert opened.text("title") == page.title
-    assert opened("$('to-why').hidden") is True
-    opened("lockToken({side: 'queries', index: 1})")
-    assert opened("$('to-why').hidden") is False
 
 
 def shifted(maps: AttentionMaps, number: int) -> AttentionMaps:

@@ -18,7 +18,6 @@ from tests.explorer.page import SOURCE, TARGET, weights
 
 from transformer_blocks import causal_mask
 from transformer_blocks.explorer import plot_attention, plot_heads
-from transformer_blocks.explorer.fonts import font_for
 from transformer_blocks.explorer.style import PALETTES, Theme
 
 ROWS = ["the", "cat", "sleeps", "</s>"]  # TARGET without markers
@@ -241,20 +240,12 @@ def test_a_figure_stays_small_enough_to_be_rendered(
         assert len(axes.patches) <= 160**2
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: plot_attention(weights(4, 5), TARGET, SOURCE),
-        lambda: plot_heads(weights(2, 4, 5), TARGET, SOURCE),
-        lambda: font_for("a"),
-    ],
-)
 def test_without_matplotlib_the_error_names_the_extra(
-    draw: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = (
         'a figure needs matplotlib, which is not installed: pip install "transformer-blocks[plot]"'
     )
     with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(message)}$"):
-        draw()
+        plot_attention(weights(4, 5), TARGET, SOURCE)

@@ -131,12 +131,11 @@ def test_without_a_word_the_probabilities_are_those_of_torch() -> None:
     assert page("[screens.struck, screens.change]") == [None, None]
 
 
-def test_a_weight_is_explained_by_its_largest_products_and_the_scores_of_the_keys() -> None:
+def test_a_weight_is_explained_by_the_score_of_its_key() -> None:
     torch.manual_seed(0)
     key = torch.randn(2, 2, 6, 8)
     query = torch.stack([key[:, :, column] for column in (3, 0, 1, 2, 5)], dim=2)
     query, key = query + torch.randn(2, 2, 5, 8) / 3, key + torch.randn(2, 2, 6, 8) / 3
-    query[..., 0], key[..., 0] = 3.0, -3.0  # a large product that is negative, for all keys alike
     stack, tokens = attention_weights(query, key), ["▁この", "犬は", "走", "りますか", "。", "</s>"]
     cross = AttentionMaps(
         *("Cross", stack, WORDS, tokens),
@@ -147,21 +146,7 @@ def test_a_weight_is_explained_by_its_largest_products_and_the_scores_of_the_key
     page("goTo(stepsOf().findIndex(({id}) => id === 'why')), 0")
     page("0")  # once the vectors are there
     layer, head, row, column = page("[state.layer, state.head, state.row, state.column]")
-    products = query[layer, head, row] * key[layer, head, column]
-    best = products.abs().topk(4).indices
-    rows = page.children("extra", "tr")
-    for cells, numbers in zip(
-        rows[:3], (query[layer, head, row], key[layer, head, column], products), strict=False
-    ):
-        found = [float(text.replace("\u2212", "-")) for text in cells[1:5]]
-        assert found == pytest.approx(numbers[best].tolist(), abs=0.06)
     scores = key[layer, head] @ query[layer, head, row] / 8**0.5
-    names = [label.text for label in token_labels(tokens)]
-    for cells in rows[4:]:
-        key_column = names.index(cells[0].replace("(end)", "</s>"))
-        assert float(cells[2].replace("\u2212", "-")) == pytest.approx(
-            float(scores[key_column]), abs=0.06
-        )
     assert f"score {scores[column]:.1f}" in page.text("extra")
 
 

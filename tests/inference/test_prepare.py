@@ -12,7 +12,6 @@ import pytest
 import torch
 from tests.pairs import every_pair
 from torch import Tensor, nn
-from torch.func import vmap
 
 from transformer_blocks import (
     ALiBi,
@@ -350,12 +349,6 @@ def test_large_products_are_computed_in_the_precision_of_autocast() -> None:
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
-def test_a_prepared_model_cannot_be_prepared_again() -> None:
-    prepared = prepare(build_encoder(**SIZES))
-    with pytest.raises(ValueError, match=r"^model must not be prepared already, got a prepared on"):
-        prepare(prepared)
-
-
 def language_model() -> LanguageModel:
     """Build a model in which parts without a prepared form precede those with one."""
     return build_language_model(9, **SIZES)
@@ -393,17 +386,6 @@ def test_a_prepared_model_rejects_every_operation_that_would_change_it(
         assert torch.equal(prepared(tokens), before)
 
 
-@every_model
-@pytest.mark.parametrize("name", ["train", "bfloat16", "deepcopy"])
-def test_every_prepared_part_rejects_changes_by_itself(case: Case, name: str) -> None:
-    participle, operation = REJECTED[name]
-    prepared = prepare(case.build(0.1))
-    for part in prepared.modules():
-        if any(isinstance(inner, PrepackedLinear) for inner in part.modules()):
-            with pytest.raises(RuntimeError, match=participle):
-                operation(part)
-
-
 def test_operations_that_change_nothing_are_allowed() -> None:
     prepared = prepare(language_model())
     for result in (prepared.eval(), prepared.train(False), prepared.to("cpu"), prepared.float()):
@@ -424,11 +406,6 @@ def test_a_prepared_model_gives_gradients_neither_of_its_weights_nor_of_its_inpu
         assert torch.equal(case.call(prepared, x.clone().requires_grad_(), memory), y)
     with pytest.raises(RuntimeError, match="a prepared model cannot be differentiated"):
         case.call(prepared, x.requires_grad_(), memory)
-
-
-def test_a_prepacked_layer_can_be_vectorised_while_gradients_are_recorded() -> None:
-    prepared, x = PrepackedLinear(nn.Linear(8, 4)), torch.randn(3, 1, 8)
-    torch.testing.assert_close(vmap(prepared)(x), prepared(x), **TOLERANCE)
 
 
 def test_a_model_that_was_prepared_in_inference_mode_can_be_used_outside_of_it() -> None:

@@ -94,17 +94,6 @@ def test_it_equals_the_loop_over_tokens(make: Callable[[], Any], has_shared: boo
     assert len(choices) > 4
 
 
-@every_routing
-@torch.no_grad()
-def test_a_token_has_the_same_output_alone_and_in_any_order(make: Callable[[], Any]) -> None:
-    layer, x = mixture(make()), torch.randn(4, 9, WIDTH, dtype=F64)
-    x[0] = x[0, 0]  # many tokens of one expert: none is dropped
-    expected, order = layer(x), torch.randperm(9)
-    alone = torch.stack([layer(token) for token in x.flatten(0, 1)]).view_as(x)
-    torch.testing.assert_close(alone, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(layer(x[:, order]), expected[:, order], rtol=0, atol=1e-12)
-
-
 @torch.no_grad()
 def test_an_expert_is_called_once_with_the_tokens_that_chose_it() -> None:
     layer, calls = mixture(), list[int]()

@@ -1,6 +1,5 @@
 """Scaled rotary frequencies, against their formulas and against transformers."""
 
-import math
 from typing import Any
 
 import pytest
@@ -81,14 +80,8 @@ def test_queries_and_keys_are_rotated_with_the_scaled_frequencies() -> None:
     ("arguments", "message"),
     [
         ({"factor": 0.5}, "factor must be at least 1, got factor=0.5"),
-        ({"factor": math.nan}, "factor must be finite, got factor=nan"),
-        ({"length": 0}, "length"),
         ({"low": 0.0}, "low must be above 0 and below high, got low=0.0 and high=4.0"),
         ({"low": 4.0}, "low must be above 0 and below high, got low=4.0 and high=4.0"),
-        (
-            {"high": math.inf},
-            "high must be finite, got high=inf",
-        ),
     ],
 )
 def test_impossible_numbers_are_refused(arguments: dict[str, Any], message: str) -> None:
