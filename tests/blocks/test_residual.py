@@ -52,8 +52,3 @@ def test_gradients_reach_the_input_even_if_the_sublayer_passes_none(kind: type[R
     kind(8)(x, torch.zeros_like).pow(3).sum().backward()
     assert x.grad is not None
     assert (x.grad != 0.0).all()
-
-
-def test_the_base_class_is_abstract() -> None:
-    with pytest.raises(NotImplementedError):
-        Residual(8)(torch.zeros(1, 1, 8), sublayer)

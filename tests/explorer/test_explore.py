@@ -118,16 +118,6 @@ def test_a_model_is_evaluated_without_dropout_and_is_afterwards_as_before() -> N
     assert [module.training for module in model.modules()] == before
 
 
-def test_tokens_are_numbers_by_default_and_two_strings_are_one_sequence() -> None:
-    decoder = build_decoder(num_layers=1, d_model=16, num_heads=2, d_ff=32)
-    maps = explore(decoder, (torch.randn(1, 2, 16), torch.randn(1, 3, 16))).maps
-    tokens = [(list(each.queries), list(each.key_tokens)) for each in maps]
-    assert tokens == [(["0", "1"], ["0", "1"]), (["0", "1"], ["0", "1", "2"])]
-    assert [each.name for each in maps] == ["Self-attention", "Attention"]
-    (only,) = explore(encoder(), torch.randn(1, 2, 16), tokens=("the", "cat")).maps
-    assert only.queries == ("the", "cat")
-
-
 def encoder() -> nn.Module:
     return build_encoder(num_layers=1, d_model=16, num_heads=2, d_ff=32)
 

@@ -373,18 +373,25 @@ def test_token_ids_and_texts_are_those_of_sentencepiece(kind: str, options: Any)
     assert decoded == processor.decode(expected)
 
 
+def rescored(model: bytes, scores: dict[str, float]) -> bytes:
+    """Give pieces of a tokenizer other scores, which follow their names in the file."""
+    processor = SentencePieceProcessor(model_proto=model)
+    for name, score in scores.items():
+        old = processor.get_score(processor.piece_to_id(name))
+        before, after = (name.encode() + b"\x15" + struct.pack("<f", x) for x in (old, score))
+        assert before in model
+        model = model.replace(before, after)
+    return model
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_pieces_of_equal_scores_are_chosen_as_by_sentencepiece(kind: str) -> None:
     model = train("bpe", normalization_rule_name="identity")
     if kind == "unigram":  # with the same pieces, which overlap: field 3 of the trainer, before 4
         model = model.replace(b"\x18\x02\x20", b"\x18\x01\x20")
     processor = SentencePieceProcessor(model_proto=model)
-    for token in range(4, processor.vocab_size()):  # field 2 of a piece is its score
-        name, score = processor.id_to_piece(token).encode(), processor.get_score(token)
-        scores = (struct.pack("<f", each) for each in (score, -1 - token % 3))
-        before, after = (name + b"\x15" + each for each in scores)
-        assert before in model
-        model = model.replace(before, after)
+    pieces = range(4, processor.vocab_size())
+    model = rescored(model, {processor.id_to_piece(each): -1 - each % 3 for each in pieces})
     processor = SentencePieceProcessor(model_proto=model)
     drawn = random.Random(0)
     texts = ["".join(drawn.choices("the catsdogrun", k=drawn.randrange(30))) for _ in range(200)]
@@ -505,14 +512,7 @@ def test_byte_pairs_that_the_page_would_compute_otherwise_are_refused(part: str)
 @pytest.mark.parametrize("score", [9.5, 10.5])  # less, or more, than an unknown piece costs
 def test_an_unknown_letter_costs_ten_more_than_the_least_probable_piece(score: float) -> None:
     model = train("unigram", normalization_rule_name="identity", add_dummy_prefix=False)
-    processor = SentencePieceProcessor(model_proto=model)
-    for name, other, value in (("c", b"#", -3.0), ("ca", b"ca", -20.0), ("a", b"a", score)):
-        old = struct.pack("<f", processor.get_score(processor.piece_to_id(name)))
-        before = bytes([len(name)]) + name.encode() + b"\x15" + old
-        assert before in model
-        model = model.replace(
-            before, bytes([len(other)]) + other + b"\x15" + struct.pack("<f", value)
-        )
+    model = rescored(model, {"ca": -20.0, "a": score}).replace(b"\x01c\x15", b"\x01#\x15")
     expected = SentencePieceProcessor(model_proto=model).encode("ca")
     page = LivePage(translator())
     page(f"(globalThis.tokenizer = readTokenizer(bytesOf('{as_text(model)}')), 0)")

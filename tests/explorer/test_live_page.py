@@ -169,8 +169,3 @@ def test_the_box_fits_a_phone_and_excludes_nobody(browser: Any, tmp_path: Any) -
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.problems("'#live'") == []
     page.close()
-
-
-def test_a_page_without_a_model_has_no_box() -> None:
-    page = Explorer([AttentionMaps("Self", weights(1, 1, 2, 2), ["a", "b"])])
-    assert "tokenEmbedding" not in page.html

@@ -197,27 +197,6 @@ def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -
 # --- The overview and the map ---------------------------------------------------------------------
 
 
-def test_the_overview_draws_each_head_in_its_place_and_finds_it_there() -> None:
-    page = uneven("#v=map&a=0&l=1&h=2")
-    page("pass(1000)")
-    maps = [(box, image) for kind, image, box, *_ in page.drawn("grid") if kind == "cells"]
-    assert len(maps) == 3 * 6
-    left, width, gap = page("[thumbnailX(0), overview.cellWidth, overview.gap]")
-    lefts = [left + head * width + (gap if head > 3 else 0) for head in range(6)]
-    assert page("[0, 1, 2, 3, 4, 5].map(thumbnailX)") == lefts
-    for layer, head in itertools.product(range(3), range(6)):
-        x, y = page(f"[thumbnailX({head}), thumbnailY({layer})]")
-        (image,) = (each for box, each in maps if 0 < box[0] - x < 9 and 0 < box[1] - y < 9)
-        expected = colour("light", float(np.sqrt(table(page.explorer, 0, layer, head)[1, 3])))
-        found = np.array(image["data"]).reshape(5, 5, 4)[1, 3, :3]
-        np.testing.assert_allclose(found, expected, atol=2)
-        for event in ({"clientX": x + 1, "clientY": y + 1}, {"clientX": x + 60, "clientY": y + 60}):
-            assert page(f"thumbnailAt({event})") == {"layer": layer, "head": head}
-    left, top = page("[thumbnailX(2), thumbnailY(1)]")
-    style = page("$('chosen').style")
-    assert (style["left"], style["top"]) == (f"{left:g}px", f"{top:g}px")
-
-
 def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() -> None:
     page = uneven("#v=map&a=0")
     page("select({view: 'story'}), pass(1000), select({view: 'map'}), pass(1000)")

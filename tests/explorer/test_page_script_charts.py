@@ -14,7 +14,6 @@ from tests.explorer.page_script import (
     numbers,
     plain,
     table,
-    uneven,
     with_arithmetic,
 )
 
@@ -177,20 +176,6 @@ def test_a_token_with_quotes_is_one_cell_of_the_saved_weights() -> None:
     head, *rows = csv.reader(io.StringIO(page("csvOf()")))
     assert (head[1:], [row[0] for row in rows]) == (["x", "y", '"'], tokens)
     assert page("fileName('csv')") == "a-layer-0-mean.csv"  # of a page without a model's name
-
-
-def test_a_picture_says_what_it_shows() -> None:
-    for address, subject, name in (
-        ("#v=map&a=0&l=1&h=2", "Large, layer 1, head 2", "large-layer-1-head-2.png"),
-        ("#v=story&a=0&l=0&h=4", "Large, layer 0, mean", "large-layer-0-mean.png"),
-    ):
-        page = uneven(address)
-        assert (page("subjectOf()"), page("fileName('png')")) == (f"Model · {subject}", name)
-        texts = page("posterOf().shapes.map(shape => shape.text)")
-        assert {f"Model · {subject}", "transformer_blocks"} <= {*texts}
-        said = " ".join(filter(None, texts))
-        assert (page("percent(shown().most)") in said) is ("v=map" in address)
-        assert "weight" in said
 
 
 def test_a_text_is_broken_between_words_and_ends_with_an_ellipsis() -> None:

@@ -266,24 +266,6 @@ def test_neither_preparing_a_model_changes_it_nor_a_later_change_of_it_the_copy(
         assert torch.equal(prepared(x), before)  # without dropout, and without shared weights
 
 
-def test_only_parts_with_a_faster_equivalent_are_replaced() -> None:
-    class Scaled(nn.Linear):
-        """A linear layer that may compute something else."""
-
-    parts: dict[str, tuple[nn.Module, Callable[..., object]]] = {
-        "linear": (nn.Linear(16, 4), PrepackedLinear),
-        "subclass": (Scaled(16, 4), Scaled),
-        "attention": (MultiHeadAttention(16, 4, key_width=6), MultiHeadAttention),
-        "norm": (nn.LayerNorm(16), nn.LayerNorm),
-        "dropout": (nn.Dropout(0.5), nn.Identity),
-    }
-    prepared = prepare(nn.ModuleDict({name: part for name, (part, _) in parts.items()}))
-    for name, part in prepared.named_children():
-        assert type(part) is parts[name][1]
-    assert [type(part) for part in prepared.modules()].count(PrepackedLinear) == 5
-    assert isinstance(prepare(nn.Linear(3, 2)), PrepackedLinear)
-
-
 def double_by_a_hook(layer: DecoderLayer, path: str) -> None:
     layer.get_submodule(path).register_forward_hook(lambda module, inputs, output: 2 * output)
 

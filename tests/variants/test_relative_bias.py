@@ -1,6 +1,5 @@
 """Relative position biases against a loop and T5, and one table that all layers share."""
 
-import copy
 import math
 from typing import Any
 
@@ -11,11 +10,6 @@ from tests.pairs import every_pair
 from torch import nn
 
 from transformer_blocks import (
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    MultiHeadAttention,
-    PreNorm,
     RelativeBias,
 )
 
@@ -90,33 +84,6 @@ def test_a_call_s_scale_takes_the_place_of_the_constructor_s() -> None:
     layer.scale = 3.0
     assert torch.equal(layer.attention_weights(query, key), of_scale[3.0])
     assert torch.equal(layer.attention_weights(query, key, scale=0.5), of_scale[0.5])
-
-
-def stack_with_one_table(table: RelativeBias) -> Encoder:
-    layers = [
-        EncoderLayer(
-            MultiHeadAttention(16, 4, attention_function=table),
-            FeedForward(16, 24),
-            residual=lambda: PreNorm(16),
-        )
-        for _ in range(3)
-    ]
-    return Encoder(layers, norm=nn.LayerNorm(16)).double().eval()
-
-
-def test_all_layers_of_a_stack_can_share_one_table() -> None:
-    table = with_large_biases(4, **SIZES, bidirectional=False)
-    stack = stack_with_one_table(table)
-    x = torch.randn(2, 10, 16, dtype=torch.float64)
-    separate: Any = copy.deepcopy(stack)
-    for layer in separate.layers:
-        layer.self_attention.attention_function = copy.deepcopy(table)
-    outputs = separate(x, causal=True), stack(x, causal=True)
-    assert torch.equal(*outputs)
-    for output in outputs:
-        output.square().sum().backward()
-    tables = [layer.self_attention.attention_function for layer in separate.layers]
-    torch.testing.assert_close(table.weight.grad, sum(each.weight.grad for each in tables))
 
 
 @pytest.mark.parametrize(
