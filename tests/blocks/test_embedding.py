@@ -97,6 +97,11 @@ def test_converting_to_half_precision_and_back_loses_no_position(dtype: torch.dt
     assert torch.equal(model.to(dtype).double()[0](x, offset=4096)[0], expected)
 
 
+def test_sinusoidal_encodings_are_not_in_the_state_dict() -> None:
+    assert not SinusoidalPositionalEncoding(6).state_dict()
+    assert not list(SinusoidalPositionalEncoding(6).parameters())
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_an_embedding_is_its_row_of_the_weight_times_sqrt_d_model(dtype: torch.dtype) -> None:
     embedding = TokenEmbedding(10, 16).double()

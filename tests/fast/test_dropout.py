@@ -110,3 +110,8 @@ def test_the_module_is_torchs_except_for_the_random_numbers() -> None:
 def test_compiled_code_uses_torchs_dropout() -> None:
     compiled = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
     assert set(compiled(torch.ones(100)).unique().tolist()) == {0.0, 2.0}
+
+
+def test_random_numbers_are_made_on_the_device_of_the_input() -> None:
+    with torch.device("meta"):
+        assert not apply_dropout(torch.ones(8, device="cpu"), 0.5).is_meta

@@ -141,6 +141,10 @@ def test_all_files_are_written_by_one_function() -> None:
     assert found == WRITERS.keys()
 
 
+def test_errors_are_raised_and_not_asserted() -> None:
+    assert [path for path, _ in nodes(ast.Assert)] == []
+
+
 def test_no_block_accepts_unknown_arguments() -> None:
     for path, function in nodes(ast.FunctionDef):
         # Checks report the names of their arguments; inspection and ModelWithLoss forward calls.

@@ -67,6 +67,13 @@ def test_the_output_is_that_of_the_equation_of_the_paper(
     np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=0, atol=1e-12)
 
 
+def test_a_keeps_the_variance_of_its_input() -> None:
+    layer = LoraLinear(nn.Linear(400, 300), rank=200)
+    assert torch.nn.functional.linear(torch.randn(200, 400), layer.lora_a).var().item() == (
+        pytest.approx(1.0, abs=0.05)
+    )
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_computes_the_same_before_training(training: bool) -> None:
     model, x = encoder().train(training), torch.randn(2, 5, 16)
