@@ -1,6 +1,6 @@
-r"""Train a classifier of texts, compare it with a bag of words, and classify texts.
+r"""Train a classifier of texts, and classify texts.
 
-    python examples/classify.py train        # toy reviews, two minutes on a CPU
+    python examples/classify.py train        # toy reviews, a minute on a CPU
     python examples/classify.py evaluate
     python examples/classify.py classify "she found it dull , but I liked it ."
 

@@ -9,13 +9,13 @@ from common.options import Count, RunOptions, TrainingOptions, Words
 
 @dataclass(frozen=True, kw_only=True)
 class Train(TrainingOptions):
-    """Train both models.
+    """Train a model.
 
     Attributes:
         run: Folder of the run (default: runs/classify).
         train_file: Labelled training texts (default: toy reviews).
         test_file: Labelled test texts (default: toy reviews).
-        steps: Planned number of updates of each model (default: 2000).
+        steps: Planned number of updates (default: 2000).
         batch_size: Number of texts of a batch (default: 64).
         vocabulary: Maximum vocabulary size (default: 1000 for the toy reviews, else 4000).
         num_layers: Number of layers of the encoder (default: 2).

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classification.data import Data
-from classification.models import BagClassifier, EncoderClassifier
+from classification.models import EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
-from common.run import TrainingConfig, model_errors
+from common.run import Run, TrainingConfig, model_errors
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 from common.training import Task, random_generator
@@ -50,8 +50,8 @@ class ClassifierConfig(TrainingConfig):
     average: float = 0.99
 
     @model_errors()
-    def build_encoder(self, vocabulary: int) -> EncoderClassifier:
-        """Build the encoder with fresh weights.
+    def build(self, vocabulary: int) -> EncoderClassifier:
+        """Build the model with fresh weights.
 
         Raises:
             UserError: If its sizes do not go together.
@@ -59,27 +59,33 @@ class ClassifierConfig(TrainingConfig):
         classes, sizes = len(self.labels), {"max_length": self.max_length, **self.sizes}
         return EncoderClassifier(vocabulary, classes, **sizes)
 
-    @model_errors()
-    def build_bag(self, vocabulary: int) -> BagClassifier:
-        """Build the baseline with fresh weights."""
-        return BagClassifier(vocabulary, len(self.labels), d_model=self.d_model)
-
 
 class Classification(Task[Any, Any]):
-    """The task of predicting the label of a text; a :class:`common.training.Task`.
+    """The task of predicting the label of a text.
 
     Args:
-        data: The texts and their labels.
-        tokenizer: The tokenizer of the texts.
+        run: The run, whose tokenizer encodes the texts.
         config: The configuration of the run.
+        data: The texts and their labels.
     """
 
     unit = "texts"
 
-    def __init__(self, data: Data, tokenizer: Tokenizer, config: ClassifierConfig) -> None:
-        self.config, self.tokenizer = config, tokenizer
+    def __init__(self, run: Run[ClassifierConfig], config: ClassifierConfig, data: Data) -> None:
+        self.config, (self.tokenizer,) = config, run.load_tokenizers(config)
         self.texts, self.labels = self._encode(data.train)
         self.validation = self._encode(data.validation)
+        held_out = " (held out from the training file)" if config.train_file else ""
+        self.summary = (
+            f"{counted(len(data.train), 'training text')}, "
+            f"{counted(len(data.validation), 'validation text')}{held_out}, "
+            f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
+            f"a vocabulary of {self.tokenizer.vocab_size}"
+        )
+
+    def build(self) -> EncoderClassifier:
+        """Build the model with fresh weights."""
+        return self.config.build(self.tokenizer.vocab_size)
 
     def _encode(self, reviews: Sequence[Review]) -> tuple[list[list[int]], Tensor]:
         texts = encode([review.text for review in reviews], self.tokenizer, self.config.max_length)

@@ -1,9 +1,7 @@
-"""Models: an encoder, and a bag of words as its baseline.
+"""Model: an encoder that computes a logit for each label.
 
-Both compute a logit for each label. For the encoder, the text begins with a special token; every
-position attends to all others, and the output layer reads the vector of the special token, which
-has no content of its own. The bag of words is the mean of the embeddings. The mean is the same for
-any order of the words, and so are its logits.
+The text begins with a special token; every position attends to all others, and the output layer
+reads the vector of the special token, which has no content of its own.
 """
 
 from typing import Any
@@ -72,29 +70,3 @@ class EncoderClassifier(nn.Module):
         x = self.dropout(self.positions(self.embedding(tokens)))  # (B, L, d_model)
         encoded = self.encoder(x, mask=padding_mask(tokens))
         return self.output(encoded[:, 0])  # (B, classes)
-
-
-class BagClassifier(nn.Module):
-    """Classifies a text by the mean of its embeddings, without regard to the order.
-
-    Args:
-        vocabulary: Number of token ids; id 0 is padding.
-        classes: Number of labels.
-        d_model: Size of the embeddings.
-
-    Example:
-        >>> import torch
-        >>> model = BagClassifier(50, 3, d_model=16)
-        >>> text, turned = torch.tensor([[2, 7, 8, 0]]), torch.tensor([[2, 8, 7, 0]])
-        >>> torch.allclose(model(text), model(turned), atol=1e-6)
-        True
-    """
-
-    def __init__(self, vocabulary: int, classes: int, *, d_model: int) -> None:
-        super().__init__()
-        self.mean = nn.EmbeddingBag(vocabulary, d_model, mode="mean", padding_idx=0)
-        self.output = nn.Linear(d_model, classes)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the logits of the labels, as :meth:`EncoderClassifier.forward` does."""
-        return self.output(self.mean(tokens))

@@ -36,7 +36,7 @@ from common.errors import UserError
 from common.files import disk_errors, file_hash, load_json
 from transformer_blocks.files import write_atomically
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _NAME = re.compile(r"step-([0-9]{8,})-([0-9a-f]{16})\.safetensors")
 
@@ -173,15 +173,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def checkpoint_paths(folder: Path) -> list[Path]:
     """List the checkpoints in a folder, which may be missing, by the number of their updates."""
-    found = []
     with disk_errors(f"cannot list the checkpoints in {folder}"):
-        if folder.exists():
-            with os.scandir(folder) as entries:  # returns names and kinds together, without a race
-                for entry in entries:
-                    name = _NAME.fullmatch(entry.name)
-                    if name and entry.is_file(follow_symlinks=False):
-                        found.append((int(name[1]), folder / entry.name))
-    return [path for _, path in sorted(found)]
+        found = [*folder.iterdir()] if folder.exists() else []
+    return sorted((path for path in found if _NAME.fullmatch(path.name)), key=step_of)
 
 
 def step_of(path: Path) -> int:
@@ -208,8 +202,6 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             checkpoint = load_checkpoint(path)
         except UserError as error:
-            if not path.exists():  # removed meanwhile by a save, which made a newer one
-                return latest_checkpoint(folder)
             if not isinstance(error, DamagedCheckpointError):
                 raise
             damages.append(error)

@@ -53,22 +53,12 @@ class Processes:
         return self.rank == 0
 
     def broadcast(self, compute: Callable[[], Value]) -> Value:
-        """Let rank 0 compute a value, and return it in all processes.
-
-        Raises:
-            UserError: In all processes, if rank 0 raises it.
-        """
+        """Let rank 0 compute a value, and return it in all processes."""
         if self.world_size == 1:
             return compute()
-        outcome: list[Any] = [None]
-        try:
-            outcome = [compute() if self.is_first else None]
-        except UserError as error:
-            outcome = [error]
-        dist.broadcast_object_list(outcome, src=0)
-        if isinstance(outcome[0], UserError):
-            raise outcome[0]
-        return cast(Value, outcome[0])
+        value: list[Any] = [compute() if self.is_first else None]
+        dist.broadcast_object_list(value, src=0)
+        return cast(Value, value[0])
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
@@ -83,7 +73,7 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
 
     Raises:
         UserError: If torchrun's environment variables are incomplete, the other processes do not
-            start in time, or one of them is lost.
+            start in time.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Processes()
@@ -109,19 +99,10 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
         ) from error
     try:
         yield Processes(rank, world_size)
-    except UserError:
-        if rank:
-            time.sleep(SHUTDOWN_DELAY)  # the first process reports it, if it found it, too
+    except Exception as error:
+        if rank or not isinstance(error, UserError):
+            time.sleep(SHUTDOWN_DELAY)  # torchrun stops this process, and names the one that failed
         raise
-    except RuntimeError as error:
-        # NCCL has errors of its own type; gloo's are recognised by their text alone.
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-            raise
-        time.sleep(SHUTDOWN_DELAY)
-        raise UserError(
-            f"process {rank} lost the connection to another process; "
-            "torchrun reports which one failed"
-        ) from error
     gc.collect()  # models that still hold a reference to the process group
     dist.barrier()  # no process leaves while another one still communicates
     dist.destroy_process_group()  # not after an error: the others may never respond
@@ -131,23 +112,17 @@ def choose_device(name: str) -> torch.device:
     """Return the device to compute on.
 
     Args:
-        name: "cpu"; "cuda"; "mps", a GPU of Apple; or "auto", which chooses CUDA if there is such a
-            device, then MPS, then the CPU. Processes of torchrun exchange their gradients between
-            CUDA devices or CPUs only.
+        name: "cpu"; "cuda"; "mps", a GPU of Apple; or "auto", which chooses a GPU if there is one.
+            Processes of torchrun compute on CUDA devices or CPUs only.
 
     Raises:
-        UserError: If there is no such device, or it cannot be used by several processes.
+        UserError: If there is no such device.
     """
-    is_alone = "RANK" not in os.environ and "WORLD_SIZE" not in os.environ
     here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name in here and not here[name]:
-        raise UserError(
-            f"--device {name}: torch finds no {name.upper()} device here; use cpu or auto"
-        )
-    if name == "mps" and not is_alone:
-        raise UserError("--device mps: torchrun's processes need CUDA devices or CPUs; use cpu")
+    here["mps"] = here["mps"] and "RANK" not in os.environ
     if name == "auto":
-        here["mps"] = here["mps"] and is_alone
         name = next((each for each in here if here[each]), "cpu")
+    if name in here and not here[name]:
+        raise UserError(f"--device {name}: no {name.upper()} device can be used; use cpu or auto")
     local_rank = os.environ.get("LOCAL_RANK", "0")  # among the processes on this machine
     return torch.device(f"cuda:{local_rank}" if name == "cuda" else name)

@@ -1,7 +1,7 @@
 """Plots: one style for all figures, and PNG files written atomically."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from common.files import write_atomically
 from transformer_blocks.explorer.figure import style_axes
+from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES, MARKERS, PALETTES
 
 LARGEST = 2**16 - 1  # pixels on a side that matplotlib can draw
@@ -17,7 +18,11 @@ WIDTH = 1600  # pixels, so that a page that shows half as many is sharp on any d
 MUTED = PALETTES["light"].muted
 MOST_MARKERS = 25  # on a line
 LOSSES = {"train_loss": "training", "validation_loss": "validation"}
-"""The losses that the metrics of every training hold, each with its name in a legend."""
+SCORES = {
+    "validation_bleu": "BLEU of a validation sample, greedy",
+    "validation_accuracy": "accuracy of the validation texts",
+    "validation_perplexity": "perplexity of the validation text",
+}
 
 
 def as_png(figure: Figure) -> bytes:
@@ -55,3 +60,21 @@ def plot_line(
         "linewidth": 1.6,
     }
     axes.plot(x, y, **{**shared, **options})
+
+
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the losses of a training and the score of its validations; a row holds the metrics."""
+    minutes = [row["minutes"] for row in rows]
+    (score,) = (name for name in rows[0] if name.startswith("validation_") and "loss" not in name)
+    figure = new_figure(7.8, 3.4)
+    left, right = figure.subplots(1, 2)
+    style(left, "minutes of training", "loss (nats)")
+    style(right, "minutes of training", SCORES[score])
+    for number, (key, name) in enumerate(LOSSES.items()):
+        plot_line(left, minutes, [row[key] for row in rows], number, label=name)
+    left.legend(frameon=False)
+    plot_line(right, minutes, [row[score] for row in rows], 2, clip_on=False, zorder=3)
+    for axes in (left, right):
+        axes.set_xlim(left=0.0)
+    right.set_ylim(bottom=0.0)
+    return figure

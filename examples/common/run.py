@@ -9,10 +9,11 @@ The folder holds everything that a training needs or produces, except the data::
         best/             the averaged weights with the lowest validation loss, to be used
         snapshots/        the averaged weights at some earlier times, if they are asked for
         metrics.jsonl     a line for each validation
+        loss.png          their figure
 
-``config.json`` holds the SHA-256 of its own content. And every checkpoint holds the configuration
-that it was trained with, the hashes of data and tokenizers included: the weights of another run are
-detected even if all their sizes are equal.
+``config.json`` holds the SHA-256 of its own content, which includes the hashes of the data and of
+the tokenizers. And every checkpoint names the configuration that it was trained with by its hash:
+the weights of another run are detected even if all their sizes are equal.
 """
 
 import hashlib
@@ -26,14 +27,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from common.checkpoint import Checkpoint, latest_checkpoint, load_weights
+from common.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint, load_weights
 from common.errors import UserError
 from common.files import FolderLock, disk_errors, file_hash, load_json, write_atomically
+from common.options import flag
 from common.terminal import say
+from common.text_files import read_lines
 from common.tokenizer import Tokenizer
 
-FORMAT_VERSION = 8
-"""The version of ``config.json`` and of the checkpoints' state that this program writes."""
 RUNS = Path("runs")
 """The folder in which runs are looked for."""
 
@@ -58,8 +59,6 @@ class TrainingConfig:
         minutes: Planned length of the training, in minutes.
         report_steps: Number of updates between two validations; if None, the model is validated
             after each epoch.
-        patience: Number of validations in a row, none of them better or with a lower loss than all
-            before, after which training stops early; None never stops early.
         accumulate: Number of batches of each process for one update.
         peak_rate: Highest learning rate, from which the rate falls linearly to zero at the planned
             end; None for the schedule of the paper, which has no end.
@@ -67,7 +66,6 @@ class TrainingConfig:
         average: Decay of the moving average of the weights; 0 switches averaging off.
         data_hash: SHA-256 of the training, validation and test data.
         tokenizers: SHA-256 of each tokenizer file, by its name without suffix.
-        format_version: Version of the format of ``config.json``.
     """
 
     num_layers: int
@@ -81,14 +79,12 @@ class TrainingConfig:
     epochs: int | None = None
     minutes: float | None = None
     report_steps: int | None = None
-    patience: int | None = None
     accumulate: int = 1
     peak_rate: float | None
     warmup_steps: int
     average: float
     data_hash: str = ""
     tokenizers: dict[str, str] = field(default_factory=dict)
-    format_version: int = field(default=FORMAT_VERSION, compare=False)
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("steps",)
     """Fields that may change when a run is resumed."""
@@ -107,12 +103,10 @@ class TrainingConfig:
         return {name: getattr(self, name) for name in names}
 
     @property
-    def definition(self) -> dict[str, Any]:
-        """All fields that may not change while a run is trained, as its checkpoints hold them."""
-        content = asdict(self)
-        for name in (*self.CHANGEABLE, "format_version"):
-            del content[name]
-        return content
+    def identity(self) -> str:
+        """The SHA-256 of all fields that may not change while a run is trained."""
+        fields = asdict(self).items()
+        return _hash({name: value for name, value in fields if name not in self.CHANGEABLE})
 
     def check_data(self, fingerprint: str) -> None:
         """Check that the data of a run are those that it began with.
@@ -129,22 +123,16 @@ class TrainingConfig:
                 "trained on; begin another --run"
             )
 
-    def check_trained(self, checkpoint: Checkpoint, *, file: Path) -> None:
-        """Check that a checkpoint was trained with this configuration.
-
-        Args:
-            checkpoint: The checkpoint; its state holds the configuration it was trained with.
-            file: The file that this configuration was read from, for the error message.
+    def check_trained(self, checkpoint: Checkpoint) -> None:
+        """Check that a checkpoint, whose state names its configuration, was trained with this one.
 
         Raises:
-            UserError: If it was trained with another one; the message names the first difference.
+            UserError: If it was trained with another one.
         """
-        saved = checkpoint.state.get("config")
-        found = _difference(self.definition, saved if isinstance(saved, dict) else {})
-        if found:
+        if checkpoint.state.get("config") != self.identity:
             raise UserError(
-                f"{file} has changed since {checkpoint.path} was saved, or one of them belongs to "
-                f"another run: {found}; restore the original value"
+                f"{checkpoint.path} belongs to another run, or was trained with another "
+                "configuration than that of config.json; restore the original files"
             )
 
 
@@ -165,7 +153,7 @@ class Run(Generic[AnyConfig]):
         self.config_file = folder / "config.json"  # written last: without it there is no run
         self.checkpoints, self.best = folder / "checkpoints", folder / "best"
         self.snapshots = folder / "snapshots"
-        self.metrics = folder / "metrics.jsonl"
+        self.metrics, self.picture = folder / "metrics.jsonl", folder / "loss.png"
 
     def tokenizer_file(self, name: str = "tokenizer") -> Path:
         """Return the path of a tokenizer, one of ``TrainingConfig.tokenizer_names``."""
@@ -178,41 +166,28 @@ class Run(Generic[AnyConfig]):
     ) -> None:
         """Write ``config.json`` atomically, with the SHA-256 of its content."""
         content = asdict(config)
-        sealed = content | {"sha256": _content_hash(content)}
+        sealed = content | {"sha256": _hash(content)}
         write(self.config_file, (json.dumps(sealed, indent=2) + "\n").encode())
 
     def read_config(self) -> AnyConfig:
         """Read ``config.json``.
 
         Raises:
-            UserError: If it is missing, damaged, changed or of another version.
+            UserError: If it is missing, damaged, changed or of another program.
         """
         if not self.config_file.is_file():
             raise UserError(f"{self.folder} holds no run (no config.json); train one first")
         try:
             content = load_json(self.config_file.read_text(encoding="utf-8"))
-            if (version := content["format_version"]) != FORMAT_VERSION:
-                raise UserError(
-                    f"{self.config_file} has format version {_short(version)}, and this program "
-                    f"reads {FORMAT_VERSION}; train again in another --run"
-                )
-            is_intact = content.pop("sha256", None) == _content_hash(content)
-            config = self.kind(**content)
+            if content.pop("sha256") != _hash(content):
+                raise ValueError("its content does not have its checksum")
+            return self.kind(**content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
+            options = " or ".join(map(flag, self.kind.CHANGEABLE))
             raise UserError(
-                f"{self.config_file} is damaged, or of another program: {error}"
+                f"{self.config_file} was changed, or is of another program: {error}; restore the "
+                f"file that the training wrote (train --resume accepts a new {options})"
             ) from error
-        if not is_intact:
-            for folder in (self.best, self.checkpoints):  # their definition may name the change
-                checkpoint = latest_checkpoint(folder)
-                if checkpoint is not None:
-                    config.check_trained(checkpoint, file=self.config_file)
-            options = " or ".join(f"--{name.replace('_', '-')}" for name in config.CHANGEABLE)
-            raise UserError(
-                f"{self.config_file} has changed since the training wrote it; restore the "
-                f"original file (train --resume accepts a new {options})"
-            )
-        return config
 
     def choose_config(
         self, new: AnyConfig, chosen: Mapping[str, Any], *, resume: bool
@@ -321,7 +296,7 @@ class Run(Generic[AnyConfig]):
             raise UserError(
                 f"{self.best} holds no weights yet; training has not reached its first validation"
             )
-        config.check_trained(checkpoint, file=self.config_file)
+        config.check_trained(checkpoint)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return model.eval()
 
@@ -332,14 +307,9 @@ class Run(Generic[AnyConfig]):
             UserError: If there are none, or they are damaged.
         """
         try:
-            lines = self.metrics.read_text(encoding="utf-8").split("\n")
-            rows = [load_json(line) for line in lines if line]
-            if not rows:
-                raise ValueError("it is empty")
-            return [{name: float(row[name]) for name in names} for row in rows]
-        except FileNotFoundError as error:
-            raise UserError(f"{self.metrics} is missing") from error
-        except (KeyError, TypeError, ValueError) as error:
+            rows = [load_json(line) for line in read_lines(self.metrics)]
+            return [{name: float(row[name]) for name in names} for row in [*rows[:-1], rows[-1]]]
+        except (IndexError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.metrics} is damaged: {error!r}") from error
 
 
@@ -360,37 +330,19 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
     if folder is not None:
         return Run(folder, kind)
     trained = []
-    for file in sorted(RUNS.glob("*/config.json")):
+    for file in RUNS.glob("*/config.json"):
         run = Run(file.parent, kind)
-        with suppress(OSError, UserError, ValueError):  # ValueError: there are no weights yet
+        with suppress(OSError, UserError):
             run.read_config()
-            time = max(each.stat().st_mtime for each in run.best.glob("step-*"))
-            trained.append((time, run.folder))
+            trained += [(path.stat().st_mtime, run.folder) for path in checkpoint_paths(run.best)]
     if not trained:
         raise UserError(
             f"{RUNS}/ holds no trained run of this program; train one with {train}, or name one "
             "with --run"
         )
     _, latest = max(trained)
-    others = f" (latest of {len(trained)}; choose with --run)" if len(trained) > 1 else ""
-    say(f"run: {latest}{others}", file=sys.stderr)
+    say(f"run: {latest} (the latest; choose with --run)", file=sys.stderr)
     return Run(latest, kind)
-
-
-def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Describe the first field in which two configurations differ, with both values.
-
-    Example:
-        >>> _difference({"seed": 0, "settings": {"d_ff": 8}}, {"seed": 0, "settings": {"d_ff": 4}})
-        'd_ff is 8 instead of 4'
-    """
-    for name in [*now, *then]:
-        here, there = now.get(name), then.get(name)
-        if here != there:
-            if isinstance(here, Mapping) and isinstance(there, Mapping):
-                return _difference(here, there)
-            return f"{name} is {_short(here)} instead of {_short(there)}"
-    return ""
 
 
 @contextmanager
@@ -406,12 +358,6 @@ def model_errors() -> Iterator[None]:
         raise UserError(f"these settings do not make a valid model: {error}") from error
 
 
-def _content_hash(content: Mapping[str, object]) -> str:
-    """Compute the SHA-256 of a configuration, which its file holds."""
+def _hash(content: Mapping[str, object]) -> str:
+    """Compute the SHA-256 of fields of a configuration."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _short(value: object) -> str:
-    """Return a value as an error message shows it: at most 100 characters."""
-    text = str(value) if isinstance(value, int | float) else repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."

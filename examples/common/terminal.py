@@ -18,25 +18,17 @@ from rich.text import Text
 
 PARTS = 100_000  # of a plan
 INTERVAL = 0.2  # seconds between two drawings of the bar
-OUTPUT = "output"
-"""The label of the line of a sample that is printed after every validation."""
-SampleLines = Sequence[tuple[str, str]]
-"""The lines of a sample, each with its label; one of them is :data:`OUTPUT`."""
-
 
 _bars: list[Progress] = []  # the one that is drawn
 
 
-def say(
-    text: str | Text | Table, *, file: TextIO | None = None, style: str = "", is_cut: bool = False
-) -> None:
+def say(text: str | Text | Table, *, file: TextIO | None = None, style: str = "") -> None:
     """Print a text or a table at once, on the standard output or another stream.
 
     Args:
         text: What to print; without markup.
         file: The stream.
         style: A style of rich, such as "bold".
-        is_cut: Whether a terminal shows one line, cut to its width, instead of several.
     """
     stream = sys.stdout if file is None else file
     console = _bars[0].console if _bars and stream.isatty() else Console(file=stream)
@@ -45,8 +37,6 @@ def say(
     console.print(
         text,
         style=style,
-        no_wrap=is_cut or None,
-        overflow="ellipsis" if is_cut else None,
         soft_wrap=not console.is_terminal,
         markup=False,
         emoji=False,
@@ -110,31 +100,19 @@ class Display:
     generates from a fixed example::
 
         epoch  train loss  valid loss  valid BLEU  minutes  best
-            1       3.063       1.288        85.9      0.5     *
-               source     昨夜、妹はタクシーに乗りました。
-               output     My younger sister took a taxi last night.
-               reference  My younger sister rode the taxi last night.
+            1       3.063       1.288      85.912    0.512     *
+               昨夜、妹はタクシーに乗りました。 → My younger sister took a taxi last night.
          46% ━━━━━━━━━━         epoch 2 of 4  loss 1.209  9,284 tokens/s  0:00:58 left
 
     It is a context manager, which removes the bar at its end. A pipe receives the table alone.
 
     Args:
-        title: The name of the model, above the table.
-        unit: The name of the targets, such as "tokens".
-        by_steps: Whether the rows of the table are named by updates instead of epochs.
+        place: What names a row of the table, "epoch" or "step".
         is_shown: Whether this process shows anything, as only the first of several does.
-
-    Attributes:
-        loss: The training loss that the bar shows, if there is one.
     """
 
-    def __init__(self, title: str, unit: str, *, by_steps: bool, is_shown: bool = True) -> None:
-        self.title, self.unit, self.is_shown = title, unit, is_shown
-        self.place = "step" if by_steps else "epoch"
-        self.loss: float | None = None
-        self._first, self._begun, self._drawn = 0, 0.0, 0.0
-        self._is_sampled = self._has_header = False
-        self._bar: Progress | None = None
+    def __init__(self, place: str, *, is_shown: bool = True) -> None:
+        self.place, self.is_shown, self._has_header, self._drawn = place, is_shown, False, 0.0
         self._end = ExitStack()
 
     def __enter__(self) -> "Display":
@@ -145,74 +123,41 @@ class Display:
         self._end.close()
 
     @property
-    def shows_samples(self) -> bool:
+    def is_terminal(self) -> bool:
         """Whether a sample would be printed."""
         return self.is_shown and sys.stdout.isatty()
 
-    def begin(self, targets: int) -> None:
-        """Measure the speed of the updates from here on, where so many targets were read."""
-        self._first, self._begun = targets, time.monotonic()
-
-    def speed(self, targets: int) -> float:
-        """Compute the number of targets per second, now that so many were read."""
-        return (targets - self._first) / max(time.monotonic() - self._begun, 1e-9)
-
-    def update(self, targets: int, done: float, place: str) -> None:
-        """Show the place now and then.
-
-        Args:
-            targets: Number of targets read so far.
-            done: The part of the plan that is done, from 0 to 1.
-            place: Its name, such as "epoch 2 of 4".
-        """
+    def update(self, done: float, text: str) -> None:
+        """Show now and then which part of the plan is done, from 0 to 1, and a text."""
         if time.monotonic() - self._drawn >= INTERVAL:
-            self.show(targets, done, place)
-
-    def show(self, targets: int, done: float, place: str) -> None:
-        """Show the place at once."""
-        self._drawn = time.monotonic()
-        loss = "---" if self.loss is None else f"{self.loss:.3f}"
-        text = f"{place}  loss {loss}  {self.speed(targets):,.0f} {self.unit}/s"
-        if self._bar is not None:
+            self._drawn = time.monotonic()
             parts = int(PARTS * done)
             if not self._bar.tasks:  # what is done already takes no time now
                 self._bar.add_task(text, total=PARTS, completed=parts)
             self._bar.update(self._bar.task_ids[0], completed=parts, description=text, refresh=True)
 
-    def report(
-        self,
-        row: Mapping[str, Any],
-        figures: Mapping[str, float],
-        *,
-        is_best: bool,
-        sample: SampleLines = (),
-    ) -> None:
+    def report(self, row: Mapping[str, Any], *, is_best: bool, sample: str = "") -> None:
         """Print the metrics of a validation, and what the model generates now.
 
         Args:
             row: The line of ``metrics.jsonl``.
-            figures: The metrics that the task computed.
             is_best: Whether the validation is the best one so far.
-            sample: What the model generates; only its output is printed again and again.
+            sample: What the model generates, if anything.
         """
-        cells = {self.place: f"{row[self.place]:d}", "train loss": f"{row['train_loss']:.3f}"}
-        for name, value in figures.items():
-            title = name.replace("validation_", "valid ").replace("bleu", "BLEU")
-            cells[title] = f"{value:.{1 if title.endswith('BLEU') else 3}f}"
-        cells |= {"minutes": f"{row['minutes']:.1f}", "best": "*" if is_best else ""}
-        widths = [max(len(name), 6 if name == "step" else 0) for name in cells]
+        names = [self.place, "train_loss", *(each for each in row if each.startswith("valid"))]
+        titles = [name.replace("validation", "valid").replace("_", " ") for name in names]
+        titles = [*(title.replace("bleu", "BLEU") for title in titles), "minutes", "best"]
+        cells = [f"{row[name]:{'d' if name == self.place else '.3f'}}" for name in names]
+        cells += [f"{row['minutes']:.1f}", "*" if is_best else ""]
         if not self._has_header:
-            say(f"\n{self.title}" if self.title else "")
-            say(_aligned([*cells], widths), style="bold")
+            say("")
+            say(_aligned(titles, titles), style="bold")
         self._has_header = True
-        say(_aligned([*cells.values()], widths), style="green" if is_best else "")
-        labels = max((len(label) for label, _ in sample), default=0)
-        for label, words in sample:
-            if label == OUTPUT or not self._is_sampled:
-                line = f"       {label:{labels}}  {' '.join(words.split())}".rstrip()
-                say(line, is_cut=True)
-        self._is_sampled = self._is_sampled or bool(sample)
+        say(_aligned(cells, titles), style="green" if is_best else "")
+        if sample:
+            say(f"       {' '.join(sample.split())}")
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _aligned(cells: Sequence[str], titles: Sequence[str]) -> str:
+    widths = [max(len(title), 6) for title in titles]
     return "  ".join(map(str.rjust, cells, widths)).rstrip()

@@ -14,7 +14,6 @@ so Japanese, which has none, needs no word segmenter, and decoding restores the 
 
 import io
 import logging
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,8 +24,6 @@ from common.files import write_atomically
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the padding, unknown, begin and end tokens."""
-
-_UNENCODABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +73,7 @@ class Tokenizer:
             UserError: If there is no text, ``vocab_size`` is too small for its characters, or the
                 file cannot be written.
         """
-        text = [_UNENCODABLE.sub("\ufffd", sentence) for sentence in sentences]
+        text = [*sentences]
         characters = set().union(*text)
         if not characters - {" "}:
             raise UserError("cannot train a tokenizer: the training split holds no text")
@@ -141,8 +138,7 @@ class Tokenizer:
 
     def encode_many(self, texts: Iterable[str]) -> list[list[int]]:
         """Encode each text as token ids."""
-        encodable = [_UNENCODABLE.sub("\ufffd", text) for text in texts]
-        ids: list[list[int]] = self._processor.encode(encodable, out_type=int)
+        ids: list[list[int]] = self._processor.encode([*texts], out_type=int)
         return ids
 
     def warn_of_unknown(self, texts: Iterable[str]) -> None:

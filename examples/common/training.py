@@ -2,7 +2,8 @@
 
 Read this file from the top: the :class:`Task` says what is learned, the :class:`Learner` makes one
 update, the :class:`Progress` follows the plan, and :meth:`Training.fit` is the loop, which updates
-the model, validates it, saves it, and keeps the weights of the best validation.
+the model, validates it, saves it, and keeps the weights of the best validation. The command
+``train`` of each program calls :func:`run_training`.
 
 An update uses one batch or several: several in turn if memory is small (gradient accumulation), or
 several at once if several processes train together. The loss of each batch is summed and divided by
@@ -26,8 +27,8 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -37,13 +38,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from common.checkpoint import Checkpoint, DamagedCheckpointError, latest_checkpoint, save_checkpoint
+from common.checkpoint import DamagedCheckpointError, latest_checkpoint, save_checkpoint
 from common.distributed import Processes, choose_device, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
 from common.options import TrainingOptions
 from common.run import AnyConfig, Model, Run, TrainingConfig
-from common.terminal import Display, SampleLines, counted, say
+from common.terminal import Display, say
 from transformer_blocks import ModelWithLoss, noam_rate
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
@@ -52,13 +53,19 @@ AnyData = TypeVar("AnyData")
 
 
 class Task(Protocol[AnyModel, AnyBatch]):
-    """What a model learns: the batches of a training, their loss, and the validation.
+    """What a model learns: the model, the batches of a training, their loss, and the validation.
 
     Attributes:
         unit: The name of the targets, such as "tokens".
+        summary: The data, in words, which a training prints when it begins.
     """
 
     unit: str
+    summary: str
+
+    def build(self) -> Any:
+        """Build the model with fresh weights."""
+        ...
 
     def batches(self, epoch: int) -> Sequence[AnyBatch]:
         """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
@@ -83,6 +90,10 @@ class Task(Protocol[AnyModel, AnyBatch]):
     def is_better(self, new: dict[str, float], best: dict[str, float]) -> bool:
         """Return whether a validation is better than the best so far: if its loss is lower."""
         return new["validation_loss"] < best["validation_loss"]
+
+    def sample(self, model: AnyModel) -> str:
+        """Generate something from a fixed example; a terminal shows it after each validation."""
+        return ""
 
 
 class Learner(Generic[Model, AnyBatch]):
@@ -247,15 +258,6 @@ def random_generator(seed: int, *purpose: object) -> random.Random:
     return random.Random(" ".join(map(str, (seed, *purpose))))
 
 
-def seed_dropout(device: torch.device, seed: int, *purpose: object) -> None:
-    """Seed the generators of the CPU and of a device, which dropout draws from."""
-    number = random_generator(seed, "dropout", *purpose).getrandbits(63)
-    torch.default_generator.manual_seed(number)
-    module = torch.get_device_module(device)
-    if hasattr(module, "manual_seed"):  # the CPU's has none, nor have those of some devices
-        module.manual_seed(number)
-
-
 @dataclass
 class Progress:
     """How far a training has come; part of every checkpoint.
@@ -268,8 +270,6 @@ class Progress:
         loss: Training loss since the last validation, summed over targets, in all processes.
         targets: Number of targets read since the last validation.
         best: The metrics of the best validation; empty before the first one.
-        validations_without_gain: Number of validations since the last one that was better, or had
-            a lower loss, than all before.
     """
 
     epoch: int = 0
@@ -279,7 +279,6 @@ class Progress:
     loss: float = 0.0
     targets: int = 0
     best: dict[str, float] = field(default_factory=dict)
-    validations_without_gain: int = 0
 
     def end_epoch(self) -> None:
         """Begin the next pass over the data."""
@@ -298,12 +297,6 @@ class Progress:
             return min(1.0, epochs / config.epochs)
         return min(1.0, self.step / (config.steps or 1))
 
-    def is_done(self, config: TrainingConfig) -> bool:
-        """Whether the plan is done, or ``patience`` validations in a row brought no gain."""
-        if config.patience is not None and self.validations_without_gain >= config.patience:
-            return True
-        return self.part_done(config, self.epoch) >= 1.0
-
     def place(self, config: TrainingConfig, done: float) -> str:
         """Describe the place in the plan, of which a part is done, such as "epoch 2 of 4"."""
         if config.minutes is not None:
@@ -312,11 +305,6 @@ class Progress:
             return f"epoch {min(self.epoch + 1, config.epochs)} of {config.epochs}"
         return f"step {self.step:,} of {config.steps or 1:,}"
 
-    def __str__(self) -> str:
-        """Name the last update, with its place in the data."""
-        within = f" and {counted(self.batches, 'batch')}" if self.batches else ""
-        return f"step {self.step} ({counted(self.epoch, 'epoch')}{within})"
-
 
 class Training(Generic[Model, AnyBatch]):
     """One training, from its beginning or from its last checkpoint.
@@ -324,54 +312,44 @@ class Training(Generic[Model, AnyBatch]):
     Args:
         run: The run whose folder holds checkpoints, best weights and metrics.
         config: The run's configuration; its plan may differ from the one in ``config.json``.
-        build: Makes the model, with fresh weights.
-        task: The batches, the loss and the validation.
+        task: The model, the batches, the loss and the validation.
         device: The device to compute on.
         processes: The processes that train together; this one alone by default.
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
             validation.
         snapshots: Whether the weights after 0, 1, 2, 5, 10, 20, 50 ... updates are validated and
             kept in the run's ``snapshots``. The training computes the same.
-        on_report: Called by the first process after each validation, for example to draw
-            the metrics.
-        title: Name of the model in the log.
-        sample: Function that shows what the model generates from a fixed example. It is called
-            after each validation if a terminal shows its result.
     """
 
     def __init__(
         self,
         run: Run[Any],
         config: TrainingConfig,
-        build: Callable[[], Model],
         task: Task[Model, AnyBatch],
         *,
         device: torch.device,
         processes: Processes | None = None,
         save_steps: int | None = None,
         snapshots: bool = False,
-        on_report: Callable[[], object] = lambda: None,
-        title: str = "",
-        sample: Callable[[Model], SampleLines] | None = None,
     ) -> None:
         torch.manual_seed(config.seed)
-        self.model = build().to(device)
+        self.model: Model = task.build().to(device)
         self.learner: Learner[Model, AnyBatch] = Learner(
             self.model, task, average=config.average, processes=processes
         )
         self.run, self.config, self.task = run, config, task
         self.device, self.processes = device, self.learner.processes
         self.save_steps, self.snapshots = save_steps, snapshots
-        self.on_report, self.title, self.sample = on_report, title, sample
         self.progress, self.metrics = Progress(), list[dict[str, Any]]()
-        by_steps, is_shown = config.report_steps is not None, self.processes.is_first
-        self.display = Display(title, task.unit, by_steps=by_steps, is_shown=is_shown)
+        place = "epoch" if config.report_steps is None else "step"
+        self.display = Display(place, is_shown=self.processes.is_first)
         self._started = 0.0  # on the clock, as if the training had never been stopped
+        self._begun = 0.0, 0  # the clock and the targets after the last validation, for the speed
         exact = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
         self._loss = torch.zeros((), dtype=exact, device=device)  # of this process, see _sum_loss
 
     def fit(self, *, on_begin: Callable[[], object] = lambda: None) -> None:
-        """Train until the plan is done, or until the validations no longer become better.
+        """Train until the plan is done.
 
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
@@ -384,7 +362,7 @@ class Training(Generic[Model, AnyBatch]):
         on_begin()
         self._keep_snapshot()
         with self.display:
-            while not self.processes.broadcast(lambda: progress.is_done(self.config)):
+            while progress.part_done(self.config, progress.epoch) < 1.0:
                 self._train_until_validation()
                 if progress.targets or not self.metrics:
                     self._report()
@@ -396,14 +374,14 @@ class Training(Generic[Model, AnyBatch]):
         progress, config = self.progress, self.config
         together = config.accumulate * self.processes.world_size  # batches of an update
         self.model.train()
-        self.display.begin(progress.targets)
+        self._begun = time.monotonic(), progress.targets
         while True:
             batches = self.task.batches(progress.epoch)
             while progress.batches < len(batches):
                 if config.minutes is not None:
                     self._read_clock()
                 done = progress.part_done(config, progress.epoch + progress.batches / len(batches))
-                self.display.update(progress.targets, done, progress.place(config, done))
+                self._show(done, progress.place(config, done))
                 if done >= 1.0:
                     if config.report_steps is None and (progress.targets or not self.metrics):
                         progress.end_epoch()  # the minutes are over: the epoch ends here
@@ -431,7 +409,8 @@ class Training(Generic[Model, AnyBatch]):
             warmup_steps=config.warmup_steps,
             d_model=config.d_model,
         )
-        seed_dropout(self.device, config.seed, progress.step, self.processes.rank)
+        dropout = random_generator(config.seed, "dropout", progress.step, self.processes.rank)
+        torch.manual_seed(dropout.getrandbits(63))
         self._loss += self.learner.update(group, rate)
         if progress.step % 100 == 0:
             self._sum_loss()
@@ -441,12 +420,22 @@ class Training(Generic[Model, AnyBatch]):
         """Note the time that the training has taken, on the clock of the first process."""
         self.progress.seconds = self.processes.broadcast(lambda: time.monotonic() - self._started)
 
+    def _speed(self) -> float:
+        """Compute the number of targets per second since the last validation."""
+        started, targets = self._begun
+        return (self.progress.targets - targets) / max(time.monotonic() - started, 1e-9)
+
+    def _show(self, done: float, place: str) -> None:
+        """Show the place in the plan, the loss and the speed."""
+        loss = self.progress.loss / max(self.progress.targets, 1)
+        text = f"{place}  loss {loss:.3f}  {self._speed():,.0f} {self.task.unit}/s"
+        self.display.update(done, text)
+
     def _sum_loss(self) -> None:
         """All-reduce the training loss into the progress; then only the first process holds it."""
         self.progress.loss = float(self.processes.all_reduce_sum(self._loss))
         self._check_finite(self.progress.loss)
         self._loss.fill_(self.progress.loss if self.processes.is_first else 0.0)
-        self.display.loss = self.progress.loss / max(self.progress.targets, 1)
 
     def _check_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
@@ -457,23 +446,15 @@ class Training(Generic[Model, AnyBatch]):
 
     def _report(self) -> None:
         """Validate the averaged weights, save them if they are the best, and log the metrics."""
-        progress = self.progress
+        progress, speed = self.progress, self._speed()
         self._sum_loss()
-        train_loss, speed = self.display.loss, self.display.speed(progress.targets)
-        done = progress.part_done(self.config, progress.epoch)
-        self.display.show(progress.targets, done, "validation")
+        train_loss = progress.loss / max(progress.targets, 1)
+        self._show(progress.part_done(self.config, progress.epoch), "validation")
         progress.loss, progress.targets = 0.0, 0
         self._loss.zero_()
         average, figures = self._validate()
         is_best = not progress.best or self.task.is_better(figures, progress.best)
-        # A score such as BLEU may stand still for epochs while the loss falls, and rise again at
-        # the end of the plan, when the learning rate is low.
-        losses = [each["validation_loss"] for each in (progress.best, *self.metrics) if each]
-        has_gained = is_best or figures["validation_loss"] < min(losses)
         progress.best = figures if is_best else progress.best
-        progress.validations_without_gain = (
-            0 if has_gained else progress.validations_without_gain + 1
-        )
         self._read_clock()
         row = {"epoch": progress.epoch, "step": progress.step, "train_loss": train_loss, **figures}
         row |= {f"{self.task.unit}_per_second": speed, "minutes": progress.seconds / 60.0}
@@ -484,9 +465,11 @@ class Training(Generic[Model, AnyBatch]):
             self._save_weights(self.run.best, figures, keep=1)
         self._save()  # last: what a kill before it loses is computed again
         if self.processes.is_first:
-            sample = self.sample(average) if self.sample and self.display.shows_samples else ()
-            self.display.report(row, figures, is_best=is_best, sample=sample)
-            self.on_report()
+            sample = self.task.sample(average) if self.display.is_terminal else ""
+            self.display.report(row, is_best=is_best, sample=sample)
+            from common.plots import learning_curves, save  # only now: it imports matplotlib
+
+            save(learning_curves(self.metrics), self.run.picture)
 
     def _validate(self) -> tuple[Model, dict[str, float]]:
         """Validate the averaged weights; return the model with them, and the metrics."""
@@ -505,8 +488,6 @@ class Training(Generic[Model, AnyBatch]):
         """Save everything that the next update depends on."""
         self._read_clock()
         self._sum_loss()
-        if self.processes.is_first:
-            self.run.folder.mkdir(exist_ok=True)
         state = {"metrics": self.metrics, "progress": asdict(self.progress)}
         self._write(self.run.checkpoints, self.learner.tensors(), state, keep=2)
 
@@ -517,7 +498,7 @@ class Training(Generic[Model, AnyBatch]):
 
     def _write(self, folder: Path, tensors: Any, state: dict[str, Any], *, keep: int) -> None:
         """Let the first process, which holds what all hold, write a checkpoint."""
-        step, state = self.progress.step, {"config": self.config.definition, **state}
+        step, state = self.progress.step, {"config": self.config.identity, **state}
         self.processes.broadcast(
             lambda: save_checkpoint(folder, step=step, tensors=tensors, state=state, keep=keep)
         )
@@ -533,7 +514,9 @@ class Training(Generic[Model, AnyBatch]):
             UserError: If a checkpoint is damaged or of another run, or if there is none although
                 there are best weights.
         """
-        best, checkpoint = map(self._latest, (self.run.best, self.run.checkpoints))
+        best, checkpoint = map(latest_checkpoint, (self.run.best, self.run.checkpoints))
+        for found in filter(None, (best, checkpoint)):
+            self.config.check_trained(found)
         if checkpoint is None:
             if best is not None:
                 raise UserError(
@@ -554,78 +537,21 @@ class Training(Generic[Model, AnyBatch]):
             self._write_metrics()  # those of the checkpoint, from which the training resumes
         return True
 
-    def _latest(self, folder: Path) -> Checkpoint | None:
-        """Load the newest checkpoint, the same one in all processes."""
-        found = latest_checkpoint(folder)
-        path = None if found is None else found.path
-        if self.processes.broadcast(lambda: path) != path:
-            raise UserError(
-                f"the processes find different checkpoints in {folder}; all processes must use one "
-                "file system, which all machines share"
-            )
-        if found is not None:
-            self.config.check_trained(found, file=self.run.config_file)
-        return found
 
-
-@dataclass(frozen=True)
-class BegunRun(Generic[AnyConfig, AnyData]):
-    """A run whose folder is locked, with its data and tokenizers, ready to be trained.
-
-    Attributes:
-        run: The run.
-        config: Its configuration, which replaces the one in ``config.json`` once all trainings have
-            accepted it.
-        data: Its data.
-        device: The device to train on.
-        processes: The processes that train together.
-        lock: The lock of the folder.
-    """
-
-    run: Run[AnyConfig]
-    config: AnyConfig
-    data: AnyData
-    device: torch.device
-    processes: Processes
-    lock: FolderLock
-
-    def train(self, *trainings: Training[Any, Any], summary: str) -> None:
-        """Run trainings, one after another, each from its last checkpoint.
-
-        Args:
-            trainings: The trainings, in the order in which they run.
-            summary: What is trained, to be printed.
-
-        Raises:
-            UserError: If one of them refuses to resume; nothing has been trained or changed then.
-        """
-        resumed = [training.resume() for training in trainings]
-        if self.processes.is_first:
-            weights = sum(weight.numel() for weight in trainings[-1].model.parameters())
-            number = self.processes.world_size
-            several = f", in {number} processes" if number > 1 else ""
-            say(f"{summary}, {weights:,} parameters, on {self.device}{several}")
-            self.run.write_config(self.config)  # all have accepted its plan, which may have changed
-        for training, is_resumed in zip(trainings, resumed, strict=True):
-            if is_resumed and self.processes.is_first:
-                name = training.title or training.run.folder
-                say(f"{name}: resuming after {training.progress}")
-            training.fit(on_begin=self.lock.commit)
-
-
-@contextmanager
-def begin_run(
+def run_training(
     options: TrainingOptions,
     run: Run[AnyConfig],
     new: AnyConfig,
     *,
     load: Callable[[AnyConfig], AnyData],
     prepare: Callable[[AnyConfig, AnyData], tuple[AnyConfig, dict[str, list[str]]]],
-) -> Iterator[BegunRun[AnyConfig, AnyData]]:
-    """Join the processes of a training, lock the folder of its run, and begin or find the run.
+    make_task: Callable[[Run[AnyConfig], AnyConfig, AnyData], Task[Any, Any]],
+    show: Callable[[Run[AnyConfig], AnyData, torch.device], object],
+    **settings: Any,
+) -> None:
+    """Train in a locked folder, by this process or by several, from the last checkpoint if asked.
 
-    An interruption names the option ``--resume``, once there is a checkpoint. It also resumes a
-    training that is done: it makes the results again.
+    A training that is done and resumed makes its results again.
 
     Args:
         options: The command line.
@@ -634,12 +560,16 @@ def begin_run(
         load: Loads the data of a configuration, and checks that they are unchanged.
         prepare: Completes the configuration of a new run by its data; returns it with the training
             texts of each tokenizer.
+        make_task: Makes the task; its ``summary`` is printed.
+        show: Shows the results, once, in the first process.
+        settings: Other arguments of :class:`Training`.
 
     Raises:
-        UserError: If another training is using the folder, or the processes do not start.
+        UserError: If another training is using the folder, the processes do not start, or the
+            training refuses to resume; nothing has been changed then.
     """
-    device, chosen = choose_device(options.device), options.chosen(run.kind)
-    lock = FolderLock(run.folder)
+    device, lock = choose_device(options.device), FolderLock(run.folder)
+    chosen = options.chosen(run.kind)
     try:
         with join_processes(device) as processes, lock if processes.is_first else nullcontext():
             config = processes.broadcast(
@@ -648,7 +578,22 @@ def begin_run(
             data = processes.broadcast(lambda: load(config))  # which may be downloaded
             if not config.tokenizers:
                 config = processes.broadcast(lambda: run.begin(*prepare(config, data), lock))
-            yield BegunRun(run, config, data, device, processes, lock)
+            task = make_task(run, config, data)
+            training: Training[Any, Any] = Training(
+                run, config, task, device=device, processes=processes, **settings
+            )
+            is_resumed = training.resume()
+            if processes.is_first:
+                weights = sum(weight.numel() for weight in training.model.parameters())
+                number = processes.world_size
+                several = f", in {number} processes" if number > 1 else ""
+                say(f"{task.summary}, {weights:,} parameters, on {device}{several}")
+                run.write_config(config)  # its plan may have changed, and is accepted
+                if is_resumed:
+                    say(f"{run.folder}: resuming after step {training.progress.step}")
+            training.fit(on_begin=lock.commit)
+            if processes.is_first:
+                show(run, data, device)
     except KeyboardInterrupt:
         if lock.is_committed:
             raise KeyboardInterrupt("(resume the training with --resume)") from None

@@ -1,26 +1,27 @@
 """Commands: what each command of ``generate_text.py`` does."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from common.distributed import choose_device
 from common.files import check_output
 from common.options import RunOptions, SamplingOptions
 from common.run import RUNS, Run, choose_run
 from common.searches import sampling, sampling_or_greedy
-from common.terminal import OUTPUT, SampleLines, counted, say, table
+from common.terminal import say, table
 from common.text_files import read_prompts
 from common.tokenizer import Tokenizer
-from common.training import Training, begin_run
+from common.training import run_training
 from text.arguments import Evaluate, Explore, Generate, Train
 from text.exploring import explore
 from text.learning import NextToken, TextConfig, text_loss
 from text.models import TextModel
 from text.ngrams import NgramModel
-from text.pictures import plot_text_loss
 from text.source import Text, characters, encode_lines, load_text
 from text.writing import generate
 from transformer_blocks import greedy_search
@@ -29,7 +30,6 @@ TRAIN = "python examples/generate_text.py train"
 ORDER = 5
 """Order of the n-gram model."""
 REPORT_STEPS = 50  # updates between two validations
-SHOWN = 24  # tokens that are generated after each validation
 
 
 def new_config(chosen: Mapping[str, Any]) -> TextConfig:
@@ -54,66 +54,42 @@ def prepare(config: TextConfig, text: Text) -> tuple[TextConfig, dict[str, list[
 
 def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
-    run, new = Run(options.run or RUNS / "text", TextConfig), new_config(options.chosen(TextConfig))
-    with begin_run(options, run, new, load=text_of, prepare=prepare) as begun:
-        config, text, device = begun.config, begun.data, begun.device
-        (tokenizer,) = run.load_tokenizers(config)
-        train_ids, validation_ids = (
-            encode_lines(lines, tokenizer) for lines in (text.train, text.validation)
-        )
-        ngrams = NgramModel(train_ids.tolist(), order=ORDER, vocabulary=tokenizer.vocab_size)
-        ngram_loss = ngrams.loss(validation_ids.tolist()) / (len(validation_ids) - 1)
-        picture = run.folder / "loss.png"
-
-        def draw() -> None:
-            plot_text_loss(training.metrics, picture, ngrams=ngram_loss, order=ORDER)
-
-        training = Training(
-            run,
-            config,
-            lambda: config.build(tokenizer.vocab_size),
-            NextToken(train_ids, validation_ids, config),
-            device=device,
-            processes=begun.processes,
-            on_report=draw,
-            title=f"style {config.style}",
-            sample=lambda model: continue_line(model, tokenizer, text.validation),
-        )
-        begun.train(
-            training,
-            summary=f"{counted(len(text.train), 'training line')} of {len(train_ids):,} tokens, "
-            f"{counted(len(text.validation), 'validation line')}, "
-            f"{counted(len(text.test), 'test line')} (cut from the end of the text), a vocabulary "
-            f"of {tokenizer.vocab_size}, validation perplexity of {ORDER}-grams: "
-            f"{math.exp(ngram_loss):.3f}",
-        )
-        if begun.processes.is_first:
-            model = run.load_best(config.build(tokenizer.vocab_size), config).to(device)
-            sampled = sampling(SamplingOptions(temperature=0.8, seed=config.seed))
-            for title, search in (("greedy", greedy_search), ("sampled, temperature 0.8", sampled)):
-                (generated,) = generate(model, tokenizer, [""], search, length=100)
-                print(f"\n{title}:\n{generated}")
-            print(f"\nWritten: {picture}")
+    run_training(
+        *(options, Run(options.run or RUNS / "text", TextConfig)),
+        new_config(options.chosen(TextConfig)),
+        load=text_of,
+        prepare=prepare,
+        make_task=NextToken,
+        show=show_results,
+    )
 
 
-def continue_line(model: TextModel, tokenizer: Tokenizer, lines: Sequence[str]) -> SampleLines:
-    """Continue the beginning of a validation line, always the same one."""
-    prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
-    (text,) = generate(model, tokenizer, [prompt], greedy_search, length=SHOWN)
-    return [("prompt", prompt), (OUTPUT, text)]
+def show_results(run: Run[TextConfig], text: Text, device: torch.device) -> None:
+    """Generate a text greedily, and one by sampling."""
+    config, tokenizer, model = load(run, device)
+    sampled = sampling(SamplingOptions(temperature=0.8, seed=config.seed))
+    for title, search in (("greedy", greedy_search), ("sampled, temperature 0.8", sampled)):
+        (generated,) = generate(model, tokenizer, [""], search, length=100)
+        print(f"\n{title}:\n{generated}")
+    print(f"\nWritten: {run.picture}")
 
 
-def load(options: RunOptions) -> tuple[TextConfig, Tokenizer, TextModel]:
-    """Load the best weights of the run that ``--run`` names, or of the latest."""
-    run = choose_run(options.run, TextConfig, train=TRAIN)
-    config, device = run.read_config(), choose_device(options.device)
+def load(run: Run[TextConfig], device: torch.device) -> tuple[TextConfig, Tokenizer, TextModel]:
+    """Load the best weights of a run."""
+    config = run.read_config()
     (tokenizer,) = run.load_tokenizers(config)
     return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
 
 
+def load_chosen(options: RunOptions) -> tuple[TextConfig, Tokenizer, TextModel]:
+    """Load the run that ``--run`` names, or the latest."""
+    run = choose_run(options.run, TextConfig, train=TRAIN)
+    return load(run, choose_device(options.device))
+
+
 def evaluate_command(options: Evaluate) -> None:
     """Print perplexity and bits per character of the test text, the end of the text."""
-    config, tokenizer, model = load(options)
+    config, tokenizer, model = load_chosen(options)
     text = text_of(config)
     tokens = encode_lines(text.test, tokenizer)
     losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
@@ -134,7 +110,7 @@ def evaluate_command(options: Evaluate) -> None:
 def generate_command(options: Generate) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options.prompts)
-    _, tokenizer, model = load(options)
+    _, tokenizer, model = load_chosen(options)
     search = sampling_or_greedy(options, greedy=options.greedy)
     print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
 
@@ -144,10 +120,9 @@ def explore_command(options: Explore) -> None:
     (prompt,) = read_prompts([options.prompt])
     if options.output:
         check_output(options.output)
-    page = (
-        options.output or choose_run(options.run, TextConfig, train=TRAIN).folder / "explorer.html"
-    )
-    _, tokenizer, model = load(options)
+    run = choose_run(options.run, TextConfig, train=TRAIN)
+    _, tokenizer, model = load(run, choose_device(options.device))
+    page = options.output or run.folder / "explorer.html"
     title = explore(model, tokenizer, prompt, page, length=options.length)
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")
 

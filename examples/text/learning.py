@@ -8,10 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.run import TrainingConfig, model_errors
+from common.run import Run, TrainingConfig, model_errors
+from common.terminal import counted
 from common.training import Task, random_generator
 from text.models import TextModel, build_text_model
-from transformer_blocks import linear_cross_entropy
+from text.source import Text, encode_lines
+from text.writing import generate
+from transformer_blocks import greedy_search, linear_cross_entropy
+
+SHOWN = 24  # tokens that are generated after each validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +55,32 @@ class TextConfig(TrainingConfig):
 
 
 class NextToken(Task[Any, Any]):
-    """The task of predicting each next token; a :class:`common.training.Task`.
+    """The task of predicting each next token.
 
     Args:
-        train: The token ids of the training text, of shape (T,).
-        validation: The token ids of the validation text, of shape (T,).
+        run: The run, whose tokenizer encodes the text.
         config: The configuration of the run.
+        text: The text.
     """
 
     unit = "tokens"
 
-    def __init__(self, train: Tensor, validation: Tensor, config: TextConfig) -> None:
-        self.train, self.validation, self.config = train, validation, config
-        self.length = min(config.context + 1, len(train))  # the inputs and the last target
+    def __init__(self, run: Run[TextConfig], config: TextConfig, text: Text) -> None:
+        self.config, self.text, (self.tokenizer,) = config, text, run.load_tokenizers(config)
+        self.train, self.validation = (
+            encode_lines(lines, self.tokenizer) for lines in (text.train, text.validation)
+        )
+        self.length = min(config.context + 1, len(self.train))  # the inputs and the last target
+        self.summary = (
+            f"{counted(len(text.train), 'training line')} of {len(self.train):,} tokens, "
+            f"{counted(len(text.validation), 'validation line')}, "
+            f"{counted(len(text.test), 'test line')} (cut from the end of the text), a vocabulary "
+            f"of {self.tokenizer.vocab_size}, style {config.style}"
+        )
+
+    def build(self) -> TextModel:
+        """Build the model with fresh weights."""
+        return self.config.build(self.tokenizer.vocab_size)
 
     def batches(self, epoch: int) -> list[list[int]]:
         """Return the random start positions of each batch's sequences.
@@ -95,6 +113,12 @@ class NextToken(Task[Any, Any]):
         """Compute the mean loss per token and the perplexity of the validation text."""
         loss = text_loss(model, self.validation) / (len(self.validation) - 1)
         return {"validation_loss": loss, "validation_perplexity": math.exp(min(loss, 700.0))}
+
+    def sample(self, model: TextModel) -> str:
+        """Continue the beginning of a validation line, always the same one."""
+        lines = self.text.validation
+        prompt = " ".join(lines[len(lines) // 2].split()[:4])[:30]
+        return generate(model, self.tokenizer, [prompt], greedy_search, length=SHOWN)[0]
 
 
 @torch.inference_mode()

@@ -71,7 +71,7 @@ def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.devic
     say("\nTest sentences, none of which is in the training data:")
     for pair, output in zip(pairs, outputs, strict=True):
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
-    written, sentences = [run.folder / "loss.png"], corpus.example_sentences
+    written, sentences = [run.picture], corpus.example_sentences
     if trained.model.cross_attentions:
         written += [run.folder / "attention.png", page_of(run)]
         draw_attention(trained, pairs[0].source, written[1], search=search)

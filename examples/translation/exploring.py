@@ -120,7 +120,7 @@ def snapshots_of(
     earlier = [path for path in checkpoint_paths(run.snapshots) if step_of(path) < step_of(best)]
     for path in earlier and [*earlier, best]:
         checkpoint = load_checkpoint(path)
-        trained.config.check_trained(checkpoint, file=run.config_file)
+        trained.config.check_trained(checkpoint)
         load_weights(model, checkpoint.tensors["model"], path=path)
         bleu = f"validation BLEU {checkpoint.state['validation_bleu']:.1f}"
         name = f"{type(model).__name__}, {counted(checkpoint.step, 'update')}, {bleu}"

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.plots import LOSSES, MUTED, plot_line, save, style
+from common.plots import MUTED, plot_line, save, style
 from common.searches import Search
 from transformer_blocks.explorer import plot_heads
 from transformer_blocks.explorer.fonts import font_for
@@ -16,24 +16,6 @@ from transformer_blocks.explorer.plots import new_figure
 from transformer_blocks.explorer.style import LINES
 from translation.decoding import TrainedTranslator
 from translation.recording import AttentionRecord, translate_with_attention
-
-
-def loss_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw the losses and the validation BLEU of a run; a row holds the metrics of an epoch."""
-    minutes = [row["minutes"] for row in rows]
-    figure = new_figure(7.8, 3.4)
-    losses, bleu = figure.subplots(1, 2)
-    style(losses, "minutes of training", "loss per token (nats, label-smoothed)")
-    style(bleu, "minutes of training", "BLEU of a validation sample, greedy")
-    for number, (key, name) in enumerate(LOSSES.items()):
-        plot_line(losses, minutes, [row[key] for row in rows], number, label=name)
-    losses.legend(frameon=False)
-    values = [row["validation_bleu"] for row in rows]
-    plot_line(bleu, minutes, values, 2, clip_on=False, zorder=3)
-    for axes in (losses, bleu):
-        axes.set_xlim(left=0.0)
-    bleu.set_ylim(bottom=0.0)
-    return figure
 
 
 def draw_attention(

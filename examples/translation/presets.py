@@ -70,7 +70,6 @@ class TranslatorConfig(TrainingConfig):
     dropout: float = 0.15
     vocabulary: int = 4000
     epochs: int | None = 16
-    patience: int | None = 4
     peak_rate: float | None = 1.2e-3
     warmup_steps: int = 600
     average: float = 0.999
@@ -176,7 +175,6 @@ BASE = replace(
     peak_rate=None,
     warmup_steps=4000,
     epochs=100,
-    patience=10,
 )
 PRESETS = {"tiny": TINY, "small": SMALL, "base": BASE}
 

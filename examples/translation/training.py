@@ -13,14 +13,12 @@ kept. In a terminal, the translation of one validation sentence is shown, too.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.run import RUNS, Run
-from common.terminal import OUTPUT, SampleLines
-from common.training import Training, begin_run
+from common.training import Task, run_training
 from transformer_blocks import greedy_search, linear_cross_entropy
 from translation.arguments import Train
 from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
@@ -72,8 +70,8 @@ class TranslationLoss:
         )
 
 
-class TranslationTask(TranslationLoss):
-    """The task of learning to translate a corpus; a :class:`common.training.Task`.
+class TranslationTask(TranslationLoss, Task[Translator, Sequence[Example]]):
+    """The task of learning to translate a corpus.
 
     Args:
         run: The run, whose tokenizers encode the corpus.
@@ -94,6 +92,8 @@ class TranslationTask(TranslationLoss):
             encode_pairs(pairs, source, target, max_length=config.max_length)
             for pairs in (corpus.train, corpus.validation)
         )
+        sizes = f"{source.vocab_size} and {target.vocab_size}"
+        self.summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
 
     def build(self) -> Translator:
         """Build the model with fresh weights."""
@@ -140,70 +140,28 @@ class TranslationTask(TranslationLoss):
         trained = TrainedTranslator(self.config, model, *self.tokenizers)
         return translate(trained, sentences, search=greedy_search)
 
-    def sample(self, model: Translator) -> SampleLines:
+    def sample(self, model: Translator) -> str:
         """Translate a validation sentence, always the same one: one of middle length."""
-        most, (tokenizer, _) = self.config.max_length, self.tokenizers
-        pairs = self.corpus.validation[:SAMPLE]
-        fitting = [pair for pair in pairs if len(tokenizer.encode(pair.source)) < most]
-        if not fitting:
-            return []
-        pair = sorted(fitting, key=lambda pair: len(pair.source))[len(fitting) // 2]
-        (output,) = self.translate(model, [pair.source])
-        return [("source", pair.source), (OUTPUT, output), ("reference", pair.reference)]
-
-
-class TranslationTraining(Training[Translator, Sequence[Example]]):
-    """The training of a translator.
-
-    Args:
-        task: The task.
-        options: The options of :class:`common.training.Training`, such as ``device``.
-    """
-
-    task: TranslationTask
-
-    def __init__(self, task: TranslationTask, **options: Any) -> None:
-        super().__init__(
-            *(task.run, task.config, task.build, task),
-            sample=task.sample,
-            **options,
-        )
+        sources = sorted((pair.source for pair in self.corpus.validation[:SAMPLE]), key=len)
+        source = sources[len(sources) // 2]
+        return f"{source} → {self.translate(model, [source])[0]}"
 
 
 def train_command(options: Train) -> None:
     """Train a model, by itself or as one of several processes, and show the results."""
+    from translation.commands import show_results  # only now: it imports the page
+
     chosen = options.chosen(TranslatorConfig)
     new = new_config(chosen)
-    run = Run(options.run or RUNS / new.corpus, TranslatorConfig)
-
-    def draw() -> None:
-        from common.plots import save  # only now: a training needs no pictures
-        from translation.pictures import loss_figure
-
-        save(loss_figure(training.metrics), run.folder / "loss.png")
-
-    with begin_run(
-        *(options, run, new),
+    run_training(
+        *(options, Run(options.run or RUNS / new.corpus, TranslatorConfig), new),
         load=corpus_of,
         prepare=lambda config, corpus: fit(config, chosen, corpus),
-    ) as begun:
-        config, corpus = begun.config, begun.data
-        task = TranslationTask(run, config, corpus)
-        training = TranslationTraining(
-            task,
-            device=begun.device,
-            processes=begun.processes,
-            save_steps=options.save_steps,
-            snapshots=options.snapshots,
-            on_report=draw,
-        )
-        sizes = " and ".join(str(each.vocab_size) for each in task.tokenizers)
-        summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
-        begun.train(training, summary=summary)
-        if begun.processes.is_first:
-            from translation.commands import show_results
-
-            show_results(run, corpus, begun.device)
+        make_task=TranslationTask,
+        show=show_results,
+        save_steps=options.save_steps,
+        snapshots=options.snapshots,
+    )
 
 
 def fit(
