@@ -44,7 +44,7 @@ from pretrain_encoder import draw as draw_pretraining  # noqa: E402
 from transformer_blocks.explorer import plot_heads  # noqa: E402
 from transformer_blocks.explorer.panels import Panel, draw_panels  # noqa: E402
 from transformer_blocks.explorer.plots import new_figure  # noqa: E402
-from translation.pictures import comparison_figure, loss_figure  # noqa: E402
+from translation.pictures import comparison_figure  # noqa: E402
 from vision_transformer import draw as draw_vision  # noqa: E402
 
 IMAGES = HERE.parent / "images"
@@ -195,7 +195,7 @@ def compare(data: Any) -> Figure:
 
 def loss(data: Any) -> Figure:
     """Draw the learning curves of a run."""
-    return loss_figure(data["metrics"])
+    return plots.learning_curves(data["metrics"])
 
 
 def lengths(data: Any) -> Figure:

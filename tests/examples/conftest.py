@@ -6,12 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.examples.tiny_run import PLAN, begin, write_files
+from tests.examples.tiny_run import PLAN, TranslationTraining, begin, write_files
 from tests.examples.translation.proof_run import Proof, make_proof
 
 import translate
 from common import plots
-from translation.training import TranslationTraining
 
 
 @pytest.fixture(autouse=True)

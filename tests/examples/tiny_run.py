@@ -1,5 +1,6 @@
 """A corpus, settings and a training small enough for a test."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import torch
 
 from common.files import FolderLock
 from common.run import Run
+from common.training import Training
+from translation.batches import Example
 from translation.pairs import Corpus, Languages, Pair
 from translation.presets import TINY, TranslatorConfig
-from translation.training import TranslationTask, TranslationTraining
+from translation.training import TranslationTask
+from translation.translator import Translator
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}
 VERBS = {"走る": "runs", "眠る": "sleeps", "泳ぐ": "swims", "歌う": "sings", "食べる": "eats"}
@@ -30,6 +34,12 @@ SETTINGS = replace(
 )
 PLAN = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
 """Options of a training of two short epochs."""
+
+
+class TranslationTraining(Training[Translator, Sequence[Example]]):
+    """The training of a translator."""
+
+    task: TranslationTask
 
 
 def make_corpus() -> Corpus:
@@ -61,7 +71,7 @@ def begin(folder: Path, config: TranslatorConfig = SETTINGS, **options: Any) -> 
         config = replace(config, corpus="files", data_hash=corpus.fingerprint)
         config = run.begin(config, texts, FolderLock(folder))
     options = {"device": torch.device("cpu")} | options
-    return TranslationTraining(TranslationTask(run, config, corpus), **options)
+    return TranslationTraining(run, config, TranslationTask(run, config, corpus), **options)
 
 
 def write_files(folder: Path) -> list[str]:

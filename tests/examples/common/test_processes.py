@@ -23,13 +23,12 @@ from tests.examples.common.together import (
     resume_and_save,
     train,
 )
-from tests.examples.tiny_run import SETTINGS, begin
+from tests.examples.tiny_run import SETTINGS, TranslationTraining, begin
 
 from common import distributed
 from common.checkpoint import Checkpoint, latest_checkpoint
 from common.distributed import join_processes
 from common.program import run_program
-from translation.training import TranslationTraining
 
 RENDEZVOUS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1234"}
 

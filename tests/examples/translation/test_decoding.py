@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.tiny_run import begin, make_corpus
+from tests.examples.tiny_run import TranslationTraining, begin, make_corpus
 from tests.explorer.page import data_of
 from tests.explorer.page_script import Script
 
@@ -19,7 +19,6 @@ from transformer_blocks.inference import prepare
 from translation.decoding import TrainedTranslator, load_translator, translate
 from translation.exploring import explore, snapshots_of
 from translation.recording import translate_with_attention
-from translation.training import TranslationTraining
 
 
 @pytest.fixture

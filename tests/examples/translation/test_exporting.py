@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.tiny_run import SETTINGS, make_corpus
+from tests.examples.tiny_run import SETTINGS, TranslationTraining, make_corpus
 
 from common.errors import UserError
 from common.searches import beam
@@ -22,7 +22,6 @@ from translation.arguments import BeamOptions
 from translation.decoding import TrainedTranslator, decode_sentences, decoder_of, load_translator
 from translation.decoding import translate as translate_sentences
 from translation.exporting import export
-from translation.training import TranslationTraining
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 CORPUS = make_corpus()

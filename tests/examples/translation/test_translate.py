@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
-from tests.examples.tiny_run import PLAN
+from tests.examples.tiny_run import PLAN, TranslationTraining
 from tests.explorer.page import data_of
 
 import translate
@@ -27,7 +27,6 @@ from translation.decoding import load_translator
 from translation.decoding import translate as translate_sentences
 from translation.presets import TranslatorConfig
 from translation.scoring import score
-from translation.training import TranslationTraining
 
 ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
 PROGRAM = str(Path(translate.__file__))
