@@ -50,11 +50,10 @@ def last_checkpoint(folder: Path) -> Checkpoint:
 
 @dataclass
 class Together:
-    """What two processes have printed, returned and written."""
+    """What two processes have printed and written."""
 
     folder: Path
     printed: str
-    results: list[Any]
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +73,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Together:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return Together(folder, done.stdout, json.loads(done.stdout.splitlines()[-1]))
-
-
-def test_where_the_first_process_cannot_save_all_fail(together: Together) -> None:
-    first, second = together.results
-    assert first == second
-    assert first.endswith("(earlier checkpoints are unchanged): No space left on device")
-    assert last_checkpoint(together.folder).step == 4
+    return Together(folder, done.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import translate
 from common.checkpoint import checkpoint_paths, step_of
 from common.run import Run
 from common.searches import beam
+from common.training import Training
 from transformer_blocks.inference import prepare
 from translation import commands as translate_commands
 from translation.arguments import BEAM_SIZE, LENGTH_PENALTY
@@ -204,8 +205,8 @@ def test_only_an_interrupted_training_names_resume(
     resume, word = [*train, "--resume"], "\nstopped\n"
     named = "\nstopped (resume the training with --resume)\n"
     for owner, name, command, message in (
-        (TranslationTraining, "_save", train, word),  # nothing is left
-        (TranslationTraining, "_train_until_validation", resume, named),
+        (Training, "_save", train, word),  # nothing is left
+        (Training, "_train_until_validation", resume, named),
         (translate_commands, "show_results", resume, named),  # after the training
         (
             *(translate_commands, "decode_sentences"),
