@@ -20,11 +20,11 @@ Some later models have heads of another size. The paper's projections have no bi
 biases unless ``bias=False``, as in ``torch.nn.MultiheadAttention``.
 
 **Grouped-query attention: several query heads share one head of keys and values.** Memory bandwidth
-often limits autoregressive decoding. Each step reads the weights once per batch, but the cache once
-per sequence; for many or long sequences the cache dominates. But heads with different queries can
-share keys and values. In grouped-query attention (GQA, Ainslie et al. 2023,
-https://arxiv.org/abs/2305.13245, section 2.2) the H query heads form G groups, and each group has
-one key head and one value head:
+often limits autoregressive decoding: each step reads the weights once for the whole batch, and the
+cached keys and values of every sequence. With many or long sequences, the cache dominates. In
+grouped-query attention (GQA, Ainslie et al. 2023, https://arxiv.org/abs/2305.13245, section 2.2) it
+is smaller: the H query heads form G groups, and each group has one key head and one value head.
+With heads and groups numbered from 1:
 
 .. math:: head_i = \mathrm{Attention}(Q W_i^Q,\ K W_{g(i)}^K,\ V W_{g(i)}^V),
           \qquad g(i) = \lceil i\,G / H \rceil
@@ -113,7 +113,7 @@ class SingleHeadAttention(nn.Module):
     @checked
     def __init__(self, d_model: Size, *, scale: float | None = None, bias: bool = True) -> None:
         super().__init__()
-        # The names in the shapes of QueryInput, KeyInput and ValueInput.
+        # The sizes that the shapes of QueryInput, KeyInput and ValueInput name.
         self.d_model = self.key_width = self.value_width = d_model
         self.scale = scale
         self.query_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -179,9 +179,10 @@ class QueryKeyTransform(nn.Module):
     :class:`~transformer_blocks.RotaryPositionalEncoding` and
     :class:`~transformer_blocks.QueryKeyNorm`.
 
-    Left padding shifts all positions of a prompt equally. So that it changes no score, a transform
-    must use no positions, or only their differences (as RoPE does). If it uses them, set
-    ``uses_positions = True``; a decoder layer then refuses it for cross-attention.
+    Padding at the left of a prompt shifts the positions of all its tokens by the same number. It
+    must not change the scores: a transform uses no positions, or changes the scores by their
+    differences only, as RoPE does. One that uses positions sets ``uses_positions = True``; a
+    decoder layer then refuses it for cross-attention.
 
     Example:
         >>> import torch
@@ -331,7 +332,7 @@ class MultiHeadAttention(nn.Module):
                 (B|1, H|1, L|1, S).
             causal: Also mask future positions, so that no position attends to a later one.
             cache: Projected keys and values (:mod:`transformer_blocks.cache`; skip it at first
-                reading). In the shape of ``mask``, S counts all of them.
+                reading). The S in the shape of ``mask`` then counts all keys, cached and new.
 
                 - Self-attention: pass ``key`` and ``value``. They are appended to those of earlier
                   decoding steps, and the queries attend to all.

@@ -187,7 +187,15 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "target must begin with begin_id=1 in every row",
     ),
     (lambda: generate("greedy"), "search must be a function such as greedy_search, beam_search or"),
-    (lambda: generate(end_id=99), "end_id must be below the vocabulary size 10, got end_id=99"),
+    (lambda: generate(end_id=10), "end_id must be below the vocabulary size 10, got end_id=10"),
+    (
+        lambda: MODEL.start([[1]])[0].prefill(IDS, lengths=[6, 5]),
+        "lengths must be in 0..5, the length of tokens, got [6]",
+    ),
+    (
+        lambda: MODEL.start([[1]])[0].prefill(IDS, lengths=[5, -1]),
+        "lengths must be in 0..5, the length of tokens, got [-1]",
+    ),
     (
         lambda: greedy_search(MODEL, IDS[:, 0], end_id=None, max_length=2),  # type: ignore[arg-type]
         "model must be an object with a method step, got LanguageModel; call its method generate",

@@ -1,9 +1,9 @@
 """Fused attention: equation 1 without storing the attention weights.
 
-Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, ...)``, which needs
-``enable_gqa=True`` for fewer key heads than query heads, except in three points: the mask rule is
-that of this package, fully masked rows give zeros on every device, and ``causal`` is aligned to the
-bottom right.
+Equals ``torch.nn.functional.scaled_dot_product_attention(query, key, value, ...)``, with
+``enable_gqa=True`` if there are fewer key heads than query heads, except in three points: the mask
+rule is that of this package, fully masked rows give zeros on every device, and ``causal`` is
+aligned to the bottom right.
 
 Torch's fused kernel computes attention block by block ("FlashAttention", Dao et al. 2022,
 https://arxiv.org/abs/2205.14135). The L x S weights of a head are never stored, which saves memory,
