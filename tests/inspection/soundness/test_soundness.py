@@ -273,7 +273,7 @@ def test_position_ids_of_the_source_do_not_tell_the_positions_of_the_target() ->
     assert "by which it could be told" in soundness["padding side"].not_tried
 
 
-@broken("batch", "row 0 alone: IndexError")
+@broken("batch", "row 0 alone raises IndexError")
 def the_batch_dimension_is_squeezed() -> Sound:
     return Sound(lambda x: x.squeeze().cumsum(1)[:, :, 0], torch.randn(2, 5, D), "causal")
 
@@ -388,9 +388,7 @@ def test_masks_of_three_dimensions_are_judged_or_not_tried(shape: tuple[int, ...
     soundness = check_soundness(Model(), example)
     assert soundness, soundness
     if shape[0] == 5:
-        assert (
-            soundness["batch"].not_tried == "the mask mask has shape (5, 2, 2), which is not read"
-        )
+        assert soundness["batch"].not_tried.endswith("got mask of shape (5, 2, 2)")
         return
     assert soundness.kind == "causal"
     assert not {"batch", "causality"} & set(soundness.not_tried), soundness
@@ -408,7 +406,7 @@ def test_one_layer_that_is_used_several_times_is_found() -> None:
     broken = nn.Sequential(layer, nn.Tanh(), layer)
     problems = ask("initialisation", broken, torch.randn(2, 5, D)).problems
     assert problems == (
-        "layers 0 and 2 of it are one module; pass recursive=True if that is meant",
+        "layers 0 and 2 of the model are one module; pass recursive=True if that is meant",
     )
     assert ask("initialisation", broken, torch.randn(2, 5, D), recursive=True)
     tanh = nn.Tanh()

@@ -182,7 +182,7 @@ class AttentionMode(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class _Softmax:
-    """A softmax whose result may become a factor of an product with values.
+    """A softmax whose result may become a factor of a product with values.
 
     Attributes:
         weights: The weights from before a dropout; None if the result is the weights.

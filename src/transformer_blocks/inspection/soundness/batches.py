@@ -49,7 +49,7 @@ def check_batch(tested: TestedModel) -> list[str]:
         except NotTriedError:
             raise
         except Exception as error:
-            return [f"row {row} alone: {type(error).__name__}: {first_line(error)}"]
+            return [f"row {row} alone raises {type(error).__name__}: {first_line(error)}"]
     problems = tested.compare(expected, alone, "if its row is processed alone")
     is_padded = any(group.has_known_padding and group.side != "none" for group in inputs.groups)
     if is_padded and not tested.resampled and not tested.fixed and not problems:

@@ -211,8 +211,8 @@ def find_repeated_layers(model: nn.Module) -> list[str]:
     if getattr(model, "_tied_weights_keys", None):
         return []
     return [
-        f"layers {' and '.join(name.rpartition('.')[2] for name in names)} of {path or 'it'} are "
-        "one module; pass recursive=True if that is meant"
+        f"layers {' and '.join(name.rpartition('.')[2] for name in names)} of "
+        f"{path or 'the model'} are one module; pass recursive=True if that is meant"
         for names in shared
         for path in {name.rpartition(".")[0] for name in names}
         if isinstance(model.get_submodule(path), nn.ModuleList | nn.Sequential)

@@ -208,7 +208,8 @@ def _take(argument: Argument, batch_size: int, rows: Tensor, *own: tuple[Tensor,
         return value
     if kind == "unread":
         raise NotTriedError(
-            f"the mask {argument.name} has shape {tuple(value.shape)}, which is not read"
+            "a mask must have the shape of padding, or of queries and keys, "
+            f"got {argument.name} of shape {tuple(value.shape)}"
         )
     rows = rows.to(value.device)
     if kind == "rows":
