@@ -359,6 +359,8 @@ def candidates(kind: Any) -> tuple[str, Callable[..., Functions], list[list[Chan
         found = projections_of(inner)
     except NotImplementedError:  # of another kind
         return "", encoding, []
+    if not (is_attention or any(ROLE.search(each.lower()) for each, *_ in found)):
+        return "", encoding, []
     is_unnamed = found[0][1] == 3 or found[0][2] == 3
     orders = [*map("".join, permutations("qkv"))] if is_unnamed else ["qkv"]
     layouts = "", "vectors of shape (L, B, E)"
@@ -406,9 +408,8 @@ def examine(path: Path, name: str) -> list[str]:
     parts = f"{name}: {len(results) - len(findings)} of {len(results)} laws hold", how.told(masks)
     told = ["; ".join(filter(None, parts))]
     told += [f"violated: {each.title}: {each.difference}" for each in findings[:1]]
-    told += ["also violated: " + "; ".join(each.title for each in findings[1:])] * bool(
-        findings[1:]
-    )
+    if others := [each.title for each in findings[1:]]:
+        told.append(f"also violated: {'; '.join(others)}")
     for cause in dict.fromkeys(each.cause for each in findings if each.cause):
         told.append(f"a known mistake gives the same: {cause.name}{line_of(kind, cause.name)}")
         if cause.exhibit:

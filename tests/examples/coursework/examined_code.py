@@ -264,3 +264,15 @@ def positions_of(position: int, d_model: int) -> Tensor:
 
 def padding_mask_of(seq: Tensor, pad_idx: int) -> Tensor:
     return (seq != pad_idx).unsqueeze(-2)
+
+
+class GatedLayer(nn.Module):
+    """Three projections, but no attention."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.up, self.gate, self.down = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.down(self.up(x) * self.gate(x).sigmoid())
+        return output

@@ -76,6 +76,7 @@ def test_a_layer_is_examined_by_all_checks() -> None:
     lines = examine(FILE, "SequenceFirst")
     assert any("batch" in line and "VIOLATED" in line for line in lines)
     assert any("A batch that is taken as the sequence" in line for line in lines)
+    assert not any("violated" in line.lower() for line in examine(FILE, "GatedLayer"))
 
 
 def test_the_program_says_that_it_executes_the_file(capsys: pytest.CaptureFixture[str]) -> None:
