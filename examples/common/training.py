@@ -517,6 +517,12 @@ class Training(Generic[Model, AnyBatch]):
         best, checkpoint = map(latest_checkpoint, (self.run.best, self.run.checkpoints))
         for found in filter(None, (best, checkpoint)):
             self.config.check_trained(found)
+        path = None if checkpoint is None else checkpoint.path
+        if self.processes.broadcast(lambda: path) != path:
+            raise UserError(
+                f"the processes find different checkpoints in {self.run.checkpoints}; all processes"
+                " must use one file system, which all machines share"
+            )
         if checkpoint is None:
             if best is not None:
                 raise UserError(

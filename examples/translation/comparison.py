@@ -161,7 +161,7 @@ def compare(
     groups = length_groups([len(pair.source) for pair in pairs])
     prepared = [each.trained._replace(model=prepare(each.trained.model)) for each in runs]
     decode = partial(translate, search=search)
-    sources = [pair.source for pair in pairs]
+    sources, _, references = zip(*pairs, strict=True)
     outputs = [decode(each, sources) for each in prepared]
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):  # in turns, so that a slow phase of the machine affects all runs
@@ -169,7 +169,6 @@ def compare(
             begun = time.perf_counter()
             decode(each, sources[:TIMED])
             times.append(time.perf_counter() - begun)
-    references = [pair.reference for pair in pairs]
     tokenize = corpus.bleu_tokenizer
     p_values = [None, *bootstrap(outputs, references, tokenize=tokenize)]
     results = []

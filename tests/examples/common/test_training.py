@@ -179,6 +179,15 @@ def test_each_update_of_each_process_and_seed_has_its_own_dropout_and_always_the
     assert len({*numbers, *others}) == len(numbers) + len(others)
 
 
+def test_processes_that_find_different_checkpoints_are_stopped(
+    trained: TranslationTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = begin(trained.run.folder)
+    monkeypatch.setattr(training.processes, "broadcast", lambda compute: "another path")
+    with pytest.raises(UserError, match="all processes must use one file system"):
+        training.resume()
+
+
 def test_a_model_that_diverges_in_its_last_update_is_not_saved_as_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
