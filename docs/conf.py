@@ -68,7 +68,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 PLAIN = re.compile(r"<!-- plain -->\n.*?<!-- /plain -->\n", re.S)
 SITE = re.compile(r"<!-- site\n(.*?)-->\n", re.S)
 CONTENTS = "\n```{{toctree}}\n:hidden:\n\n{}\n```\n"
-REFERENCE = {f"reference/{page.path[:-3]}": page for page in reference_pages.pages()}
+CODE = re.compile(r"<!-- code of (\S+) -->")
 
 
 def show_directives(app: Sphinx, name: str, source: list[str]) -> None:
@@ -78,10 +78,7 @@ def show_directives(app: Sphinx, name: str, source: list[str]) -> None:
 
 def complete_reference(app: Sphinx, name: str, source: list[str]) -> None:
     """Add the code of the names to a page of the reference, and to a folder its pages."""
-    if page := REFERENCE.get(name):
-        source[0] = reference_pages.render(page, on_site=True)
-        for module in page.modules:
-            app.env.note_dependency(str(module.__file__), docname=name)
+    source[0] = CODE.sub(reference_pages.with_code, source[0])
     if folder := re.fullmatch(r"reference/(\w+)/index", name):
         names = [f"/reference/{each.path[:-3]}" for each in reference_pages.folders()[folder[1]]]
         source[0] += CONTENTS.format("\n".join(each for each in names if each != f"/{name}"))

@@ -1,19 +1,23 @@
 """The reference: a Markdown page for each file or sub-package, made from the docstrings.
 
 ``make api`` writes ``docs/reference``; a test compares the pages with the docstrings. The pages can
-be read in the repository, and the site is built from the same pages, with the code of each name
-(see ``conf.py``). A page begins with the docstring of its file and with the lines that import its
-names; each name follows with its signature, its description and its methods.
-``docs/reference.toml`` lists the pages in their order.
+be read in the repository. The site is made of the same pages, and shows the code of a name where a
+page has a comment ``<!-- code of MODULE:NAME -->``. A page begins with the docstring of its file;
+each name follows with its signature, its description and its methods. ``docs/reference.toml`` lists
+the pages in their order.
 
 The pages are not made by sphinx-markdown-builder 0.6, which writes signatures, with the rules of
-their annotations, as headings of one long line, nor by griffe2md 1.5, which leaves roles, formulas
-and examples as they stand in the docstrings, and splits what is said of a result by its lines.
+their annotations, as headings of one long line, nor by griffe2md 1.5: it leaves roles, formulas and
+examples as they stand in the docstrings, links ``Tensor`` and ``str`` to places that do not exist,
+ends an item of a list with the first line of its text, and sorts names by the alphabet.
 """
 
 import inspect
+import operator
 import os
+import pkgutil
 import re
+import shutil
 import sys
 import textwrap
 import tomllib
@@ -21,9 +25,8 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, reduce
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -35,20 +38,29 @@ FOLDERS = tomllib.loads((ROOT / "docs" / "reference.toml").read_text("utf-8"))
 OVERVIEW = FOLDERS.pop("overview")
 OF_PACKAGE = "blocks", "variants", "tools", "fast"  # the other folders are of the programs
 CHAPTERS = [name for folder in OF_PACKAGE[:3] for name in FOLDERS[folder]["names"]]
-BLOCKS = "blocks/", "variants/"  # folders whose code is shown at once, if it is short
-LONG = 60  # lines; longer code is shown after a click
+LONG = 40  # lines; longer code is shown after a click
 SECTIONS = r"^(Args|Attributes|Returns|Yields|Raises|Warns|Example):\n"
+ITEM = r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): "  # names, and what is said of them
 CALLED = types.FunctionType, classmethod
-IN_LINE = re.compile(
-    r":(?P<role>\w+):`(?P<target>[^`]+)`|``(?P<code>.+?)``|`(?P<text>[^`<]+) <(?P<link>[^>]+)>`__?"
-    r"|(?P<address>https?://[^\s()<>,]*[\w/])",
-    re.DOTALL,
-)
-BLOCK = re.compile(  # a formula or a text, with the indented lines that follow; a Python session
-    r"^\.\. (?:(?:math::(?P<math>.*(?:\n+ .*)*))|(?:code-block:: text\n(?P<text>(?:\n+ .*)+)))"
-    r"|^(?P<python>>>>.*(?:\n.+)*)",
+MARKUP = re.compile(
+    r"^(?P<session>>>>.*(?:\n.+)*)"
+    r"|^\.\. math::(?P<display>.*(?:\n+ .*)*)"
+    r"|^\.\. code-block:: text\n(?P<drawing>(?:\n+ .+)+)"
+    r"|:(?P<role>\w+):`~?(?P<target>[^`]+)`"
+    r"|``(?P<code>(?:.|\n)+?)``"
+    r"|`(?P<text>[^`<]+) <(?P<link>[^>]+)>`__?"
+    r"|(?P<address>https?://[^\s()<>,]*[\w/])"
+    r"|(?P<special>[<$])",
     re.MULTILINE,
 )
+SHORTER = {  # what Python writes in a signature, and what we do
+    r"<function [^>]*<lambda> at \w+>|<factory>": "...",
+    r"<\w+ '?(?:\w+\.)*(\w+)[^>]*>": r"\1",  # a class or function as a default
+    r"\btorch\.nn\.(?:[a-z]\w*\.)*": "nn.",
+    r"\b(?!nn\.|torch\.(?!Tensor)\w+\b(?!\.))(?:[a-z_]\w*\.)+(?=[a-zA-Z])": "",
+    r"\bNoneType\b": "None",
+    r"[~+-](?=[A-Z])|(?<=Options)\.k?w?args": "",
+}
 Link = Callable[[str, str], str]
 
 
@@ -133,9 +145,6 @@ def targets() -> dict[str, tuple[str, str]]:
     return found
 
 
-# --- reStructuredText to Markdown ---
-
-
 def link(page: str, scope: str, target: str, text: str) -> str:
     """Return a link to a name that a docstring mentions.
 
@@ -164,217 +173,128 @@ def link(page: str, scope: str, target: str, text: str) -> str:
     raise ValueError(f"{scope} links to {target}, which has no place in the reference")
 
 
-def in_line(text: str, link: Link) -> str:
-    """Convert the text of a paragraph: roles, formulas, code, addresses and links."""
-
-    def convert(match: re.Match[str]) -> str:
-        target = match["target"]
-        if match["role"] == "math":
-            return f"${target}$"
-        if match["role"] == "doc":
-            return re.sub(r"(.+?)\s+</(.+)>", r"[\1](../../\2.py)", target, flags=re.S)
-        if match["role"]:
-            name = target.rpartition(".")[2] if target[0] == "~" else target
-            return link(target.removeprefix("~"), f"`{name}`")
-        if match["text"]:
-            return f"[{match['text']}]({match['link']})"
-        return f"`{match['code']}`" if match["code"] else f"<{match['address']}>"
-
-    return replace(IN_LINE, text, convert, lambda rest: re.sub(r"[<$]", r"\\\g<0>", rest))
-
-
 def markdown(text: str, link: Link) -> str:
     """Convert the reStructuredText of a docstring, without its sections."""
 
-    def convert(match: re.Match[str]) -> str:
-        kind = match.lastgroup or ""
-        first, _, rest = match[kind].partition("\n")
-        inner = f"{first.strip()}\n{textwrap.dedent(rest)}".strip("\n")
-        if kind == "math" and r"\\" in inner and r"\begin" not in inner:
-            inner = f"\\begin{{aligned}}\n{inner}\n\\end{{aligned}}"
-        return f"```{kind}\n{inner}\n```"
+    def convert(found: re.Match[str]) -> str:
+        kind = found.lastgroup or ""
+        inner = textwrap.dedent(found[kind]).strip("\n")
+        match kind:
+            case "session":
+                return f"```python\n{inner}\n```"
+            case "drawing":
+                return f"```text\n{inner}\n```"
+            case "display":
+                first, _, rest = inner.partition("\n")
+                inner = f"{first.strip()}\n{textwrap.dedent(rest)}".strip()
+                if r"\\" in inner and r"\begin" not in inner:
+                    inner = f"\\begin{{aligned}}\n{inner}\n\\end{{aligned}}"
+                return f"```math\n{inner}\n```"
+            case "code":
+                return f"`{inner}`"
+            case "link":
+                return f"[{found['text']}]({inner})"
+            case "address":
+                return f"<{inner}>"
+            case "special":
+                return f"\\{inner}"
+        if found["role"] == "math":
+            return f"${inner}$"
+        name = inner.rpartition(".")[2] if "~" in found[0] else inner
+        return link(inner, f"`{name}`")
 
-    text = re.sub(r"^(?!\.\.)(.*:):$", r"\1\n\n.. code-block:: text", text.strip("\n"), flags=re.M)
-    return replace(BLOCK, text, convert, partial(in_line, link=link))
-
-
-def replace(
-    pattern: re.Pattern[str],
-    text: str,
-    convert: Callable[[re.Match[str]], str],
-    otherwise: Callable[[str], str],
-) -> str:
-    """Convert what matches a pattern by one function, and the text between by another."""
-    pieces, end = [], 0
-    for match in pattern.finditer(text):
-        pieces += [otherwise(text[end : match.start()]), convert(match)]
-        end = match.end()
-    return "".join([*pieces, otherwise(text[end:])])
+    return MARKUP.sub(convert, text.strip("\n"))
 
 
 def description(text: str, link: Link) -> str:
     """Convert a docstring with its sections: Args, Returns, Raises, Example ..."""
     first, *parts = re.split(SECTIONS, inspect.cleandoc(text), flags=re.M)
-    blocks = [markdown(first, link)]
+    blocks = [first]
     for title, body in zip(parts[::2], parts[1::2], strict=True):
-        body = textwrap.dedent(body).strip()
-        blocks.append(f"**{title.replace('Args', 'Arguments')}**")
+        body = textwrap.dedent(body)
         if title in ("Args", "Attributes", "Raises", "Warns"):
-            items = re.split(r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): ", body, flags=re.M)[1:]
-            entries = []
-            for name, item in zip(items[::2], items[1::2], strict=True):
-                text = markdown(inspect.cleandoc(item), link)
-                entries.append(f"- `{name}`: {textwrap.indent(text, '  ').lstrip()}")
-            blocks.append("\n".join(entries))
-        else:
-            blocks.append(markdown(body, link))
-    return "\n\n".join(filter(None, blocks))
+            body = re.sub(ITEM, r"- ``\1``: ", body, flags=re.M).replace("\n    ", "\n  ")
+        blocks += [f"**{title.replace('Args', 'Arguments')}**", body]
+    return "\n\n".join(markdown(each, link).strip() for each in blocks if each)
 
 
-# --- signatures ---
-
-
-def type_name(annotation: Any) -> str:
-    """Write a type as in the source, without the rules that an annotation adds to it."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return type_name(arguments[0])
+def modern(hint: Any) -> Any:
+    """Return a type without the rules that an annotation adds to it, its unions as ``A | B``."""
+    if isinstance(hint, list):  # the arguments of a callable
+        return [*map(modern, hint)]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(type_name, arguments))
-    if origin is typing.Literal:
-        return f"Literal[{', '.join(map(repr, arguments))}]"
-    if isinstance(annotation, list):
-        return f"[{', '.join(map(type_name, annotation))}]"
-    if annotation in (None, types.NoneType, ...):
-        return {...: "..."}.get(annotation, "None")
-    name = getattr(origin or annotation, "__name__", str(annotation)).lstrip("~")
-    if name == "ndarray":
-        return name
-    if name != "Tensor":
-        module = f"{getattr(annotation, '__module__', '')}."
-        libraries = {"torch.nn.": "nn.", "torch.optim.": "torch.optim.", "torch.": "torch."}
-        name = next((libraries[each] for each in libraries if module.startswith(each)), "") + name
-    return f"{name}[{', '.join(map(type_name, arguments))}]" if arguments else name
-
-
-class Written(str):
-    """What a signature shows as it is written."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
+        return reduce(operator.or_, map(modern, arguments))
+    return origin[tuple(map(modern, arguments))] if arguments else hint
 
 
 def signature(name: str, thing: Any) -> str:
     """Return the signature of a class, function or method; long ones take a line a parameter."""
-    prefix = "class " if isinstance(thing, type) else ""
-    if prefix and issubclass(thing, Exception):
-        return prefix + name
+    is_class = isinstance(thing, type)
+    prefix = f"{'class ' * is_class}{name}"
+    if is_class and issubclass(thing, Exception):
+        return prefix
     found = inspect.signature(thing)
-    if prefix and "kwargs" in found.parameters:  # no constructor of its own
-        return prefix + name
-    parameters = []
-    has_star = False
-    for each in found.parameters.values():
-        if each.kind is each.KEYWORD_ONLY and not has_star:
-            parameters.append("*")
-        has_star = each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
-        if each.annotation is not each.empty:
-            each = each.replace(annotation=Written(type_name(each.annotation)))
-        if each.default is not each.empty:
-            default = getattr(each.default, "__name__", repr(each.default))
-            each = each.replace(default=Written("..." if default[0] == "<" else default))
-        parameters.append(str(each))
-    shown = [each for each in parameters if each != "self"]
-    returned = found.return_annotation
-    result = "" if prefix or returned is found.empty else f" -> {type_name(returned)}"
-    line = f"{prefix}{name}({', '.join(shown)}){result}"
-    lines = [f"{prefix}{name}(", *(f"    {each}," for each in shown), f"){result}"]
-    return line if len(line) <= 88 else "\n".join(lines)
+    if is_class and "kwargs" in found.parameters:  # no constructor of its own
+        return prefix
+    hints = typing.get_type_hints(thing)
+    if is_class:
+        hints |= typing.get_type_hints(thing.__init__) | {"return": found.empty}
+    found = found.replace(
+        parameters=[
+            each.replace(annotation=modern(hints.get(each.name, each.annotation)))
+            for each in found.parameters.values()
+            if each.name != "self"
+        ],
+        return_annotation=modern(hints.get("return", found.empty)),
+    )
+    line = f"{prefix}{found}"
+    for pattern, short in SHORTER.items():
+        line = re.sub(pattern, short, line)
+    if len(line) <= 88:
+        return line
+    start, inner, end = re.fullmatch(r"(.*?\()(.*)(\).*)", line).groups()
+    inner = re.sub(r", (?=\*|\w+[:=])", ",\n    ", inner)
+    return f"{start}\n    {inner},\n{end}"
 
 
-def without_docstrings(thing: Any) -> str:
-    """Return the code of a class or function without all docstrings, those of attributes too."""
-    source = inspect.cleandoc(f"\n{inspect.getsource(thing)}") + "\n"
-
-    def rest(found: re.Match[str]) -> str:
-        indentation, blank = found.groups()
-        if not re.search(r":(?:  #.*)?\n$", source[: found.start()]):
-            return blank  # of an attribute
-        is_alone = not source.startswith(indentation, found.end())
-        return f"{indentation}...\n{blank}" if is_alone else ""
-
-    code = re.sub(r'^( *)r?"""(?:.|\n)*?"""\n(\n*)', rest, source, flags=re.M)
-    return re.sub(r"  # noqa\b.*", "", code).rstrip()
-
-
-# --- pages ---
-
-
-def titles(module: ModuleType) -> tuple[str, str, str, str]:
-    """Split a module's docstring: title, lead, body, and the paragraph that names the next one."""
+def titles(module: ModuleType) -> tuple[str, str, str]:
+    """Split a module's docstring: title, lead and body."""
     first, _, body = inspect.cleandoc(module.__doc__ or "").partition("\n")
     title, _, lead = first.rstrip(".").partition(": ")
-    body, _, following = body.partition("\n\nNext: ")
-    return title, lead and f"{lead[0].upper()}{lead[1:]}.", body.strip(), following
+    return title, lead and f"{lead[0].upper()}{lead[1:]}.", body
 
 
-def render(page: Page, *, on_site: bool = False) -> str:
-    """Return the Markdown of a page; on the site, the code of each name follows its description."""
-
-    def box(css: str, text: str) -> str:
-        return f'<div class="{css}">\n\n{text}\n\n</div>' if on_site else text
-
-    def introduce(module: ModuleType, level: str) -> list[str]:
-        to = partial(link, page.path, module.__name__)
-        title, lead, body, _ = titles(module)
-        path = Path(module.__file__ or "").relative_to(ROOT).as_posix()
-        up = "../" * (len(Path(page.path).parts) + 1)
-        file = f"File: `{path}`" if on_site else f"File: [{path}]({up}{path})"
-        is_first = module is page.modules[0]
-        lines = f"```python\n{import_lines(page)}\n```" if is_first and page.names else ""
-        lead = box("lead", in_line(lead, to)) if is_first else in_line(lead, to)
-        return [f"{level} {in_line(title, to)}", lead, file, lines, description(body, to)]
-
-    introduced = [page.modules[0].__name__]
-    blocks = introduce(page.modules[0], "#")
-    for path, thing in page.names.items():
-        if thing.__module__ not in introduced:
-            introduced.append(thing.__module__)
-            blocks += introduce(import_module(thing.__module__), "##")
-        blocks += entry(page, path, thing, "##" + "#" * (len(introduced) > 1), on_site)
-    if following := titles(page.modules[0])[3]:
-        text = in_line(f"Next: {following}", partial(link, page.path, introduced[0]))
-        blocks.append(box("read-next", text))
+def render(page: Page) -> str:
+    """Return the Markdown of a page."""
+    first, blocks = page.modules[0], []
+    introduced: list[ModuleType] = []
+    for path, thing in [("", first), *page.names.items()]:
+        module = sys.modules[getattr(thing, "__module__", first.__name__)]
+        if module not in introduced:
+            blocks += introduce(page, module, "#" * min(len(introduced) + 1, 2))
+            introduced.append(module)
+        if path:
+            blocks += entry(page, path, thing, "#" * min(len(introduced) + 1, 3))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def import_lines(page: Page) -> str:
-    """Return the statements that import the names of a page."""
-
-    def module_of(path: str) -> str:
-        return path.rpartition(".")[0]
-
-    lines = []
-    for module, paths in groupby(sorted(page.names, key=module_of), key=module_of):
-        names = [path.rpartition(".")[2] for path in paths]
-        line = f"from {module} import {', '.join(names)}"
-        if len(line) > 100:
-            line = "\n".join([f"from {module} import (", *(f"    {each}," for each in names), ")"])
-        lines.append(line)
-    return "\n".join(lines)
+def introduce(page: Page, module: ModuleType, level: str) -> list[str]:
+    """Return heading, lead, file and description of a module."""
+    to = partial(link, page.path, module.__name__)
+    title, lead, body = titles(module)
+    path = Path(module.__file__ or "").relative_to(ROOT).as_posix()
+    file = f"File: [{path}]({'../' * (page.path.count('/') + 2)}{path})"
+    return [f"{level} {markdown(title, to)}", markdown(lead, to), file, description(body, to)]
 
 
-def entry(page: Page, path: str, thing: Any, level: str, on_site: bool) -> Iterator[str]:
+def entry(page: Page, path: str, thing: Any, level: str) -> Iterator[str]:
     """Yield the heading, signature and description of a name, and those of its members."""
     to = partial(link, page.path)
     name = path.rpartition(".")[2]
     yield f"{level} `{name}`\n\n```python\n{signature(name, thing)}\n```"
     yield description(inspect.getdoc(thing) or "", partial(to, path))
-    if on_site:
-        code = without_docstrings(thing)
-        is_open = page.path.startswith(BLOCKS) and len(code.splitlines()) <= LONG
-        yield f'<details class="code"{" open" * is_open}><summary>Code</summary>'
-        yield f"```python\n{code}\n```\n\n</details>"
+    yield f"<!-- code of {thing.__module__}:{thing.__qualname__} -->"
     for member, each in members(thing).items():
         yield f"{level}# `{name}.{member}`"
         if isinstance(each, CALLED):
@@ -382,19 +302,16 @@ def entry(page: Page, path: str, thing: Any, level: str, on_site: bool) -> Itera
         yield description(inspect.getdoc(each) or "", partial(to, f"{path}.{member}"))
 
 
-def render_list(folder: str, *, at: str, with_names: bool) -> str:
-    """Return the Markdown of a list of the pages of a folder, with their names, for a page."""
-    to = partial(link, at)
-    items = []
+def listed(folder: str, *, at: str) -> str:
+    """List the pages of a folder in Markdown; in the overview, with their names."""
+    to, items = partial(link, at), []
     for page in folders()[folder]:
         module = page.modules[0].__name__
-        title, lead, _, _ = (in_line(each, partial(to, module)) for each in titles(page.modules[0]))
-        heading = to(module, module, title)
-        items.append(f"\n**{heading}**. {lead}\n" if with_names else f"- {heading}: {lead}")
-        for path, thing in page.names.items() if with_names else ():
-            summary = in_line((inspect.getdoc(thing) or "").partition("\n")[0], partial(to, path))
-            name = f"`{path.rpartition('.')[2]}`"
-            items.append(f"- {to(path, path, name)}: {summary}")
+        title, lead, _ = (markdown(each, partial(to, module)) for each in titles(page.modules[0]))
+        items.append(f"\n**{to(module, module, title)}**. {lead}\n")
+        for path, thing in page.names.items() if at == "index.md" else ():
+            summary = markdown((inspect.getdoc(thing) or "").partition("\n")[0], partial(to, path))
+            items.append(f"- {to(path, path, f'`{thing.__name__}`')}: {summary}")
     return "\n".join(items).strip()
 
 
@@ -403,22 +320,27 @@ def contents() -> dict[str, str]:
     files, overview = {}, [f"# {OVERVIEW['heading']}", OVERVIEW["text"].strip()]
     for folder, described in FOLDERS.items():
         heading, text, path = described["heading"], described["text"], f"{folder}/index.md"
-        names = render_list(folder, at="index.md", with_names=True)
-        overview += filter(None, [f"## {heading}", text, names])
-        listed = render_list(folder, at=path, with_names=False)
-        first = filter(None, [f"# {heading}", text, listed])
-        files[path] = "\n\n".join(first) + "\n"
-    files |= {page.path: render(page) for page in pages()}
-    return files | {"index.md": "\n\n".join(overview) + "\n"}
+        overview += [f"## {heading}", text, listed(folder, at="index.md")]
+        files[path] = "\n\n".join(filter(None, [f"# {heading}", text, listed(folder, at=path)]))
+    files["index.md"] = "\n\n".join(filter(None, overview))
+    files = {path: f"{text}\n" for path, text in files.items()}
+    return files | {page.path: render(page) for page in pages()}
+
+
+def with_code(found: re.Match[str]) -> str:
+    """Replace the comment below a description by the code of a name, without docstrings."""
+    thing = pkgutil.resolve_name(found[1])
+    source = inspect.cleandoc(f"\n{inspect.getsource(thing)}") + "\n"
+    code = re.sub(r'^ *r?"""(?:.|\n)*?"""\n|  # noqa\b.*', "", source, flags=re.M).rstrip()
+    opened = f'<details class="code"{" open" * (code.count(chr(10)) < LONG)}>'
+    return f"{opened}<summary>Code</summary>\n\n```python\n{code}\n```\n\n</details>"
 
 
 def main() -> None:
-    """Write the pages, and remove those of files that are gone."""
+    """Write the pages anew."""
     sys.path.append(str(ROOT / "examples"))
     files = contents()
-    for path in FOLDER.rglob("*.md"):
-        if path.relative_to(FOLDER).as_posix() not in files:
-            path.unlink()
+    shutil.rmtree(FOLDER)
     for name, text in files.items():
         (FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
         (FOLDER / name).write_text(text, "utf-8")

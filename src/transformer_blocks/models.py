@@ -7,7 +7,9 @@ sequence to another. :class:`LanguageModel` is its right half without the cross-
 *decoder-only* model; it continues a sequence.
 
 Both are trained by *teacher forcing*. The model reads a known target at once, and is to predict at
-each position the token that follows. Its input and its labels are the same tokens, shifted by one::
+each position the token that follows. Its input and its labels are the same tokens, shifted by one:
+
+.. code-block:: text
 
     input  <bos>  I   am      hungry
     label  I      am  hungry  <eos>

@@ -20,8 +20,7 @@ that of models with sinusoidal or rotary positional encoding does. A model of 1.
 that was trained on sequences of 1,024 tokens reaches, on sequences of 2,048 tokens, the perplexity
 of a sinusoidal model that was trained on 2,048.
 
-How small models of this library compare is measured in
-:doc:`chapter 21 </learn/21_since_2017>`.
+How small models of this library compare is measured in chapter 21 of the book.
 
 Next: :mod:`transformer_blocks.variants.relative_bias`, biases that are learned.
 """

@@ -27,7 +27,7 @@ In T5, all layers of a stack share one table of biases: one ``RelativeBias`` obj
 
 Only the biases of distances that occur in training are trained. If the maximum distance is below
 the length of the training sequences, every distance of a longer sequence has a trained bias. That
-is not enough for much longer sequences, as :doc:`chapter 21 </learn/21_since_2017>` measures.
+is not enough for much longer sequences, as chapter 21 of the book measures.
 
 Next: :mod:`transformer_blocks.variants.query_key_norm`, which bounds the scores.
 """

@@ -54,8 +54,7 @@ class RotaryPositionalEncoding(QueryKeyTransform):
 
     It has no parameters. Angles are computed in float32 at least, as in published models: the angle
     at position p is off by up to p / 2^24 radians. That there is no maximum length does not mean
-    that a trained model works at lengths beyond those of its training
-    (:doc:`chapter 21 </learn/21_since_2017>`).
+    that a trained model works at lengths beyond those of its training (chapter 21 of the book).
 
     The last query has the position of the last key, so the transform works for self-attention, and
     for decoding with a cache, which stores the rotated keys. It does not suit cross-attention, as
