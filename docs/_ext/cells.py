@@ -17,11 +17,13 @@ with ``# %%``, text cells with ``# %% [markdown]``. Tags give a cell its role:
 An exercise is a text, then a stub, a check and a solution, in this order.
 
 The notebook, ``NN_name.ipynb``, has the same cells, but its solutions are folded text. It begins
-with a cell that installs what is missing. It holds its figures, and the outputs that the chapter's
-page shows, also those of long computations, which are seldom computed again (see ``execution.py``).
+with a cell that installs what is missing. It holds its figures, and what the code prints, also that
+of long computations, which are seldom computed again (see ``execution.py``); the pages show the
+same.
 """
 
 import base64
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -36,9 +38,11 @@ from nbformat import NotebookNode
 
 LEARN = Path(__file__).parents[1] / "learn"
 sys.path.append(str(LEARN))  # a chapter may import what lies beside it, as a notebook
-SOLUTION = "<details><summary>Solution</summary>"
+SOLUTION = '<details class="solution"><summary>Solution</summary>'
 
 INSTALL = """\
+# What can be changed by hand on the pages that `make docs` writes is a still picture here.
+#
 # Installs the library if it is missing. A notebook that lies elsewhere, as in Colab, needs
 # the repository, too: unpack it, and name its folder here.
 repository = "../.."
@@ -64,11 +68,15 @@ class Cell:
         kind: "markdown" or "code".
         source: The text or code.
         role: Its tag, or an empty string.
+        output: What the code prints.
+        recorded: How a long computation was recorded: "84 s, torch 2.13.0".
     """
 
     kind: str
     source: str
     role: str = ""
+    output: str = ""
+    recorded: str = ""
 
 
 def chapter_files() -> list[Path]:
@@ -77,9 +85,13 @@ def chapter_files() -> list[Path]:
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """Read the cells of a chapter."""
+    """Read the cells of a chapter, with the outputs that its notebook has for the same code."""
+    outputs = stored_outputs(path.with_suffix(".ipynb"))
     return [
-        Cell(cell.cell_type, cell.source, "".join(cell.metadata.get("tags", [])))
+        Cell(
+            *(cell.cell_type, cell.source, "".join(cell.metadata.get("tags", []))),
+            *outputs.get(cell.source, ()),
+        )
         for cell in jupytext.read(path, fmt="py:percent").cells
     ]
 
@@ -89,88 +101,58 @@ def prose(path: Path) -> str:
     return "\n\n".join(cell.source for cell in read_cells(path) if cell.kind == "markdown")
 
 
-@dataclass(frozen=True)
-class Output:
-    """What a cell prints, and how a long computation was recorded: "84 s, torch 2.13.0"."""
+def stored_outputs(path: Path) -> dict[str, tuple[str, str]]:
+    """Return what the code of a notebook prints, and how that was recorded, by the code."""
+    found = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"] if path.is_file() else ():
+        source = "".join(cell["source"]).removeprefix(LONG)
+        texts = ["".join(each["text"]) for each in cell.get("outputs", ())]
+        if source.startswith(SOLUTION):
+            source, *texts = re.findall(r"^```\w+\n(.*?)\n```$", source, re.M | re.S)
+        found[source] = "".join(texts), cell["metadata"].get("recorded", "")
+    return found
 
-    text: str = ""
-    recorded: str = ""
 
-
-def make_notebook(path: Path, outputs: Sequence[Output] = ()) -> NotebookNode:
+def make_notebook(cells: Sequence[Cell]) -> NotebookNode:
     """Make the notebook of a chapter.
 
     The check of an exercise may fail without stopping the notebook, since the reader has not solved
     it yet. The ids of the cells are their numbers, so that the file changes only with its content.
-
-    Args:
-        path: The chapter.
-        outputs: The output of each cell of the chapter; without them, the notebook has none.
     """
-    cells = read_cells(path)
     made = [nbformat.v4.new_code_cell(INSTALL.strip(), id="install")]
-    for number, (cell, output) in enumerate(
-        zip(cells, outputs or [Output()] * len(cells), strict=True)
-    ):
+    for number, cell in enumerate(cells):
         metadata: dict[str, Any] = {"tags": ["raises-exception"]} if cell.role == "check" else {}
-        metadata |= {"recorded": output.recorded} if output.recorded else {}
+        metadata |= {"recorded": cell.recorded} if cell.recorded else {}
         if cell.kind == "markdown":
-            text = with_figures(plain_markdown(cell.source, path.stem))
-            made.append(nbformat.v4.new_markdown_cell(text))
+            made.append(nbformat.v4.new_markdown_cell(with_figures(cell.source)))
         elif cell.role == "solution":
-            printed = f"\n\n```text\n{output.text}\n```" if output.text else ""
-            folded = f"```python\n{cell.source}\n```{printed}"
-            folded = f"{SOLUTION}\n\n{folded}\n\n</details>"
-            made.append(nbformat.v4.new_markdown_cell(folded))
+            made.append(nbformat.v4.new_markdown_cell(folded(cell)))
         else:
             comment = {"recorded": LONG, "check": UNSOLVED}.get(cell.role, "")
             made.append(nbformat.v4.new_code_cell(comment + cell.source))
-            if output.text:
-                printed = nbformat.v4.new_output("stream", name="stdout", text=output.text)
+            if cell.output:
+                printed = nbformat.v4.new_output("stream", name="stdout", text=cell.output)
                 made[-1].outputs = [printed]
         made[-1].update(id=f"cell-{number}", metadata=NotebookNode(metadata))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    notebook = nbformat.v4.new_notebook(cells=made, metadata=metadata)
-    nbformat.validate(notebook)
-    return notebook
+    return nbformat.v4.new_notebook(cells=made, metadata=metadata)
 
 
-def stored_outputs(path: Path) -> list[Output]:
-    """Return what the notebook of a chapter shows below each cell of the chapter."""
-    _, *cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
-    outputs = []
-    for cell in cells:
-        text = "".join(each.text for each in cell.get("outputs", ()))
-        if cell.source.startswith(SOLUTION):
-            text = "".join(re.findall(r"```text\n(.*)\n```", cell.source, re.S))
-        outputs.append(Output(text, cell.metadata.get("recorded", "")))
-    return outputs
-
-
-def plain_markdown(text: str, chapter: str = "") -> str:
-    """Replace what only Sphinx knows: links to the API become code, widgets links to pages."""
-    text = re.sub(r"\{[a-z:]+\}`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
-    link = f"*Interactive on the page of this chapter, `docs/_build/html/learn/{chapter}.html`, "
-    link += "which `make docs` writes.*"
-    widget = r"^```\{widget\} (\w+)\n(!.*\n)?(?:.*\n)*?```$"
-    text = re.sub(widget, rf"\2\n{link}", text, flags=re.M)
-    text = re.sub(r"^(`{3,}|:{3,})\{\w+\}.*?^\1$", "", text, flags=re.M | re.S)
-    text = re.sub(r"\]\((\d\d_\w+)\.py(#[\w-]+)?\)", r"](\1.ipynb)", text)
-    exhibit = r"\]\(\.\./museum/(?!index)(\w+)\.md\)"  # its page is made with the others
-    text = re.sub(exhibit, r"](../../examples/coursework/museum/\1.py)", text)
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+def folded(cell: Cell) -> str:
+    """Return the Markdown of a solution and of what it prints, which is shown after a click."""
+    printed = f"\n\n```text\n{cell.output}\n```" if cell.output else ""
+    return f"{SOLUTION}\n\n```python\n{cell.source}\n```{printed}\n\n</details>"
 
 
 def with_figures(text: str) -> str:
     """Put the figures of a text into it, so that a copied notebook shows them, too."""
-    return re.sub(r"(?<=\]\()figures/\w+\.svg(?=\))", lambda found: embedded(found[0]), text)
 
+    def embedded(found: re.Match[str]) -> str:
+        data = base64.b64encode((LEARN / found[0]).read_bytes()).decode()
+        return f"data:image/svg+xml;base64,{data}"
 
-def embedded(figure: str) -> str:
-    """Return the address of a figure that holds the figure."""
-    data = base64.b64encode((LEARN / figure).read_bytes()).decode()
-    return f"data:image/svg+xml;base64,{data}"
+    return re.sub(r"(?<=\]\()figures/\w+\.svg(?=\))", embedded, text)
 
 
 def definitions(name: str, *, until: str = "") -> dict[str, Any]:

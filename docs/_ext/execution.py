@@ -1,7 +1,7 @@
 """Execution: run the chapters of the book, and write their notebooks with what they print.
 
     python docs/_ext/execution.py
-    python docs/_ext/execution.py --record 14
+    python docs/_ext/execution.py 14 --record
     python docs/_ext/execution.py --without-solutions FOLDER
 
 The second command runs chapter 14 with its long computations; the first keeps their outputs as they
@@ -9,28 +9,19 @@ were recorded. The third writes notebooks for students. A check of an exercise r
 fail after the stub, and pass after the solution.
 """
 
-import argparse
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import nbformat
 import torch
 from nbclient import NotebookClient
 
-from cells import (
-    LEARN,
-    LONG,
-    SOLUTION,
-    Output,
-    chapter_files,
-    make_notebook,
-    read_cells,
-    stored_outputs,
-)
+from cells import LEARN, Cell, chapter_files, make_notebook, read_cells
 
 # Warnings are errors, except while torch itself is imported.
 PROLOGUE = """import torch, warnings
@@ -40,7 +31,7 @@ for category in (UserWarning, DeprecationWarning, FutureWarning, RuntimeWarning)
     warnings.simplefilter("error", category)"""
 
 
-def execute(path: Path, *, with_recorded: bool = False) -> list[Output]:
+def execute(path: Path, *, with_recorded: bool = False) -> list[Cell]:
     """Run the cells of a chapter in a new kernel.
 
     Args:
@@ -48,45 +39,45 @@ def execute(path: Path, *, with_recorded: bool = False) -> list[Output]:
         with_recorded: Run the long computations, too.
 
     Returns:
-        The output of each cell; empty for a text and for a cell that is not run.
+        The cells with their outputs; a text, and a cell that is not run, as it is.
 
     Raises:
         nbclient.exceptions.CellExecutionError: If a cell fails.
         ValueError: If a check passes before its exercise is solved, or the output of a long
             computation is not recorded.
     """
-    cells = read_cells(path)
-    made: list[list[Any]] = []
+    cells, codes = read_cells(path), [nbformat.v4.new_code_cell(PROLOGUE)]
     for number, cell in enumerate(cells):
         is_run = cell.kind == "code" and (with_recorded or cell.role != "recorded")
-        sources = [cell.source] if is_run else []
-        sources += [cells[number - 1].source] if cell.role == "solution" else []
+        source = cell.source if is_run else ""
+        if cell.role == "solution":
+            source += f"\n{cells[number - 1].source}"  # its check
         tags = ["raises-exception"] if cell.role == "check" else []
-        made.append([nbformat.v4.new_code_cell(each, metadata={"tags": tags}) for each in sources])
-    prologue = nbformat.v4.new_code_cell(PROLOGUE)
+        codes.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags}))
     client = NotebookClient(
-        nbformat.v4.new_notebook(cells=[prologue, *(each for pair in made for each in pair)]),
+        nbformat.v4.new_notebook(cells=codes),
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],
         timeout=None if with_recorded else 120,
     )
     client.execute(cwd=str(LEARN))
-    before, outputs = recorded(path), []
-    for cell, ran in zip(cells, made, strict=True):
-        printed = [output for each in ran for output in each.outputs]
-        if cell.role == "check" and not any(each.output_type == "error" for each in printed):
-            raise ValueError(f"the check passes before the exercise is solved:\n{cell.source}")
-        if cell.role == "recorded" and not ran:
-            if cell.source not in before:
-                raise ValueError(
-                    f"the output of a long computation of {path.name} is not recorded, or belongs "
-                    f"to an earlier code; run execution.py --record {path.stem[:2]}"
-                )
-            outputs.append(before[cell.source])
-            continue
-        text = "" if cell.role == "check" else "".join(map(text_of, printed)).rstrip()
-        outputs.append(Output(text, made_with(ran[0]) if cell.role == "recorded" else ""))
-    return outputs
+    return [*map(with_output, cells, codes[1:])]
+
+
+def with_output(cell: Cell, code: Any) -> Cell:
+    """Return a cell with its output, and how long it took if that is recorded."""
+    is_failed = any(each.output_type == "error" for each in code.outputs)
+    if cell.role == "check" and not is_failed:
+        raise ValueError(f"the check passes before the exercise is solved:\n{cell.source}")
+    if cell.role == "recorded" and not code.source and not cell.recorded:
+        raise ValueError(
+            "the output of a long computation is not recorded, or belongs to an earlier code; run "
+            f"execution.py with --record:\n{cell.source}"
+        )
+    if not code.source or is_failed:
+        return cell
+    output = "".join(map(text_of, code.outputs)).rstrip()
+    return replace(cell, output=output, recorded=made_with(code) if cell.role == "recorded" else "")
 
 
 def text_of(output: Any) -> str:
@@ -105,45 +96,32 @@ def made_with(cell: Any) -> str:
     return f"{(end - start).seconds} s, torch {torch.__version__}"
 
 
-def recorded(path: Path) -> dict[str, Output]:
-    """Return the recorded outputs of a chapter's notebook, by the code that computes them."""
-    file = path.with_suffix(".ipynb")
-    if not file.is_file():
-        return {}
-    _, *cells = nbformat.read(file, as_version=4).cells
-    pairs = zip(cells, stored_outputs(path), strict=True)
-    return {cell.source.removeprefix(LONG): output for cell, output in pairs if output.recorded}
-
-
 def write_notebook(path: Path, *, with_recorded: bool = False) -> None:
     """Run a chapter, and write its notebook."""
-    notebook = make_notebook(path, execute(path, with_recorded=with_recorded))
+    notebook = make_notebook(execute(path, with_recorded=with_recorded))
     path.with_suffix(".ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     print(f"{path.stem}.ipynb is written")
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Write the notebooks of the chosen chapters."""
-    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("numbers", nargs="*", metavar="NN", help="chapters to run (default: all)")
-    parser.add_argument("--record", action="store_true", help="run the long computations, too")
-    text = "write notebooks for students into this folder, and run nothing"
-    parser.add_argument("--without-solutions", type=Path, metavar="FOLDER", help=text)
-    chosen = parser.parse_args(words)
-    paths = [
-        each for each in chapter_files() if each.stem[:2] in chosen.numbers or not chosen.numbers
-    ]
-    if chosen.without_solutions:
-        chosen.without_solutions.mkdir(parents=True, exist_ok=True)
+def main(*numbers: str, record: bool = False, without_solutions: Path | None = None) -> None:
+    """Run chapters of the book, and write their notebooks.
+
+    Args:
+        numbers: The chapters, such as 07; all by default.
+        record: Run the long computations, too.
+        without_solutions: Write notebooks for students into this folder, and run nothing.
+    """
+    paths = [each for each in chapter_files() if each.stem[:2] in numbers or not numbers]
+    if without_solutions:
+        without_solutions.mkdir(parents=True, exist_ok=True)
         for path in paths:
-            notebook = make_notebook(path)
-            kept = [cell for cell in notebook.cells if not cell.source.startswith(SOLUTION)]
-            notebook.cells = kept
-            nbformat.write(notebook, chosen.without_solutions / f"{path.stem}.ipynb")
+            cells = [Cell(each.kind, each.source, each.role) for each in read_cells(path)]
+            notebook = make_notebook([each for each in cells if each.role != "solution"])
+            nbformat.write(notebook, without_solutions / f"{path.stem}.ipynb")
         return
     with ThreadPoolExecutor(2) as pool:
-        [*pool.map(partial(write_notebook, with_recorded=chosen.record), paths)]
+        [*pool.map(partial(write_notebook, with_recorded=record), paths)]
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

@@ -18,7 +18,8 @@ of the README or of a chapter:
 2. Translate them in the catalog (``msgstr``), and remove the lines ``#, fuzzy`` and ``#| msgid``.
 3. Run this program again. It writes README.ja.md. The pages are made by ``make docs``.
 
-A new translation of a chapter begins with an empty file of the right name.
+A new translation of a chapter begins with a file of the right name that has only the first lines of
+another one, up to the first empty line.
 tests/docs/test_translations.py fails when README.ja.md is not what this program writes, and when a
 message of a catalog is not translated.
 """
@@ -31,6 +32,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
@@ -48,36 +50,16 @@ FURNITURE += ["Solution", "Hint", "recorded"]
 FURNITURE += ["This chapter as a notebook", "{} minutes, exercises {}"]
 
 MARKED = re.compile(r"""_\((["`])(.+?)\1\)""")  # a text of a script
-HEADER = """\
-# The translation of {name}; see docs/_ext/localisation.py.
-msgid ""
-msgstr ""
-"Language: {language}\\n"
-"MIME-Version: 1.0\\n"
-"Content-Type: text/plain; charset=utf-8\\n"
-"Content-Transfer-Encoding: 8bit\\n"
-"Plural-Forms: nplurals=1; plural=0;\\n"
-
-"""  # without dates, which would change the file in every run
-WIDGET = re.compile(r"(?<=^```\{widget\} )(\w+\n)(.*?)(?=^```$)", re.M | re.S)
 NOT_TEXT = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|<[^>]*>", re.S)
 
 Lookup = Callable[[str], str | None]
 
 
-def import_toolkit() -> Any:
-    """Import the Translate Toolkit, whose package has the name of one of our programs."""
-    path, ours = sys.path[:], sys.modules.pop("translate", None)
-    sys.path[:] = [each for each in path if not Path(each, "translate.py").is_file()]
-    toolkit = import_module("translate.storage.markdown")
-    sys.path[:] = path
-    for name in [each for each in sys.modules if f"{each}.".startswith("translate.")]:
-        del sys.modules[name]
-    sys.modules |= {} if ours is None else {"translate": ours}
-    return toolkit
-
-
-MARKDOWN = import_toolkit()
+# The Translate Toolkit has the name of one of our programs.
+with patch.dict(sys.modules), patch.object(sys, "path", sys.path[:]):
+    sys.modules.pop("translate", None)
+    sys.path[:] = [each for each in sys.path if not Path(each, "translate.py").is_file()]
+    MARKDOWN = import_module("translate.storage.markdown")
 
 
 def read(text: str, lookup: Lookup) -> Any:
@@ -101,15 +83,12 @@ def translate(text: str, lookup: Lookup) -> str:
     Returns:
         The text, in which each message is one line.
     """
-    text = WIDGET.sub(lambda found: found[1] + translate(found[2], lookup), text)
     return read(text, lookup).filesrc
 
 
 def messages(text: str) -> list[str]:
     """List the messages of a Markdown text that have words, each once."""
-    inside = [found for _, found in WIDGET.findall(text)]
-    units = [unit.source for each in (text, *inside) for unit in read(each, lambda _: None).units]
-    return with_words(units)
+    return with_words([unit.source for unit in read(text, lambda _: None).units])
 
 
 def with_words(texts: list[str]) -> list[str]:
@@ -143,9 +122,9 @@ def update(path: Path) -> None:
     catalog.update(template)
     for message in catalog:  # a wrapped comment about an earlier text is read as the translator's
         message.user_comments.clear()
-    header = HEADER.format(name=path.stem, language=path.parent.name)
+    header = path.read_text("utf-8").partition("\n\n")[0]  # babel's has dates, which always change
     with path.open("wb") as file:
-        file.write(header.encode())
+        file.write(f"{header}\n\n".encode())
         options = {"include_previous": True, "ignore_obsolete": True, "omit_header": True}
         write_po(file, catalog, width=0, **options)
 
@@ -170,15 +149,11 @@ def messages_of(catalog: Path) -> list[str]:
 
 
 def sidebar_texts() -> list[str]:
-    """List the captions of the sidebar, and the pages of its first level."""
-    docs = ROOT / "docs"
-    found = []
-    for tree in re.findall(r"```\{toctree\}(.*?)```", (docs / "index.md").read_text("utf-8"), re.S):
-        found += re.findall(r":caption: (.+)", tree)
-        for name, page in re.findall(r"(?m)^(?:(.+) <)?([\w/]+)>?$", tree):
-            title = name or (docs / f"{page}.md").read_text("utf-8").splitlines()[0].strip("# ")
-            found.append(title.replace("'", "’"))  # as it is written in the page
-    return found
+    """List the captions of the sidebar, and the titles of its first level."""
+    text = (ROOT / "docs" / "index.md").read_text("utf-8").replace("'", "’")  # as in the page
+    return re.findall(
+        r"(?m)^(?::caption: )?([A-Z][^<\n]*?)(?: <[\w/]+>)?$", text.partition("{toctree}")[2]
+    )
 
 
 def figure_texts() -> list[str]:
@@ -194,22 +169,21 @@ def widget_texts() -> list[str]:
     return [text for path in widgets for _, text in MARKED.findall(path.read_text("utf-8"))]
 
 
-def translate_script(script: str, lookup: Lookup) -> str:
+def translate_script(script: str, word: Callable[[str], str]) -> str:
     """Translate the texts that a script marks: ``_("so")`` or, with values, ``_(`${so}`)``."""
 
     def translated(match: re.Match[str]) -> str:
         quote, text = match.groups()
-        return f"_({quote}{lookup(text) or text}{quote})"
+        return f"_({quote}{word(text)}{quote})"
 
     return MARKED.sub(translated, script)
 
 
-def translate_markup(markup: str, lookup: Lookup) -> str:
+def translate_markup(markup: str, word: Callable[[str], str]) -> str:
     """Translate the texts between the tags of HTML or SVG, which may begin with a number."""
 
     def translated(match: re.Match[str]) -> str:
-        text = lookup(html.unescape(match[2]))
-        return match[1] + (match[2] if text is None else html.escape(text, quote=False))
+        return match[1] + html.escape(word(html.unescape(match[2])), quote=False)
 
     return re.sub(r"(>(?:\d+\. )?)([^<>\n]+)(?=<)", translated, markup)
 

@@ -1,9 +1,9 @@
 """The museum: a page for each exhibit of ``examples/coursework/museum``.
 
-Before the pages are read, a file ``museum/NAME.md`` is written for each exhibit, with its title.
-When it is read, the story, the address of the thread, the code, what is mended, and what the check
-reports on the broken and on the mended model are added as Markdown. The list in
-``museum/index.md``, whose links lead to the files of the exhibits, leads to these pages instead.
+Before the pages are read, an empty file ``museum/NAME.md`` is added for each exhibit. When it is
+read, it is filled with the title, the story, the address of the thread, the code, what is mended,
+and what the check reports on the broken and on the mended model. The list in ``museum/index.md``,
+whose links lead to the files of the exhibits, leads to these pages instead.
 """
 
 import re
@@ -16,30 +16,27 @@ from coursework.museum.exhibit import Exhibit, code, difference, exhibits
 PAGES = Path(__file__).parents[1] / "museum"
 
 
-def write_pages(app: Sphinx) -> None:
-    """Write a file for each exhibit, and remove those of exhibits that no longer exist."""
+def add_pages(app: Sphinx) -> None:
+    """Add an empty file for each exhibit, and remove those of exhibits that no longer exist."""
     for path in PAGES.glob("*.md"):
         if path.stem not in (*exhibits(), "index"):
             path.unlink()
-    for name, exhibit in exhibits().items():
-        path, text = PAGES / f"{name}.md", f"# {exhibit.title}\n"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    for name in exhibits():
+        (PAGES / f"{name}.md").touch()
 
 
 def complete(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Add to a page of the museum what its exhibit shows."""
+    """Fill the page of an exhibit, and let the list lead to it."""
     folder, _, name = docname.partition("/")
     if docname == "museum/index":
         source[0] = re.sub(r"\]\(\S+/museum/(\w+)\.py\)", r"](\1.md)", source[0])
         source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *exhibits(), "```", ""])
     elif folder == "museum":
-        app.env.note_dependency(str(exhibits()[name].module.__file__), docname=docname)
-        source[0] += page(exhibits()[name])
+        source[0] = page(exhibits()[name])
 
 
 def page(exhibit: Exhibit) -> str:
-    """Return the Markdown of an exhibit's page, below its title; run the check on both models."""
+    """Return the Markdown of an exhibit's page; run the check on both models."""
 
     def block(language: str, text: str) -> str:
         return f"~~~~{{code-block}} {language}\n:class: exhibit\n\n{text}\n~~~~"
@@ -47,21 +44,21 @@ def page(exhibit: Exhibit) -> str:
     def report(state: str) -> str:
         return block("text", str(exhibit.examine(exhibit.make(state))))
 
-    story = "\n\n".join(exhibit.story)
-    fields = f"| Published: {exhibit.source}\n| Found by: ``{exhibit.found_by}``"
     parts = [
-        f"```{{eval-rst}}\n{story}\n\n{fields}\n```",
+        f"# {exhibit.title}",
+        *(each.replace("``", "`") for each in exhibit.story),
+        f"Published: <{exhibit.source}>\\\nFound by: `{exhibit.found_by}`",
         f"## The code\n\n{block('python', code(exhibit.module))}",
         f"## What is mended\n\n{block('diff', difference(exhibit.module))}",
         f"## What the check reports\n\nOn the broken model:\n\n{report('broken')}",
         f"On the mended model:\n\n{report('mended')}",
     ]
-    return "\n" + "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions that make the pages, and the style sheet."""
-    app.connect("builder-inited", write_pages)
+    app.connect("builder-inited", add_pages)
     app.connect("source-read", complete)
     app.add_css_file("museum.css")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -61,6 +61,7 @@ SHORTER = {  # what Python writes in a signature, and what we do
     r"\bNoneType\b": "None",
     r"[~+-](?=[A-Z])|(?<=Options)\.k?w?args": "",
 }
+CONTENTS = "\n\n<!-- site\n```{{toctree}}\n:hidden:\n\n{}\n```\n-->"
 Link = Callable[[str, str], str]
 
 
@@ -276,7 +277,7 @@ def render(page: Page) -> str:
             introduced.append(module)
         if path:
             blocks += entry(page, path, thing, "#" * min(len(introduced) + 1, 3))
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    return "\n\n".join(filter(None, blocks))
 
 
 def introduce(page: Page, module: ModuleType, level: str) -> list[str]:
@@ -323,8 +324,12 @@ def contents() -> dict[str, str]:
         overview += [f"## {heading}", text, listed(folder, at="index.md")]
         files[path] = "\n\n".join(filter(None, [f"# {heading}", text, listed(folder, at=path)]))
     files["index.md"] = "\n\n".join(filter(None, overview))
-    files = {path: f"{text}\n" for path, text in files.items()}
-    return files | {page.path: render(page) for page in pages()}
+    files |= {page.path: render(page) for page in pages()}
+    for folder, described in folders().items():  # for the sidebar of the site
+        names = [f"/reference/{page.path[:-3]}" for page in described]
+        names = [name for name in names if name != f"/reference/{folder}/index"]
+        files[f"{folder}/index.md"] += CONTENTS.format("\n".join(names))
+    return {path: f"{text}\n" for path, text in files.items()}
 
 
 def with_code(found: re.Match[str]) -> str:

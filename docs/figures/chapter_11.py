@@ -5,7 +5,7 @@ import re
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cells import LEARN, stored_outputs
+from cells import LEARN, read_cells
 from style import (
     BLUE,
     ORANGE,
@@ -19,7 +19,7 @@ from style import (
 def copying() -> Figure:
     """Draw the recorded accuracies of the copying task."""
     [output] = [
-        each.text for each in stored_outputs(LEARN / "11_before_transformers.py") if each.recorded
+        each.output for each in read_cells(LEARN / "11_before_transformers.py") if each.recorded
     ]
     rows = [[float(number) for number in line.split()] for line in output.splitlines()[1:]]
     lengths = [row[0] for row in rows]

@@ -5,15 +5,15 @@ import re
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cells import LEARN, stored_outputs
+from cells import LEARN, read_cells
 from style import BLUE, INK, MUTED, ORANGE, curves, figure, new_figure
 
 
 @figure
 def bits_per_byte() -> Figure:
     """Draw the recorded bits per byte of n-grams and of the two trained models."""
-    outputs = stored_outputs(LEARN / "17_your_own_gpt.py")
-    text = "\n\n".join(each.text for each in outputs if each.recorded)
+    cells = read_cells(LEARN / "17_your_own_gpt.py")
+    text = "\n\n".join(each.output for each in cells if each.recorded)
     scores = {"nothing known": 8.0}
     scores |= {name: float(bits) for name, bits in re.findall(r"^(\d-grams) +(\S+)", text, re.M)}
     last = re.findall(r"^(bytes|subwords)\n(?:update.*\n)*update +\d+ +(\S+)", text, re.M)

@@ -1,11 +1,15 @@
-"""Make the page that chapter 18 shows in a frame.
+"""Make the page that chapter 18 shows in a frame, and the translator of the home page.
 
     python docs/figures/explorer_page.py
 
-trains the translator of the chapter and writes its attention maps for the sentence of the book to
-``docs/_static/explorer_book.html``.
+trains the translator of chapter 18, and writes its attention maps for the sentence of the book to
+``docs/_static/explorer_book.html``. It trains the translator of chapter 0, too, and writes it to
+``docs/_static/translator_model.js`` with the forward pass and the search of the explorer's page;
+``docs/_static/widgets/translator.js`` runs it.
 """
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -22,9 +26,12 @@ from transformer_blocks.explorer import (  # noqa: E402
     DecodingSteps,
     Explorer,
 )
+from transformer_blocks.explorer.live import LiveModel, serialize_live  # noqa: E402
+from transformer_blocks.explorer.page import read_script  # noqa: E402
 from transformer_blocks.inspection import record_projections  # noqa: E402
 
 PAGE = DOCS / "_static" / "explorer_book.html"
+TRANSLATOR = DOCS / "_static" / "translator_model.js"
 SHOWN = 4  # tokens with their probabilities, in each decoding step
 
 
@@ -66,5 +73,25 @@ def save_page(path: Path) -> None:
     Explorer(maps, title, DecodingSteps(written, candidates), docs="../").save(path)
 
 
+def translator_script() -> str:
+    """Train chapter 0's translator, and return a script with it."""
+    chapter = definitions("00_map", until="library = Seq2Seq(")
+    live = LiveModel(chapter["library"], [], end_id=chapter["EOS"], max_length=9)
+    content = serialize_live(live) | {
+        "sourceWords": chapter["source_words"],
+        "targetWords": chapter["target_words"],
+        "choices": [chapter[name] for name in ("beings", "things", "verbs")],
+    }
+    scripts = [read_script(name) for name in ("blocks", "search")]
+    [codec] = re.findall(
+        r"(?ms)^const ALPHABET.*?^async function inflate.*?^}$", read_script("data")
+    )
+    parts = "{data, loadModel, seq2seq, newRun, finish, generate, mostProbable, headPart}"
+    data = f"const data = {json.dumps(content, ensure_ascii=False)};"
+    body = "\n".join([codec, *scripts, data, f"return {parts};"])
+    return f"const translator = (() => {{\n{body}\n}})();\n"
+
+
 if __name__ == "__main__":
     save_page(PAGE)
+    TRANSLATOR.write_text(translator_script(), encoding="utf-8")

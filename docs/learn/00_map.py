@@ -111,7 +111,7 @@ def translate(model, source, *, max_length=10):
 # *self-attention* lets the words of the source exchange information. The
 # decoder's *causal self-attention* lets each target word use the ones before it.
 # *Cross-attention* lets the target read the source. All three are the same
-# operation, [the lookup of chapter 1](01_one_query.py).
+# operation, [the lookup of chapter 1](01_one_query.ipynb).
 #
 # ## A corpus of 48 sentences
 #
@@ -221,7 +221,7 @@ print(sum(weight.numel() for weight in model.parameters()), "weights")
 # ## Training
 #
 # The loss is the negative logarithm of the probability of each correct next token,
-# averaged. Adam, an optimiser that [chapter 15](15_optimiser.py) takes apart, changes
+# averaged. Adam, an optimiser that [chapter 15](15_optimiser.ipynb) takes apart, changes
 # all weights 200 times to make it smaller. In each update, `backward` computes the
 # gradient of the loss with respect to each weight, `step` changes the weights against
 # it, and `zero_grad` discards the gradients of the update before.
@@ -266,10 +266,10 @@ print(f"{correct} of {len(held_out)} are translated correctly")
 #
 # ## The same, by the library
 #
-# {class}`~transformer_blocks.Seq2Seq` is this model as a class of the library, made of
+# [`Seq2Seq`](../reference/tools/models.md#seq2seq) is this model as a class of the library, made of
 # the same parts. The loop in `translate` computes all earlier tokens again for each new
 # one, while `generate` keeps their keys and values in a *cache* ([chapter
-# 16](16_choose_words.py)). The tokens are the same.
+# 16](16_choose_words.ipynb)). The tokens are the same.
 
 # %% tags=["proof"]
 from transformer_blocks import Seq2Seq, greedy_search
@@ -297,7 +297,7 @@ print(len(found), "translations are equal")
 # ## Look inside
 #
 # Which source words does the model read when it writes each target word?
-# {func}`~transformer_blocks.record_attention` collects the attention weights of
+# [`record_attention`](../reference/tools/inspection.md#record_attention) collects the attention weights of
 # all attention modules in a forward pass.
 #
 # ![The cross-attention weights for our sentence, mean of both heads, one row for each predicted target word. The largest weights: cat has 0.50 at 猫 and 0.44 at は, eats has 0.64 at 食べ and 0.30 at は, fish has 0.49 at 魚 and 0.35 at the full stop.](figures/first_attention.svg)
@@ -307,18 +307,18 @@ print(len(found), "translations are equal")
 # translated has the largest weight. The data do not say that *eats* corresponds to 食べ.
 # The model has found it, because that lowers the loss. But は and the full stop have
 # large weights as well. What these mean is a question of [chapter
-# 18](18_look_inside.py). *The* and the full stop are the same in all sentences, so
+# 18](18_look_inside.ipynb). *The* and the full stop are the same in all sentences, so
 # their rows need no particular word of the source.
 #
-# ```{widget} translator
-# This translator runs here in a browser whose scripts are on.
-# ```
+# <!-- widget: translator -->
+#
+# On the page of this chapter, the translator runs in your browser.
 #
 # ## Broken on purpose
 #
 # If cross-attention carries the meaning of the source into the translation, then a
 # model without it cannot know what to translate. What does such a model write for
-# different sentences? Predict it. {func}`~transformer_blocks.inspection.ablate` removes
+# different sentences? Predict it. [`ablate`](../reference/tools/inspection.md#ablate) removes
 # parts of a trained model inside a `with` block.
 
 # %% tags=["broken"]
@@ -493,7 +493,7 @@ def count_weights(d, f):
 # ## Where to go
 #
 # - Begin with the one operation that everything else is made of:
-#   [chapter 1](01_one_query.py).
+#   [chapter 1](01_one_query.ipynb).
 # - The whole program again, with padding, a schedule and a test set:
 #   `examples/train_minimal.py`.
 # - The translator with subwords, checkpoints and beam search: `make demo`.

@@ -80,7 +80,7 @@
 # three steps are the three lines below. They are equation 1 of
 # [*Attention Is All You Need*](https://arxiv.org/abs/1706.03762) for one query,
 # without its factor $1 / \sqrt{d_k}$, which is the subject of
-# [chapter 4](04_scale.py).
+# [chapter 4](04_scale.ipynb).
 
 # %% [markdown] tags=["formula"]
 # $$s_j = q \cdot k_j = \sum_{i=1}^{d} q_i \, k_{ji}$$
@@ -124,7 +124,7 @@ print([round(number, 2) for number in output])
 # ## The same, by the library
 #
 # The library's function is
-# {func}`~transformer_blocks.scaled_dot_product_attention`. It computes many
+# [`scaled_dot_product_attention`](../reference/blocks/attention.md#scaled_dot_product_attention). It computes many
 # queries of many sequences and many heads at once. Therefore it expects
 # tensors with four dimensions: sequences in the batch $B$, heads $H$,
 # positions, features. Here, the first two are 1, and so is the number of
@@ -167,11 +167,11 @@ for factor in [0.0, 1.0, 2.0, 5.0, 20.0]:
 # Multiplying all scores by a number is the same as dividing them by its
 # reciprocal, which is called the *temperature*: a low temperature sharpens the
 # weights. You will meet it again when a model samples its next word, in
-# [chapter 16](16_choose_words.py).
+# [chapter 16](16_choose_words.ipynb).
 #
-# ```{widget} softmax
+# <!-- widget: softmax -->
+#
 # ![The softmax of the scores 2, 1 and 0 at the temperatures 0.2, 1 and 5: from almost all weight on the first key to almost equal weights.](figures/temperature.svg)
-# ```
 #
 # ## Broken on purpose
 #
@@ -339,7 +339,7 @@ def safe_softmax(scores):
 # ## Where to go
 #
 # - One query has read three values. A sentence has a query at *every* position,
-#   and a batch has many sentences: [chapter 2](02_self_attention.py).
-# - The paper's equation and its figure: {mod}`~transformer_blocks.attention`.
+#   and a batch has many sentences: [chapter 2](02_self_attention.ipynb).
+# - The paper's equation and its figure: [`attention`](../reference/blocks/attention.md).
 # - Where queries, keys and values come from in a network:
-#   [chapter 3](03_projections.py).
+#   [chapter 3](03_projections.ipynb).

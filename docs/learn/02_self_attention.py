@@ -4,7 +4,7 @@
 # **How can every token of a sentence use the information of all others, in one
 # computation?**
 #
-# In [chapter 1](01_one_query.py), one query read three values, and we invented
+# In [chapter 1](01_one_query.ipynb), one query read three values, and we invented
 # the query. A model of language has no such query. It has a sentence:
 #
 # > 猫は魚を食べます。 — *The cat eats fish.*
@@ -16,12 +16,12 @@
 # *Self-attention* computes it with the operation of chapter 1. Every position
 # of the sentence has a query, and the keys and values come from the same
 # sentence. In this chapter, the vector of a token is its query, its key and its
-# value at once. [Chapter 3](03_projections.py) gives each role its own vector.
+# value at once. [Chapter 3](03_projections.ipynb) gives each role its own vector.
 #
 # That all positions are computed at once is what the paper removed recurrence for: the
 # steps of a training no longer wait for each other. It costs something, as the number of
 # scores grows with the square of the length, and it does not make every model better:
-# [chapter 11](11_before_transformers.py) counts and measures both.
+# [chapter 11](11_before_transformers.ipynb) counts and measures both.
 #
 # ## By hand
 #
@@ -82,7 +82,7 @@
 #
 # The rows of は, を, ます and 。 are equal, because we gave these tokens the same
 # vector. Attention uses only the vectors, not the order of the tokens.
-# [Chapter 8](08_positions.py) adds the positions.
+# [Chapter 8](08_positions.ipynb) adds the positions.
 #
 # ## From loops to matrix products
 #
@@ -201,10 +201,10 @@ print("outputs (B, L, d)", tuple(outputs.shape))
 #
 # ## The same, by the library
 #
-# {func}`~transformer_blocks.padding_mask` builds the mask from the tokens. The
+# [`padding_mask`](../reference/blocks/masks.md#padding_mask) builds the mask from the tokens. The
 # library's tensors have a dimension for heads after the batch, as in chapter 1.
 # Therefore its mask has the shape (B, 1, 1, S). `scale=1.0` leaves the scores as
-# they are; the library's default is the subject of [chapter 4](04_scale.py).
+# they are; the library's default is the subject of [chapter 4](04_scale.ipynb).
 
 # %% tags=["proof"]
 from transformer_blocks import (
@@ -276,13 +276,13 @@ for length in [5, 7, 10, 20, 50]:
 # The mask hides keys. It does not remove queries: the two padding positions of
 # the second sentence still have rows in the table, and outputs. Those outputs are
 # not used: no other position attends to them, and the loss of a model skips them
-# ([chapter 13](13_text_to_batches.py)).
+# ([chapter 13](13_text_to_batches.ipynb)).
 #
 # ## Broken on purpose
 #
 # **The mask is forgotten.** No error is raised, the shapes are right, and a model
 # that is trained this way even learns something. Such mistakes are found by
-# comparing outputs. {func}`~transformer_blocks.inspection.check_soundness` calls a
+# comparing outputs. [`check_soundness`](../reference/tools/inspection.md#check_soundness) calls a
 # function with each sequence alone, without padding and with it. The outputs must
 # be equal.
 
@@ -519,7 +519,7 @@ def masked_softmax(scores, mask):
 # ## Where to go
 #
 # - Here, one vector was query, key and value. Learned projections separate these
-#   roles: [chapter 3](03_projections.py).
+#   roles: [chapter 3](03_projections.ipynb).
 # - A second kind of mask hides future tokens, and masks are combined:
-#   [chapter 5](05_masks.py).
-# - The mask rule and all masks of the library: {mod}`~transformer_blocks.masks`.
+#   [chapter 5](05_masks.ipynb).
+# - The mask rule and all masks of the library: [`masks`](../reference/blocks/masks.md).

@@ -4,7 +4,7 @@
 # **Why does an attention layer not compare the vectors of the tokens as they
 # are?**
 #
-# In [chapter 2](02_self_attention.py), one vector per token was query, key and
+# In [chapter 2](02_self_attention.ipynb), one vector per token was query, key and
 # value at once. This has two consequences. The score of a token with itself is the
 # squared length of its vector, which is often its largest score: tokens attend
 # mostly to themselves. And all scores are symmetric: A matches B as well as B
@@ -81,7 +81,7 @@
 # keys and values are computed. If $M = X$, the sequence attends to itself, and the
 # layer is **self-attention**; if $M$ is another sequence, it is **cross-attention**. A
 # translator uses both: the English words that it has produced so far attend to each
-# other, and to the Japanese sentence ([chapter 12](12_encoder_decoder.py)).
+# other, and to the Japanese sentence ([chapter 12](12_encoder_decoder.ipynb)).
 
 # %% [markdown] tags=["formula"]
 # $$Q = X W^Q, \quad K = M W^K, \quad V = M W^V$$
@@ -123,7 +123,7 @@ print([round(number, 2) for number in output[0, 2].tolist()])
 #
 # ## The same, by the library
 #
-# The library's layer is {class}`~transformer_blocks.SingleHeadAttention`. It is
+# The library's layer is [`SingleHeadAttention`](../reference/blocks/multi_head.md#singleheadattention). It is
 # called with a query sequence, a key sequence and a value sequence:
 #
 # | use | call | other names |
@@ -137,7 +137,7 @@ print([round(number, 2) for number in output[0, 2].tolist()])
 # The proof copies the weights of a library layer. One detail matters:
 # `torch.nn.Linear` computes $x W^T$, so it stores the transpose of the matrix in
 # the formula. `scale=1.0` leaves the scores as they are; the usual scale is the
-# subject of [chapter 4](04_scale.py).
+# subject of [chapter 4](04_scale.ipynb).
 
 # %% tags=["proof"]
 from transformer_blocks import SingleHeadAttention
@@ -330,7 +330,7 @@ print(
 # guess.
 #
 # A test with *different* lengths shows the mistake, for example L = 3 and S = 6.
-# {func}`~transformer_blocks.inspection.trace_shapes` lists the shapes in every
+# [`trace_shapes`](../reference/tools/inspection.md#trace_shapes) lists the shapes in every
 # module, with the names of the sizes. The output must have L rows.
 
 # %% tags=["broken"]
@@ -458,7 +458,7 @@ def fold(w_q, w_k, w_v, w_o):
 # %% [markdown]
 # A layer with one head could therefore work with two matrices. With several heads,
 # each head projects to fewer features. Two narrow matrices then have fewer parameters
-# than their product ([chapter 6](06_heads.py)).
+# than their product ([chapter 6](06_heads.ipynb)).
 #
 # ### Exercise 3: freeze $W^K$
 #
@@ -536,8 +536,8 @@ print(f"both frozen: {accuracy(train(both)(x, x, x), target):.2f}")
 # ## Where to go
 #
 # - The library's layer divides the scores by a number before the softmax:
-#   [chapter 4](04_scale.py).
+#   [chapter 4](04_scale.ipynb).
 # - One head computes one weighted average. Several heads compute several:
-#   [chapter 6](06_heads.py).
-# - Cross-attention in a translator: [chapter 12](12_encoder_decoder.py).
-# - The library's layers: {mod}`~transformer_blocks.multi_head`.
+#   [chapter 6](06_heads.ipynb).
+# - Cross-attention in a translator: [chapter 12](12_encoder_decoder.ipynb).
+# - The library's layers: [`multi_head`](../reference/blocks/multi_head.md).

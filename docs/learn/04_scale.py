@@ -100,7 +100,7 @@ def attend(query, key, value):
 
 # %% [markdown]
 # This is the whole equation 1 of the paper. It is the default of
-# {func}`~transformer_blocks.scaled_dot_product_attention`, so the argument
+# [`scaled_dot_product_attention`](../reference/blocks/attention.md#scaled_dot_product_attention), so the argument
 # `scale=1.0` of the previous chapters is no longer needed.
 
 # %% tags=["proof"]
@@ -216,7 +216,7 @@ for name, lines in rows.items():
 #
 # ## Does it matter in training?
 #
-# The friends task of [chapter 3](03_projections.py) shows it. Each of its 16
+# The friends task of [chapter 3](03_projections.ipynb) shows it. Each of its 16
 # features becomes a random vector of $d$ features, and a layer with one head of
 # size $d$ learns the task with 100 updates. The table shows the accuracy, the mean of
 # three seeds (0, 1, 2), for three divisors of the scores and three learning rates.
@@ -295,8 +295,8 @@ for d in [64, 256]:
 # **Trained weights meet another factor.** A model's weights are learned with one
 # factor. If they are loaded into code with another one, every shape is right, and
 # no error is raised. We train a layer with the usual factor, and run it with
-# three. {func}`~transformer_blocks.inspection.ablate` removes the factor of a
-# trained model inside a `with` block. {func}`~transformer_blocks.record_attention`
+# three. [`ablate`](../reference/tools/inspection.md#ablate) removes the factor of a
+# trained model inside a `with` block. [`record_attention`](../reference/tools/inspection.md#record_attention)
 # records the weights of every layer of a model. Predict which factor does the
 # most harm.
 
@@ -336,7 +336,7 @@ evaluate("d = 64", nullcontext())
 # sentences, falls from 44.0 to 39.2 BLEU, a measure of translation quality, if
 # `examples/ablate.py` removes the factor. (These are validation sentences and greedy
 # decoding. On the test sentences, with beam search, the same translators have 39.4
-# BLEU: [chapter 11](11_before_transformers.py).)
+# BLEU: [chapter 11](11_before_transformers.ipynb).)
 #
 # Two checks find the mistake. Compare the outputs with those of the original code,
 # as in the proofs of this book. If there is no original, record the weights: an
@@ -481,8 +481,8 @@ def diagnose(weights):
 # ## Where to go
 #
 # - The equation is complete now. Which keys a query may attend to is decided by
-#   masks: [chapter 5](05_masks.py).
+#   masks: [chapter 5](05_masks.ipynb).
 # - In a layer with several heads, $d_k$ is the size of one head:
-#   [chapter 6](06_heads.py).
+#   [chapter 6](06_heads.ipynb).
 # - Another way to limit the scores, normalised queries and keys:
-#   {mod}`~transformer_blocks.variants.query_key_norm`.
+#   [`query_key_norm`](../reference/variants/query_key_norm.md).

@@ -5,7 +5,7 @@
 # is ever zero?**
 #
 # Two kinds of keys must be hidden from a query. You know the first from
-# [chapter 2](02_self_attention.py): the shorter sequences of a batch are filled up
+# [chapter 2](02_self_attention.ipynb): the shorter sequences of a batch are filled up
 # with *padding*, which carries no meaning. The second is the *future*. A model that
 # learns to predict the next token is trained on whole sequences, in which that next
 # token is one of the keys. If the model can attend to it, it copies it and learns
@@ -40,8 +40,8 @@
 #
 # ## Padding and the future
 #
-# {func}`~transformer_blocks.padding_mask` compares token ids with the id of
-# the padding, which is 0. {func}`~transformer_blocks.causal_mask` masks the
+# [`padding_mask`](../reference/blocks/masks.md#padding_mask) compares token ids with the id of
+# the padding, which is 0. [`causal_mask`](../reference/blocks/masks.md#causal_mask) masks the
 # future: position $i$ attends to the positions $0 \dots i$ and to no later
 # one. A position is masked if one mask *or* the other masks it. Since True
 # hides, masks are combined by the operator `|`.
@@ -74,7 +74,7 @@ print("both   ", tuple(mask.shape))
 # as the causal mask is. Otherwise it has four dimensions (B, H, L, S), of which
 # B, H and L may be 1: such a dimension is repeated. The padding mask differs
 # between sequences but not between queries. Its shape is (B, 1, 1, S). The
-# dimension H counts *heads*, the subject of [chapter 6](06_heads.py).
+# dimension H counts *heads*, the subject of [chapter 6](06_heads.ipynb).
 #
 # ## True hides, but not in every library
 #
@@ -178,7 +178,7 @@ except RuntimeError as error:
 # ## Which attention needs which mask
 #
 # A translator has an encoder, which reads the source, and a decoder, which
-# generates the target ([chapter 12](12_encoder_decoder.py)). They contain three
+# generates the target ([chapter 12](12_encoder_decoder.ipynb)). They contain three
 # kinds of attention.
 #
 # | attention | padding mask | causal mask |
@@ -229,12 +229,12 @@ for name, found, vector in [
 #
 # Choose masks with the buttons, and change single positions by a click, or with
 # the arrow keys and the space bar. The warnings follow those of the function
-# {func}`~transformer_blocks.inspection.explain_mask`. Try to make a row fully
+# [`explain_mask`](../reference/tools/inspection.md#explain_mask). Try to make a row fully
 # masked, and then invert the causal mask.
 #
-# ```{widget} mask
+# <!-- widget: mask -->
+#
 # ![A table of eight queries by eight keys of the running sentence with one padding token. The future and the padding are masked, and no warning is shown.](figures/mask_painter.svg)
-# ```
 #
 # ## The leak laboratory
 #
@@ -245,7 +245,7 @@ for name, found, vector in [
 # it gives to the right token, is then $\ln 8 = 2.08$. It cannot be lower, unless
 # the answer *leaks*.
 #
-# The model is the single attention layer of [chapter 3](03_projections.py). Each
+# The model is the single attention layer of [chapter 3](03_projections.ipynb). Each
 # input vector holds a token and its position, and the first eight features of
 # the output are the *logits* of the next token, the scores whose softmax gives
 # its probabilities.
@@ -327,7 +327,7 @@ with torch.no_grad():
 # and its loss stays at 2.08. In the mean over the ten positions, that is a share of
 # 0.21. A loss that is too good is a reason to search for a leak.
 #
-# {func}`~transformer_blocks.inspection.check_soundness` finds a leak in any model,
+# [`check_soundness`](../reference/tools/inspection.md#check_soundness) finds a leak in any model,
 # trained or not. It changes one position at a time; no output
 # at an earlier position may change.
 
@@ -398,10 +398,10 @@ for warning in explain_mask(~causal_mask(4)).warnings:
 # masked. No error is raised, the shapes are right, and the training loss is the
 # smallest of all. Two tools find the mistake:
 #
-# - {func}`~transformer_blocks.inspection.check_soundness` finds outputs that depend
+# - [`check_soundness`](../reference/tools/inspection.md#check_soundness) finds outputs that depend
 #   on later positions, and outputs that change if the sequence is padded. It also
 #   reports that no output depends on an earlier position.
-# - {func}`~transformer_blocks.inspection.explain_mask` needs no model. It
+# - [`explain_mask`](../reference/tools/inspection.md#explain_mask) needs no model. It
 #   recognises the pattern of the mask.
 #
 # A test of your own model needs one line: `assert_sound(model, tokens, causal=True)`.
@@ -567,9 +567,9 @@ def my_causal_mask(query_length, key_length):
 # ## Where to go
 #
 # - A layer has several attention heads, each with weights of its own:
-#   [chapter 6](06_heads.py).
-# - The masks of a whole translator in training: [chapter 12](12_encoder_decoder.py).
+#   [chapter 6](06_heads.ipynb).
+# - The masks of a whole translator in training: [chapter 12](12_encoder_decoder.ipynb).
 # - Masks for windows and for several documents in one sequence:
-#   {mod}`~transformer_blocks.masks`.
+#   [`masks`](../reference/blocks/masks.md).
 # - Find out why a model is wrong: `python examples/course.py debug 9`
 #   ([all cases](../howto/debug_a_transformer.md)).

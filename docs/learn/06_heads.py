@@ -107,7 +107,7 @@ def multi_head(query, key, value, w, heads):
 
 
 # %% [markdown]
-# We copy the weights of a {class}`~transformer_blocks.MultiHeadAttention` and
+# We copy the weights of a [`MultiHeadAttention`](../reference/blocks/multi_head.md#multiheadattention) and
 # compare three ways to compute the same: our function, the library's layer, and
 # `torch.nn.MultiheadAttention`. A fourth follows the paper to the letter, with a
 # loop over the heads and their own columns. (A linear layer of torch multiplies
@@ -167,7 +167,7 @@ for heads in [1, 2, 4]:
 #
 # ## The task of two friends
 #
-# We extend the friends task of [chapter 3](03_projections.py). Six items have a name,
+# We extend the friends task of [chapter 3](03_projections.ipynb). Six items have a name,
 # the names of *two* friends, and a colour out of four. Each item must return the
 # colours of both friends, in order. The first eight features of the output are the
 # logits of the two answers. (In the code, `argsort` of random numbers makes a random
@@ -244,7 +244,7 @@ for heads in [1, 2, 4]:
 # guess: it is almost always right about *one* friend, and almost as bad as a random
 # guess about the other.
 #
-# {func}`~transformer_blocks.record_attention` records the weights of
+# [`record_attention`](../reference/tools/inspection.md#record_attention) records the weights of
 # every head while the layer runs. How much weight does each head give to the
 # first friend, and to the second?
 
@@ -333,7 +333,7 @@ for heads in [1, 2, 4]:
 # (0.52, 0.44) and (blue, red) becomes (0.44, 0.52). These are different vectors. A
 # nonlinear function can map each to its own pair of answers. Such a function stands
 # after attention in every layer of a Transformer, the feed-forward network of
-# [chapter 9](09_layer.py): two linear layers with a nonlinearity between them. Predict
+# [chapter 9](09_layer.ipynb): two linear layers with a nonlinearity between them. Predict
 # what one head reaches with it.
 
 # %%
@@ -556,7 +556,7 @@ def single_head_score(colours):
 # `output_projection` to zero: it has the shape (d, d), and head $i$ is multiplied
 # by its columns from $i \, d_k$ to $(i + 1) \, d_k$. The layer knows `d_k`.
 #
-# The check compares it with {func}`~transformer_blocks.inspection.ablate` and prints
+# The check compares it with [`ablate`](../reference/tools/inspection.md#ablate) and prints
 # the accuracies of the first and second friend without head 0, and without head 1.
 # Predict them from the weights that you have seen.
 #
@@ -613,11 +613,11 @@ def without_head(layer, head):
 #
 # ## Where to go
 #
-# - Where the vectors come from that the heads read: [chapter 7](07_embeddings.py).
+# - Where the vectors come from that the heads read: [chapter 7](07_embeddings.ipynb).
 # - Attention has no idea of the order of the tokens:
-#   [chapter 8](08_positions.py).
-# - Which heads a trained translator needs: [chapter 18](18_look_inside.py).
-# - Heads that share keys and values, to save memory: [chapter 21](21_since_2017.py).
-# - The layer with all its options: {mod}`~transformer_blocks.multi_head`.
+#   [chapter 8](08_positions.ipynb).
+# - Which heads a trained translator needs: [chapter 18](18_look_inside.ipynb).
+# - Heads that share keys and values, to save memory: [chapter 21](21_since_2017.ipynb).
+# - The layer with all its options: [`multi_head`](../reference/blocks/multi_head.md).
 # - Find out why a model is wrong: `python examples/course.py debug 17`
 #   ([all cases](../howto/debug_a_transformer.md)).

@@ -32,7 +32,7 @@
 # At the exit, the model has a vector $h$ for each position and needs a number for each
 # token of the vocabulary, its *logit*. It has one row for each token here as well, and
 # the logit is the dot product of $h$ with that row. The dot product is the measure of
-# [chapter 1](01_one_query.py): the exit asks which row points where $h$ points. For $h$ =
+# [chapter 1](01_one_query.ipynb): the exit asks which row points where $h$ points. For $h$ =
 # (2, 1) and the same three rows:
 #
 # | token | logit | e to the logit | probability |
@@ -116,7 +116,7 @@ for word, z, p, row in zip(
 
 # %% [markdown]
 # The numbers are those that we computed by hand. The proof compares the entrance with
-# {class}`~transformer_blocks.TokenEmbedding`, the exit with a whole language model of the
+# [`TokenEmbedding`](../reference/blocks/embedding.md#tokenembedding), the exit with a whole language model of the
 # library, and the gradient with that of autograd.
 
 # %% tags=["proof"]
@@ -184,7 +184,7 @@ print("one table:", rows_with_gradient(tied.embedding.weight))
 # ## What a translator has learned
 #
 # Now a real table. We train a small translator on the toy corpus of
-# [chapter 13](13_text_to_batches.py): 26,000 pairs, Japanese characters at the entrance,
+# [chapter 13](13_text_to_batches.ipynb): 26,000 pairs, Japanese characters at the entrance,
 # English words at the exit, two layers, vectors of 64 numbers. Words are whole here
 # and not subwords, so that each row belongs to a word that you can read.
 
@@ -407,20 +407,20 @@ for name, model in (("one", translator), ("two", separate)):
 # rare words: even the rarest of its 473 occur a dozen times in an epoch. With 37,000 subwords, as in the paper, a table of its own would cost
 # 19 million weights, and many rows would seldom be trained. Press and Wolf report that
 # tying makes translators smaller at no loss in BLEU, and language models better. It is a good default for large
-# vocabularies and small corpora, not a law. (This is one seed. [Chapter 10](10_measure.py)
+# vocabularies and small corpora, not a law. (This is one seed. [Chapter 10](10_measure.ipynb)
 # asks what a difference between two trainings is worth.)
 #
 # ## Why sqrt(d_model)
 #
-# [Chapter 8](08_positions.py) shows what the factor does at the entrance: it makes the word as long
+# [Chapter 8](08_positions.ipynb) shows what the factor does at the entrance: it makes the word as long
 # as the positional encoding that is added. Now we can say why the rows are short in the first
 # place. The exit uses the same rows. Vectors that leave a layer normalisation have features
 # of variance 1. If the rows had that as well, a logit would be a sum of $d$ products, and its
-# standard deviation would be $\sqrt{d}$, by the rule of [chapter 4](04_scale.py). A fresh model
+# standard deviation would be $\sqrt{d}$, by the rule of [chapter 4](04_scale.ipynb). A fresh model
 # would be very certain, and wrong.
 #
 # PyTorch's `nn.Embedding` has the standard deviation 1, and
-# {class}`~transformer_blocks.TokenEmbedding` has $1 / \sqrt{d}$. A model that knows nothing about 1,000
+# [`TokenEmbedding`](../reference/blocks/embedding.md#tokenembedding) has $1 / \sqrt{d}$. A model that knows nothing about 1,000
 # tokens should have the loss $\ln 1000 = 6.91$. Predict the losses for $d = 256$.
 
 # %%
@@ -476,8 +476,8 @@ for each in (right, copied):
 # not to compare numbers but to ask whether they are the *same object*, `is`, or to count the
 # weights. The same happens to programs that tie correctly but then replace one of the two
 # tables, for example to enlarge the vocabulary.
-# {func}`~transformer_blocks.inspection.first_difference` and
-# {func}`~transformer_blocks.inspection.check_soundness` see a difference only once it is in the outputs, so that this
+# [`first_difference`](../reference/tools/inspection.md#first_difference) and
+# [`check_soundness`](../reference/tools/inspection.md#check_soundness) see a difference only once it is in the outputs, so that this
 # one has to be tested *after* an update.
 #
 # ## Exercises
@@ -632,6 +632,6 @@ def complete(table, known, start):
 # ## Where to go
 #
 # - A word is more than its row as soon as it reads its neighbours:
-#   [chapter 2](02_self_attention.py), and for the order of words [chapter 8](08_positions.py).
-# - Where the tokens come from: [chapter 13](13_text_to_batches.py).
-# - The module, with its initialisation: {mod}`~transformer_blocks.embedding`.
+#   [chapter 2](02_self_attention.ipynb), and for the order of words [chapter 8](08_positions.ipynb).
+# - Where the tokens come from: [chapter 13](13_text_to_batches.ipynb).
+# - The module, with its initialisation: [`embedding`](../reference/blocks/embedding.md).

@@ -138,8 +138,8 @@ for position, row in enumerate(encodings(4, d_model=4)):
 
 # %% [markdown]
 # These are the numbers of the table above. The library computes the same table
-# with tensors, in {func}`~transformer_blocks.sinusoidal_table`.
-# {class}`~transformer_blocks.SinusoidalPositionalEncoding` is the module that
+# with tensors, in [`sinusoidal_table`](../reference/blocks/embedding.md#sinusoidal_table).
+# [`SinusoidalPositionalEncoding`](../reference/blocks/embedding.md#sinusoidalpositionalencoding) is the module that
 # adds it to embeddings of shape (B, L, d_model). It has no parameters.
 
 # %% tags=["proof"]
@@ -190,14 +190,14 @@ show("魚は猫を食べます。", fish_eats[2])
 # their reason for trying sinusoids. They preferred them to learned positions for a second one:
 # the model might extrapolate to sequences longer than those of the training (section 3.5).
 # That is a hope which they did not measure, and it fails in the measurements below
-# and in [chapter 21](21_since_2017.py).
+# and in [chapter 21](21_since_2017.ipynb).
 #
 # Each dial below has two hands, for two positions at a fixed distance. Move the
 # positions: in every dial both hands turn, and the angle between them stays.
 #
-# ```{widget} rotation
+# <!-- widget: rotation -->
+#
 # ![Four dials with the hands of two positions that are 2 apart: above for the positions 3 and 5, below for 40 and 42. The hands point elsewhere, but the angles between them are the same: 114.6, 11.5, 1.1 and 0.1 degrees.](figures/rotation.svg)
-# ```
 #
 # The dot product of two encodings therefore depends on their distance only: it
 # is the sum of the cosines of the angles, $\sum_i \cos k \omega_i$, and largest
@@ -221,7 +221,7 @@ for distance in [0, 1, 2, 5, 10]:
 # A table of positions can also be learned: one row of parameters for each
 # position, trained like the embeddings. The paper found nearly identical
 # results with both (table 3, row E). In the library this is
-# {class}`~transformer_blocks.LearnedPositionalEncoding`. It has two limits: a
+# [`LearnedPositionalEncoding`](../reference/blocks/embedding.md#learnedpositionalencoding). It has two limits: a
 # position beyond the table has no row, and a row is trained only if training
 # sequences are that long. Here the table has 8 rows, and the sentence 7 words.
 
@@ -398,12 +398,12 @@ for seed in range(5):
 #
 # A model that writes a text receives one new token at a time. It keeps the keys
 # and values of all earlier tokens in a *cache*, so that only the new token is
-# computed ([chapter 16](16_choose_words.py)). The input then has the length 1,
+# computed ([chapter 16](16_choose_words.ipynb)). The input then has the length 1,
 # but the token stands at a later position. The argument `offset` of the
 # positional encoding names it.
 #
 # Here it was forgotten. No error is raised, and all shapes are right.
-# {func}`~transformer_blocks.inspection.check_soundness` compares the decoding steps
+# [`check_soundness`](../reference/tools/inspection.md#check_soundness) compares the decoding steps
 # with one pass over the whole sequence. (It also reorders the rows of the cache, as
 # beam search does in chapter 16; hence the method `reorder`.) At which steps do
 # they differ?
@@ -605,11 +605,11 @@ def positions_of(tokens):
 # ## Where to go
 #
 # - Attention, positions, and what else? The parts that make a deep stack
-#   trainable: [chapter 9](09_layer.py).
+#   trainable: [chapter 9](09_layer.ipynb).
 # - Current models rotate queries and keys instead of adding a vector (rotary
 #   positional encoding), or subtract the distance from the scores (ALiBi):
-#   [chapter 21](21_since_2017.py).
+#   [chapter 21](21_since_2017.ipynb).
 # - The modules of this chapter, with all arguments:
-#   {mod}`~transformer_blocks.embedding`.
+#   [`embedding`](../reference/blocks/embedding.md).
 # - Find out why a model is wrong: `python examples/course.py debug 21`
 #   ([all cases](../howto/debug_a_transformer.md)).

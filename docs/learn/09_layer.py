@@ -56,7 +56,7 @@ print(feed_forward(x, w1, 0.0, w1.abs().T, 0.0))
 # The paper uses d_ff = 4 · d_model. How many of a layer's parameters are then
 # in this network? It is often said: two thirds. Predict whether that holds for
 # the encoder layer, for the decoder layer, or for both.
-# {func}`~transformer_blocks.build_encoder` builds the layers of the paper.
+# [`build_encoder`](../reference/blocks/builders.md#build_encoder) builds the layers of the paper.
 
 # %%
 from transformer_blocks import build_decoder, build_encoder
@@ -77,7 +77,7 @@ for build in [build_encoder, build_decoder]:
 # It holds for the encoder layer, and so for the layers of a language model such as GPT-2,
 # which have the same parts: one attention layer and a network with d_ff = 4 · d_model. The
 # decoder layer of the paper has two attention layers
-# ([chapter 12](12_encoder_decoder.py)), and the feed-forward network is one
+# ([chapter 12](12_encoder_decoder.ipynb)), and the feed-forward network is one
 # half of it.
 #
 # ## Residual connections
@@ -229,9 +229,9 @@ class Layer(nn.Module):
 
 
 # %% [markdown]
-# The library's {class}`~transformer_blocks.EncoderLayer` is made of the same
+# The library's [`EncoderLayer`](../reference/blocks/encoder.md#encoderlayer) is made of the same
 # parts, and so is torch's `TransformerEncoderLayer`. We copy the weights, and
-# compare. {func}`~transformer_blocks.interop.to_torch` converts the library's layer
+# compare. [`to_torch`](../reference/tools/interop.md#to_torch) converts the library's layer
 # to torch's.
 
 # %% tags=["proof"]
@@ -302,7 +302,7 @@ for name, initialise in [
 #
 # We compare four stacks: one without residual connections and normalisation, one with
 # residual connections only, one with post-norm and one with pre-norm.
-# ({func}`~transformer_blocks.inspection.ablate` removes the residual connections.)
+# ([`ablate`](../reference/tools/inspection.md#ablate) removes the residual connections.)
 # Predict which gradients vanish or explode.
 
 # %%
@@ -684,14 +684,14 @@ class PreNormLayer(Layer):
 #
 # ## Where to go
 #
-# - When is a translation good? [Chapter 10](10_measure.py).
-# - How sentences were translated before: [chapter 11](11_before_transformers.py).
+# - When is a translation good? [Chapter 10](10_measure.ipynb).
+# - How sentences were translated before: [chapter 11](11_before_transformers.ipynb).
 # - A stack of these layers is the encoder. The decoder has one sublayer more:
-#   [chapter 12](12_encoder_decoder.py).
+#   [chapter 12](12_encoder_decoder.ipynb).
 # - The whole recipe of training, with the schedule:
-#   [chapter 14](14_train.py).
-# - The library's parts: {mod}`~transformer_blocks.residual`,
-#   {mod}`~transformer_blocks.feed_forward`,
-#   {mod}`~transformer_blocks.encoder`, {mod}`~transformer_blocks.schedule`.
+#   [chapter 14](14_train.ipynb).
+# - The library's parts: [`residual`](../reference/blocks/residual.md),
+#   [`feed_forward`](../reference/blocks/feed_forward.md),
+#   [`encoder`](../reference/blocks/encoder.md), [`schedule`](../reference/blocks/schedule.md).
 # - Find out why a model is wrong: `python examples/course.py debug 13`
 #   ([all cases](../howto/debug_a_transformer.md)).

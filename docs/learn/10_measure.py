@@ -140,7 +140,7 @@ def chrf(hypotheses, references, longest=6, beta=2):
 # %% [markdown]
 # ## Six translators
 #
-# Now real translations. The translator of [chapter 7](07_embeddings.py) was trained with three
+# Now real translations. The translator of [chapter 7](07_embeddings.ipynb) was trained with three
 # seeds, and its variant with a table of its own at the exit with the same seeds. After 400 updates
 # they are far from finished, so there is something to measure. Each has translated the same 200 test sentences:
 #
@@ -503,4 +503,4 @@ def compare(a, b, draws):
 #   evaluations wanting.
 # - The scores of this project's translators: [results](../results.md); `examples/translate.py compare`
 #   tests its models by the paired bootstrap.
-# - The first of the translators: [chapter 11](11_before_transformers.py).
+# - The first of the translators: [chapter 11](11_before_transformers.ipynb).

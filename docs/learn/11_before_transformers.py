@@ -283,7 +283,7 @@ for d in (8, 128, 2048):
 # counts which share of the translation's single words, pairs, triples and quadruples of
 # words occurs in the reference, takes the geometric mean of the four shares, and lowers
 # it for translations that are too short. The sentences are those of the test set,
-# translated by beam search with five beams ([chapter 16](16_choose_words.py)).
+# translated by beam search with five beams ([chapter 16](16_choose_words.ipynb)).
 #
 # ![BLEU of four translators, means of three seeds with lines from the lowest to the highest, after 20 and 40 minutes of training: fixed vector 28.4 and 29.5, additive attention 35.8 and 35.6, dot-product attention 35.2 and 35.5, Transformer 36.1 and 39.4.](figures/translators.svg)
 #
@@ -343,7 +343,7 @@ for problem in check(summary).problems:
 #
 # A well-known Japanese article builds a `SimpleAttention` of four dense layers, for
 # query, key, value and output, which is this library's
-# {class}`~transformer_blocks.SingleHeadAttention`. Complete its `forward`: `input` of
+# [`SingleHeadAttention`](../reference/blocks/multi_head.md#singleheadattention). Complete its `forward`: `input` of
 # shape (B, L, d) gives the queries, and `memory` of shape (B, S, d) the keys and
 # values. The scores are scaled by $1 / \sqrt{d}$, and the result has the shape (B, L,
 # d).
@@ -489,7 +489,7 @@ def repaired_summary(tokens):
 # ## Where to go
 #
 # - The Transformer's encoder and decoder, which replace both RNNs:
-#   [chapter 12](12_encoder_decoder.py).
+#   [chapter 12](12_encoder_decoder.ipynb).
 # - The recurrent translators as a program: `examples/translation/rnn_attention.py`.
 # - Additive attention as a part of any model:
-#   {mod}`~transformer_blocks.variants.additive`.
+#   [`additive`](../reference/variants/additive.md).

@@ -91,7 +91,7 @@ print(weights @ values)  # (L, S) @ (S, d) -> (L, d)
 #
 # A decoder layer has three sublayers instead of two. Each has a residual
 # connection and, as in the paper, a layer normalisation after the sum (post-norm,
-# [chapter 9](09_layer.py)). $M$ is the memory. The arguments of $\mathrm{Att}$
+# [chapter 9](09_layer.ipynb)). $M$ is the memory. The arguments of $\mathrm{Att}$
 # are the inputs of the queries, keys and values.
 
 # %% [markdown] tags=["formula"]
@@ -309,15 +309,15 @@ print(f"largest weight there: {largest.float().mean():.3f}")
 # about 0.9. The rest of the weight is spread over the neighbours.
 #
 # No rule told the model which position to read. It could learn this only because
-# the positions are part of the embeddings ([chapter 8](08_positions.py)). Without
+# the positions are part of the embeddings ([chapter 8](08_positions.ipynb)). Without
 # positions, a permuted source has the same memory vectors in another order, and
 # cross-attention computes the same output from them.
 #
 # ## The same, by the library
 #
-# The library's {class}`~transformer_blocks.DecoderLayer` and PyTorch's own
+# The library's [`DecoderLayer`](../reference/blocks/decoder.md#decoderlayer) and PyTorch's own
 # `nn.TransformerDecoderLayer` compute the same. We copy the trained weights into
-# the first, and {func}`~transformer_blocks.interop.to_torch` converts it to the
+# the first, and [`to_torch`](../reference/tools/interop.md#to_torch) converts it to the
 # second.
 
 # %% tags=["proof"]
@@ -391,12 +391,12 @@ print("right    ", *[f"{share:.2f} " for share in right])
 # Nothing happens. This model finds its source position by counting, not by reading
 # the prefix, and so one wrong symbol does not mislead it. A translator is more
 # sensitive: after a wrong word, the sentence continues differently. You will meet
-# such a *garden path* in [chapter 16](16_choose_words.py).
+# such a *garden path* in [chapter 16](16_choose_words.ipynb).
 #
 # ## Without cross-attention
 #
 # All that the decoder knows of the source comes through the cross-attention.
-# {func}`~transformer_blocks.inspection.ablate` replaces its output by zeros in
+# [`ablate`](../reference/tools/inspection.md#ablate) replaces its output by zeros in
 # the trained model. A second model is trained without it from the beginning.
 
 # %%
@@ -437,7 +437,7 @@ with ablate(blind, modules=[CROSS]):
 # causal mask: `build_encoder` and `causal=True`. It translates, too, if source
 # and target are one sequence, *source, separator, target*. Its self-attention
 # then does the work of the cross-attention. Today's language models are built
-# like this ([chapter 21](21_since_2017.py)).
+# like this ([chapter 21](21_since_2017.ipynb)).
 #
 # ## Broken on purpose
 #
@@ -464,7 +464,7 @@ for name, each in (("correct", model), ("leaky", leaky)):
 print(textwrap.fill(report.problems[0], 46))
 
 # %% [markdown]
-# {func}`~transformer_blocks.inspection.check_soundness` changes one input at a time. It
+# [`check_soundness`](../reference/tools/inspection.md#check_soundness) changes one input at a time. It
 # finds that each of the six positions changes with all later ones, which makes
 # 5 + 4 + 3 + 2 + 1 = 15 problems.
 #
@@ -647,9 +647,9 @@ def log_probability(model, source, target):
 #
 # ## Where to go
 #
-# - Real sentences instead of symbols: [chapter 13](13_text_to_batches.py) makes
-#   padded batches of them, and [chapter 14](14_train.py) trains on these.
+# - Real sentences instead of symbols: [chapter 13](13_text_to_batches.ipynb) makes
+#   padded batches of them, and [chapter 14](14_train.ipynb) trains on these.
 # - Decoding without computing the prefix again at each step, and other ways to
-#   choose the next token: [chapter 16](16_choose_words.py).
-# - The paper's stacks: {class}`~transformer_blocks.EncoderDecoder`,
-#   {func}`~transformer_blocks.build_decoder`.
+#   choose the next token: [chapter 16](16_choose_words.ipynb).
+# - The paper's stacks: [`EncoderDecoder`](../reference/blocks/encoder_decoder.md#encoderdecoder),
+#   [`build_decoder`](../reference/blocks/builders.md#build_decoder).

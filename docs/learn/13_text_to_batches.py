@@ -231,7 +231,7 @@ for text in (sentence, "猫は鯖を食べます。"):
 # The decoder's input and its targets are the same sentence, shifted by one
 # position: at each position, the model receives the tokens so far and must
 # predict the next one. All positions are trained at once, which is called
-# *teacher forcing* ([chapter 12](12_encoder_decoder.py)). Padding in the targets
+# *teacher forcing* ([chapter 12](12_encoder_decoder.ipynb)). Padding in the targets
 # is left out of the loss.
 #
 # ![Two rows of tokens, the decoder's input above and the targets below, the targets shifted by one to the left: beginning of sentence predicts the, the predicts cat, and fish and the full stop follow until the end of sentence.](figures/shift.svg)
@@ -329,7 +329,7 @@ for problem in check(EOS).problems:
 # %% [markdown]
 # The shorter sentence attends to the padding, and its vectors depend on the
 # sentences that happen to be in its batch. With still more padding, even the
-# longer sentence does. {func}`~transformer_blocks.inspection.check_soundness`
+# longer sentence does. [`check_soundness`](../reference/tools/inspection.md#check_soundness)
 # compares each sentence alone with the same sentence in a batch. Call it once
 # for every new model and tokenizer.
 #
@@ -465,9 +465,9 @@ def make_batches(lengths, batch_tokens):
 #
 # ## Where to go
 #
-# - Batches go into the training loop: [chapter 14](14_train.py).
+# - Batches go into the training loop: [chapter 14](14_train.ipynb).
 # - Why a mask is needed for padding, and which way it goes:
-#   [chapter 5](05_masks.py).
+#   [chapter 5](05_masks.ipynb).
 # - Published tokenizers, GPT-2's from bytes among them: `transformer_blocks/pretrained/tokenizer.py`.
 # - Find out why a model is wrong: `python examples/course.py debug 11`
 #   ([all cases](../howto/debug_a_transformer.md)).

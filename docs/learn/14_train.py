@@ -11,7 +11,7 @@
 #
 # ## The loss by hand
 #
-# In [chapter 0](00_map.py) a model gave the tokens of *the cat eats fish .* these
+# In [chapter 0](00_map.ipynb) a model gave the tokens of *the cat eats fish .* these
 # probabilities. The loss of a token is the negative logarithm of its probability,
 # the *cross-entropy*.
 #
@@ -93,7 +93,7 @@ for epsilon in (0.0, 0.1):
 # ## The same, by the library
 #
 # The library has two functions. `cross_entropy` takes logits.
-# {func}`~transformer_blocks.linear_cross_entropy` takes the vectors before the output
+# [`linear_cross_entropy`](../reference/fast/cross_entropy.md#linear_cross_entropy) takes the vectors before the output
 # layer, and never stores the logits of all tokens at once. Logits are the largest
 # tensor of a training step: with 4,000 tokens in a batch and a vocabulary of 37,000,
 # they take 592 MB.
@@ -155,7 +155,7 @@ print(f"with ignore_index: {ignoring.item():.3f}")
 # ## The optimiser
 #
 # The paper uses Adam ([Kingma and Ba 2014](https://arxiv.org/abs/1412.6980)) with a
-# warm-up ([chapter 9](09_layer.py)). Equation 3 gives the
+# warm-up ([chapter 9](09_layer.ipynb)). Equation 3 gives the
 # learning rate of the update $s$, for $w$ updates of warm-up:
 #
 # $$\mathrm{rate}(s) = d_{\text{model}}^{-0.5} \cdot \min(s^{-0.5},\; s \cdot w^{-1.5})$$
@@ -247,7 +247,7 @@ for (update, *first), (_, *second) in zip(many, few):
 # a probability of 1 % for the correct token it is 4.6, with 0.01 % it is 9.2.
 #
 # A Japanese course on attention trains a recurrent translator with attention, as in
-# [chapter 11](11_before_transformers.py), on 8,000 sentence pairs for 200 epochs (passes
+# [chapter 11](11_before_transformers.ipynb), on 8,000 sentence pairs for 200 epochs (passes
 # over the training set), and prints its losses every 20 epochs: the training loss is a
 # mean over the updates of an epoch, the test loss is computed at its end. Its encoder is
 # a plain RNN, its decoder an LSTM. The first, third, fifth and tenth of its ten reports
@@ -285,7 +285,7 @@ for (update, *first), (_, *second) in zip(many, few):
 #
 # - A **smaller model** has less room for them: states of 64 numbers instead of 256.
 # - **Dropout** sets random elements to zero, here 40 %, so that no single one can be
-#   relied upon ([chapter 9](09_layer.py)).
+#   relied upon ([chapter 9](09_layer.ipynb)).
 # - **Label smoothing**, here 0.1, gives a certain mistake a bounded goal.
 # - **Weight decay**, here 0.3, shrinks all weights a little at each update.
 # - **More data**: all 50,000 pairs of the corpus instead of 2,000.
@@ -333,7 +333,7 @@ for name, runs in results.items():
 # Early stopping is a surprise: it lowers the loss, and BLEU, too, from 2.6 to 0.5. The loss
 # depends on how certain the model is, BLEU only on which words it chooses, and after 12
 # epochs it hardly knows any. Both translators are useless beside those of
-# [chapter 11](11_before_transformers.py), with 28.4 to 39.4: no cure replaces data.
+# [chapter 11](11_before_transformers.ipynb), with 28.4 to 39.4: no cure replaces data.
 #
 # ## Two mistakes in measuring
 #
@@ -566,10 +566,10 @@ def early_stopping(losses, patience):
 #
 # ## Where to go
 #
-# - What `optimizer.step()` computes, and what can go wrong: [chapter 15](15_optimiser.py).
+# - What `optimizer.step()` computes, and what can go wrong: [chapter 15](15_optimiser.ipynb).
 # - The model is trained. It gives probabilities, and one token has to be chosen:
-#   [chapter 16](16_choose_words.py).
+#   [chapter 16](16_choose_words.ipynb).
 # - A whole training program in one file, with a test set: `examples/train_minimal.py`.
-# - {mod}`~transformer_blocks.loss` and {mod}`~transformer_blocks.schedule`.
+# - [`loss`](../reference/blocks/loss.md) and [`schedule`](../reference/blocks/schedule.md).
 # - Find out why a model is wrong: `python examples/course.py debug 23`
 #   ([all cases](../howto/debug_a_transformer.md)).

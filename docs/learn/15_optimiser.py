@@ -3,7 +3,7 @@
 #
 # **What happens between a gradient and a better model?**
 #
-# In [chapter 14](14_train.py), one line called `optimizer.step()`
+# In [chapter 14](14_train.ipynb), one line called `optimizer.step()`
 # and nothing went wrong. In a long training, much does: a single odd batch ruins a week of work, or the numbers
 # overflow. Most advice about it is folklore. But an update is only arithmetic on each weight.
 #
@@ -195,7 +195,7 @@ for update in (1, 2, 5, 10, 30, 100):
 # The first step has the full size for every weight, by the whole rate. After five updates the steps are half as large (0.52), after ten 0.39, and they go on shrinking. So Adam takes its largest steps when it
 # knows least. **Warm-up** makes the rate small for this time, and usually for much longer. [Liu et al.
 # (2019)](https://arxiv.org/abs/1908.03265) derive a correction that does the same without one. There is a
-# second reason, the large gradients of a fresh post-norm stack; [chapter 9](09_layer.py) shows it, and the
+# second reason, the large gradients of a fresh post-norm stack; [chapter 9](09_layer.ipynb) shows it, and the
 # schedule of the paper.
 #
 # ## Half of the bits
@@ -274,8 +274,8 @@ for update in (1, 25, 50, 100, 150):
 # For some 50 updates the forgotten one learns, too, only more slowly, and one could blame the rate. Then it becomes worse than
 # it was. Its gradient is the sum of all gradients since the beginning. The old gradients outweigh
 # the new ones: to turn around, it needs about as many updates as it has made. There is no error and no overflow. A check for it takes a few lines: run the code that computes the gradients
-# twice, on the same batch with the same weights and without dropout. If the gradients differ, something is being added up. {func}`~transformer_blocks.inspection.check_soundness` and
-# [chapter 14](14_train.py) have more checks of this kind.
+# twice, on the same batch with the same weights and without dropout. If the gradients differ, something is being added up. [`check_soundness`](../reference/tools/inspection.md#check_soundness) and
+# [chapter 14](14_train.ipynb) have more checks of this kind.
 #
 # ## Exercises
 #
@@ -429,6 +429,6 @@ def loss_scale(gradients):
 #
 # ## Where to go
 #
-# - How a trained model chooses its words: [chapter 16](16_choose_words.py).
-# - The learning-rate schedule of the paper, and depth: [chapter 9](09_layer.py).
-# - What a step costs, and what a larger model would reach: [chapter 19](19_costs.py).
+# - How a trained model chooses its words: [chapter 16](16_choose_words.ipynb).
+# - The learning-rate schedule of the paper, and depth: [chapter 9](09_layer.ipynb).
+# - What a step costs, and what a larger model would reach: [chapter 19](19_costs.ipynb).

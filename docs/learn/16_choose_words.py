@@ -38,9 +38,9 @@
 #
 # ![A tree of the hypotheses: the start leads to a with 0.6 and the with 0.4; a leads to cat 0.24, dog 0.18 and bird 0.18, the leads to cat 0.36 and dog 0.04. Beam search keeps the cat and a cat; greedy decoding follows a and cat only.](figures/beam_tree.svg)
 #
-# ```{widget} beam
+# <!-- widget: beam -->
+#
 # ![A tree of the hypotheses of beam search with two beams, as in the figure above.](figures/beam_tree.svg)
-# ```
 #
 # ## The formula and the code
 #
@@ -103,7 +103,7 @@ for beam_size in (1, 2):
 #
 # ## The same, by the library
 #
-# {func}`~transformer_blocks.beam_search` works for any model with two methods.
+# [`beam_search`](../reference/tools/generation.md#beam_search) works for any model with two methods.
 # `step` receives the last token of each hypothesis and returns the logits of the
 # next one. `reorder` tells the model which hypotheses have survived, so that it
 # can reorder what it remembers of them. Our table remembers nothing.
@@ -183,16 +183,16 @@ print("20 searches are equal")
 #   probabilities sum to at least $p$. The set is small where the model is
 #   certain, and large where it is not.
 #
-# ```{widget} nucleus
+# <!-- widget: nucleus -->
+#
 # ![The probabilities of the twelve most probable words after "to" in the toy corpus: the 0.36, school 0.08 and others below 0.05. Top-p of 0.5 keeps the first four and leaves out the rest, which are hatched.](figures/nucleus.svg)
-# ```
 #
 # (The widget knows the twelve most probable words after *to*, and treats them as
 # if there were no others.)
 #
 # As a model, we count which word follows which in 4,000 English sentences of the
 # toy corpus. (Such a *bigram* model is what a table of probabilities is good
-# for. [Chapter 21](21_since_2017.py) has a better one.)
+# for. [Chapter 21](21_since_2017.ipynb) has a better one.)
 
 # %%
 import sys
@@ -251,7 +251,7 @@ for temperature in (0.3, 1.0, 2.0):
 #
 # Generating $n$ tokens in the naive way runs the decoder on 1, 2, ... $n$ tokens,
 # $n (n + 1) / 2$ in all. But causal self-attention guarantees that earlier
-# positions do not change when a token is appended ([chapter 5](05_masks.py)).
+# positions do not change when a token is appended ([chapter 5](05_masks.ipynb)).
 # Their keys and values can be kept. This *KV cache* reduces the work to $n$
 # tokens, each of which attends to the stored keys.
 #
@@ -397,7 +397,7 @@ for guesses in (0, 1, 4):
 #
 # A cached step receives a single token. If the positional encoding is not told
 # how many tokens precede it, every token gets position 0. No shape is wrong, and no
-# error is raised. Predict at which step {func}`~transformer_blocks.inspection.check_soundness` finds the first
+# error is raised. Predict at which step [`check_soundness`](../reference/tools/inspection.md#check_soundness) finds the first
 # difference from the full pass.
 
 # %% tags=["broken"]
@@ -593,11 +593,11 @@ def rule(p, q):
 #
 # ## Where to go
 #
-# - A model of your own that writes: [chapter 17](17_your_own_gpt.py).
+# - A model of your own that writes: [chapter 17](17_your_own_gpt.ipynb).
 # - What a trained model attends to while it chooses:
-#   [chapter 18](18_look_inside.py).
-# - All options of the searches: {mod}`~transformer_blocks.generation`. The cache:
-#   {mod}`~transformer_blocks.cache`.
+#   [chapter 18](18_look_inside.ipynb).
+# - All options of the searches: [`generation`](../reference/tools/generation.md). The cache:
+#   [`cache`](../reference/blocks/cache.md).
 # - BLEU by number of beams on real sentences: [results](../results.md).
 # - Find out why a model is wrong: `python examples/course.py debug 28`
 #   ([all cases](../howto/debug_a_transformer.md)).

@@ -9,7 +9,7 @@
 #
 # ## By hand: bits per byte
 #
-# The loss of [chapter 14](14_train.py) is a mean *per token*. It cannot be compared between two tokenizers: a
+# The loss of [chapter 14](14_train.ipynb) is a mean *per token*. It cannot be compared between two tokenizers: a
 # tokenizer with long tokens has few and difficult ones, another has many and easy ones. The same text has the
 # same number of *bytes* for both. So one adds up the losses of all tokens, and divides by the bytes.
 #
@@ -125,7 +125,7 @@ for order in (2, 4, 6):
 # ## Bytes or subwords
 #
 # A byte is the plainest token: 256 of them, no tokenizer, no unknown character. But a text has many, and a
-# window of 128 tokens is then four lines. GPT-2's tokenizer merges bytes as [chapter 13](13_text_to_batches.py)
+# window of 128 tokens is then four lines. GPT-2's tokenizer merges bytes as [chapter 13](13_text_to_batches.ipynb)
 # merged characters. The library `tokenizers` learns it in a few seconds.
 
 # %% tags=["recorded"]
@@ -168,9 +168,9 @@ for name, (tokenizer, _) in tokenizers.items():
 # ## The model
 #
 # A model that continues a text has no source, so a layer of the decoder loses its cross-attention. What remains is a layer of
-# the encoder with a causal mask ([chapter 12](12_encoder_decoder.py)). Ours has four of
-# them, with pre-norm as in GPT-2 ([chapter 9](09_layer.py)), and an output layer that shares the weight of the
-# embedding ([chapter 7](07_embeddings.py)).
+# the encoder with a causal mask ([chapter 12](12_encoder_decoder.ipynb)). Ours has four of
+# them, with pre-norm as in GPT-2 ([chapter 9](09_layer.ipynb)), and an output layer that shares the weight of the
+# embedding ([chapter 7](07_embeddings.ipynb)).
 
 # %%
 from torch import nn
@@ -263,12 +263,12 @@ longer = train_gpt(*tokenizers["subwords"], updates=1700)
 
 # %% [markdown]
 # Now the network is ahead: 2.23 against 2.34. It has read 3.5 million tokens, the text about ten times over. From some point on,
-# more updates would only teach it the text by heart ([chapter 14](14_train.py)); then a longer text is worth more than a
+# more updates would only teach it the text by heart ([chapter 14](14_train.ipynb)); then a longer text is worth more than a
 # longer training.
 #
 # ## Let it write
 #
-# `generate` reads the prompt once and then writes token by token with a cache, as in [chapter 16](16_choose_words.py).
+# `generate` reads the prompt once and then writes token by token with a cache, as in [chapter 16](16_choose_words.ipynb).
 # The *temperature* divides the logits before the softmax.
 
 # %% tags=["recorded"]
@@ -290,7 +290,7 @@ for temperature in (0.3, 0.8, 1.3):
 
 # %% [markdown]
 # With a temperature of 0.3 the model repeats its most probable phrases. With 0.8 the text has the form of a docstring, and no
-# meaning. With 1.3 the sentences fall apart, since improbable tokens are drawn too often ([chapter 16](16_choose_words.py) cuts them
+# meaning. With 1.3 the sentences fall apart, since improbable tokens are drawn too often ([chapter 16](16_choose_words.ipynb) cuts them
 # off). The model has learned how docstrings are written, not what they say.
 #
 # ## GPT-2's parts in the same class, and its weights
@@ -298,9 +298,9 @@ for temperature in (0.3, 0.8, 1.3):
 # Nothing in this model is a toy but its size. GPT-2 ([Radford et al.
 # 2019](https://cdn.openai.com/better-language-models/language_models.pdf)) differs from it in three parts: the activation function is
 # GELU and the positions are learned vectors, both as in the first GPT ([Radford et al.
-# 2018](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)), and the embeddings are not multiplied by $\sqrt{d_{model}}$ ([chapter 7](07_embeddings.py)).
+# 2018](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)), and the embeddings are not multiplied by $\sqrt{d_{model}}$ ([chapter 7](07_embeddings.ipynb)).
 # `transformer_blocks/pretrained/gpt2.py` composes it from our blocks, as the same
-# {class}`~transformer_blocks.LanguageModel`. If every part is right, the weights of a GPT-2 give its outputs. Nothing is downloaded
+# [`LanguageModel`](../reference/tools/models.md#languagemodel). If every part is right, the weights of a GPT-2 give its outputs. Nothing is downloaded
 # here: the class of the library `transformers` is filled with random weights, at a small size. We save it, and load it into our blocks by the same function that loads the
 # published weights. (In a new model all biases are 0 and all gains of the normalisations 1, so that this does not compare them.)
 
@@ -343,8 +343,8 @@ print(f"largest difference   {(found - expected).abs().max():.0e}")
 #
 # ## Your model in a page
 #
-# A model that one can only print is soon forgotten. {func}`~transformer_blocks.explorer.explore` shows the attention of all
-# heads on a page, and a {class}`~transformer_blocks.explorer.LiveModel` puts the model itself into it, with its tokenizer. The page computes in
+# A model that one can only print is soon forgotten. [`explore`](../reference/tools/explorer.md#explore) shows the attention of all
+# heads on a page, and a [`LiveModel`](../reference/tools/explorer.md#livemodel) puts the model itself into it, with its tokenizer. The page computes in
 # JavaScript what the blocks compute here: one types a beginning, and sees the next tokens with their
 # probabilities, and what each head attends to. It is one file, which one can send to a friend.
 #
@@ -539,5 +539,5 @@ def windows_of(count, length, context):
 # ## Where to go
 #
 # - A text of your own, a run that can be resumed, and plots: `examples/generate_text.py train --text FILE`.
-# - What a larger model and more text would bring, and what they cost: [chapter 19](19_costs.py).
-# - How the same attention is computed for long texts: [chapter 20](20_without_the_matrix.py).
+# - What a larger model and more text would bring, and what they cost: [chapter 19](19_costs.ipynb).
+# - How the same attention is computed for long texts: [chapter 20](20_without_the_matrix.ipynb).

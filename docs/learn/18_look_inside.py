@@ -11,7 +11,7 @@
 #
 # ## The translator of chapter 0
 #
-# We train the same small model as in [chapter 0](00_map.py): one layer, vectors
+# We train the same small model as in [chapter 0](00_map.ipynb): one layer, vectors
 # of 32 numbers, two heads. It takes two seconds. With the same seed it is the
 # same model, number by number. Its code is in `first_translator.py`,
 # beside the chapters.
@@ -61,7 +61,7 @@ print(count_correct(model), "of 12 held-out sentences are correct")
 # %% [markdown]
 # ## Record the weights
 #
-# {func}`~transformer_blocks.record_attention` returns a dictionary from the names
+# [`record_attention`](../reference/tools/inspection.md#record_attention) returns a dictionary from the names
 # of the attention modules to lists, with one tensor (B, H, L, S) for each call:
 # sentences, heads, queries, keys. It changes no output.
 
@@ -104,7 +104,7 @@ for name, calls in recorded_theirs.items():
     print(name, list(calls[0].shape))
 
 # %% [markdown]
-# {func}`~transformer_blocks.explorer.explore` runs such a model and shows all its
+# [`explore`](../reference/tools/explorer.md#explore) runs such a model and shows all its
 # weights on one page.
 #
 # ## A weight is not a contribution
@@ -243,7 +243,7 @@ with torch.no_grad():
 # ## Ablate
 #
 # To *ablate* a part is to remove it and to measure what remains.
-# {func}`~transformer_blocks.inspection.ablate` replaces the outputs of heads or whole
+# [`ablate`](../reference/tools/inspection.md#ablate) replaces the outputs of heads or whole
 # modules by zeros inside a `with` block. Our model translates 12 of 12 sentences; how
 # many will be left without each head? Predict first, and note six numbers. The
 # encoder's head 0, for one, has a weight of 0.96 and of 0.99 in two of its rows (the
@@ -286,7 +286,7 @@ for name in recorded:
 #
 # Nothing removed, the BLEU is 99.9 on the toy corpus and 44.0 on the real one. (These
 # are 200 validation sentences, translated greedily. The 39.4 of [chapter
-# 11](11_before_transformers.py) are of the same real translators, on the test sentences
+# 11](11_before_transformers.ipynb) are of the same real translators, on the test sentences
 # and with five beams.) Predict what remains on the real corpus without one head of the cross-attention,
 # without the positional encoding, and without one residual connection. Then read
 # the figure.
@@ -299,7 +299,7 @@ for name in recorded:
 # as in our tiny model, and 11 on real sentences, where words need their context.
 # Without the positional encoding much is still translated correctly: 96.3 and 33.2
 # BLEU remain. We did not measure why. A decoder can infer positions from its causal mask
-# ([chapter 8](08_positions.py)), but the encoder has none.
+# ([chapter 8](08_positions.ipynb)), but the encoder has none.
 #
 # No model was trained again. So the figure shows what a trained model relies on,
 # and not what a model without the part could learn. The page of
@@ -360,7 +360,7 @@ for name in recorded:
 # symbols, repeated up to a length of 32. In the first block nothing can be predicted;
 # from then on everything can, but only from what the sequence itself has shown. (The
 # model rotates its queries and keys instead of adding positions; see [chapter
-# 21](21_since_2017.py).) Predict the curve of the loss: will it fall evenly?
+# 21](21_since_2017.ipynb).) Predict the curve of the loss: will it fall evenly?
 
 # %%
 from transformer_blocks import (
@@ -442,7 +442,7 @@ def train_repeated(seed, updates=500, every=50):
 
 
 # %% [markdown]
-# {func}`~transformer_blocks.inspection.head_patterns` measures how well the weights of a head fit simple
+# [`head_patterns`](../reference/tools/inspection.md#head_patterns) measures how well the weights of a head fit simple
 # rules. The score of *previous token* is the mean weight on the token before, that of *induction* the mean
 # weight on the token that followed the same token earlier. The table shows the best head of layer
 # 0 for the first and of layer 1 for the second, and the loss of the repeated tokens alone. A guess
@@ -504,8 +504,8 @@ for layer in (0, 1):
 #
 # An ablation shows that a head is needed. It does not show what passes through it. For that, the head's output is
 # replaced by the one that it has for *another* input, and everything after it is computed as before: this is *activation patching*.
-# {func}`~transformer_blocks.inspection.record_values` records the outputs of these heads for other sequences, and
-# {func}`~transformer_blocks.inspection.patched` puts them in their place, first those of layer 0, then that of
+# [`record_values`](../reference/tools/inspection.md#record_values) records the outputs of these heads for other sequences, and
+# [`patched`](../reference/tools/inspection.md#patched) puts them in their place, first those of layer 0, then that of
 # the induction head. Predict with which of them the model continues the sequence that it has not read.
 
 # %% tags=["recorded"]
@@ -549,7 +549,7 @@ for title, patch in patches.items():
 # The output layer reads the residual stream after the last layer. It can be asked to
 # read it earlier, too: the *logit lens*
 # ([nostalgebraist 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru)).
-# {func}`~transformer_blocks.inspection.logit_lens` records what it would predict after each layer.
+# [`logit_lens`](../reference/tools/inspection.md#logit_lens) records what it would predict after each layer.
 # If the table above is right, layer 0 has only collected who stands where, and the
 # answer cannot be there before layer 1. Predict the probability of the right symbol after
 # layer 0, for the first block and for the second.
@@ -576,15 +576,15 @@ for layer, (p,) in enumerate(lens):
 #
 # ## The explorer
 #
-# An {class}`~transformer_blocks.explorer.Explorer` saves such maps as a single
+# An [`Explorer`](../reference/tools/explorer.md#explorer) saves such maps as a single
 # page, which needs no server: lines between the tokens, all layers and heads, their
 # means, the rollout of several layers, and the arithmetic behind each weight. This is
 # our model with our sentence. Open the laboratory below it, choose *Map* and *Encoder
 # self-attention*, and find the weights of 0.96 and 0.99 that the model does not need.
 #
-# ```{widget} explorer
+# <!-- widget: explorer -->
+#
 # ![The encoder's self-attention weights for our sentence, as a table for each head: in head 0 the row of ます has 0.96 at を, and the row of the full stop has 0.99 at ます.](figures/encoder_heads.svg)
-# ```
 #
 # ## Broken on purpose
 #
@@ -765,11 +765,11 @@ def largest_contribution(weights, parts):
 #
 # - The explorer for a translator of your own:
 #   `python examples/translate.py explore`, or
-#   an {class}`~transformer_blocks.explorer.Explorer` in a notebook.
-# - All checks and tools of this chapter: {mod}`~transformer_blocks.inspection`.
+#   an [`Explorer`](../reference/tools/explorer.md#explorer) in a notebook.
+# - All checks and tools of this chapter: [`inspection`](../reference/tools/inspection.md).
 # - The debate: [*Attention is not Explanation*](https://arxiv.org/abs/1902.10186)
 #   (Jain and Wallace 2019) and
 #   [*Attention is not not Explanation*](https://arxiv.org/abs/1908.04626)
 #   (Wiegreffe and Pinter 2019).
-# - Attention over 100,000 tokens: [chapter 20](20_without_the_matrix.py).
-# - What has changed in the blocks themselves: [chapter 21](21_since_2017.py).
+# - Attention over 100,000 tokens: [chapter 20](20_without_the_matrix.ipynb).
+# - What has changed in the blocks themselves: [chapter 21](21_since_2017.ipynb).

@@ -435,5 +435,5 @@ def fit_law(size, ratio, losses):
 #
 # ## Where to go
 #
-# - The largest term for long texts is attention: [chapter 20](20_without_the_matrix.py).
+# - The largest term for long texts is attention: [chapter 20](20_without_the_matrix.ipynb).
 # - What a training of this project costs and reaches: [results](../results.md), [benchmarks](../benchmarks.md).

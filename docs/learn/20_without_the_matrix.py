@@ -14,7 +14,7 @@
 # ## By hand: one query, two blocks of keys
 #
 # The softmax seems to need all scores at once: each weight is divided by the sum of all exponentials, and before
-# that, one subtracts the largest score, so that no exponential overflows ([chapter 1](01_one_query.py)). But we are looking for a
+# that, one subtracts the largest score, so that no exponential overflows ([chapter 1](01_one_query.ipynb)). But we are looking for a
 # *mean*, and a mean can be updated. The teacher who knows the mean height of twenty pupils, 150 cm, needs only
 # one more number for the twenty-first.
 #
@@ -76,7 +76,7 @@ one = torch.ones(1, 1)  # the score of query 1 and key k is k
 print(f"{flash(one, scores, values, block=2).item():.2f}")
 
 # %% [markdown]
-# The proof compares it with equation 1, {func}`~transformer_blocks.scaled_dot_product_attention`, for blocks that
+# The proof compares it with equation 1, [`scaled_dot_product_attention`](../reference/blocks/attention.md#scaled_dot_product_attention), for blocks that
 # fit and blocks that do not, and for more keys than queries.
 
 # %% tags=["proof"]
@@ -189,9 +189,9 @@ for name in ("explicit", "flash"):
 # in a large and slow one. One block of scores fits into the small memory, is used there, and is forgotten. So up to sixty times fewer bytes cross the slow connection. (A real
 # kernel saves less, as it reads the keys and values again for each block of queries.) In Python, every line of our loop goes through the slow memory;
 # the gain needs one program for the whole loop, a *kernel*. PyTorch has one: `scaled_dot_product_attention` in
-# `torch.nn.functional`, which {func}`~transformer_blocks.fused_attention` calls, the default of this library's layers.
+# `torch.nn.functional`, which [`fused_attention`](../reference/fast/attention.md#fused_attention) calls, the default of this library's layers.
 #
-# What is never stored cannot be shown, either. That is why {func}`~transformer_blocks.record_attention` computes
+# What is never stored cannot be shown, either. That is why [`record_attention`](../reference/tools/inspection.md#record_attention) computes
 # the weights a second time, with equation 1.
 #
 # **The gradient** seems to need the matrix after all: the backward pass multiplies by the weights. But each block of them can be computed
@@ -407,6 +407,6 @@ def gradient_of_values(q, k, kept, gradient, block=16):
 #
 # ## Where to go
 #
-# - What the library calls, and when equation 1 is faster: {func}`~transformer_blocks.fused_attention`.
+# - What the library calls, and when equation 1 is faster: [`fused_attention`](../reference/fast/attention.md#fused_attention).
 # - The paper's improvements of the order of its loops: [FlashAttention-2](https://arxiv.org/abs/2307.08691).
-# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 21](21_since_2017.py).
+# - Other savings for long sequences, by fewer keys or fewer heads of keys: [chapter 21](21_since_2017.ipynb).

@@ -26,7 +26,7 @@
 # A decoder-only model has no source and therefore no cross-attention. What remains
 # of a decoder layer is an encoder layer with a causal mask. In this library it is
 # an encoder that is called with `causal=True`. Pre-norm was the subject of
-# [chapter 9](09_layer.py). It can be trained without a warm-up, but large models keep
+# [chapter 9](09_layer.ipynb). It can be trained without a warm-up, but large models keep
 # one: LLaMA's has 2,000 updates. We now take the other parts one by one.
 #
 # ## RMSNorm
@@ -158,7 +158,7 @@ for m, n in ((5, 3), (105, 103), (3, 5), (4, 4)):
 #
 # ## Trained short, tested long
 #
-# Sinusoids and rotations exist for every position. [Chapter 8](08_positions.py)
+# Sinusoids and rotations exist for every position. [Chapter 8](08_positions.ipynb)
 # showed that this is not enough: its model failed on sequences longer than those of
 # its training. Two other parts leave embeddings, queries and keys as they are, and
 # change the *scores* instead. *ALiBi* ([Press et al.
@@ -214,7 +214,7 @@ for name, found in results.items():
 #
 # With sinusoids, and with untrained rows, the mean perplexity more than doubles as soon
 # as the sequence is twice as long. The authors of the paper chose sinusoids because they
-# might extrapolate (section 3.5); here they do not, as in [chapter 8](08_positions.py). With ALiBi it falls at each doubling, with every
+# might extrapolate (section 3.5); here they do not, as in [chapter 8](08_positions.ipynb). With ALiBi it falls at each doubling, with every
 # seed, from 3.94 to 3.76 (standard deviation between seeds 0.03). So the claim holds
 # for these models. But the other rows show that it is not the whole story:
 #
@@ -227,7 +227,7 @@ for name, found in results.items():
 #   sequence has more keys with this bias, and together they get more weight than in
 #   training.
 # - **Without any positions** the model does not become worse at twice the length,
-#   either: the causal mask is there ([chapter 8](08_positions.py)).
+#   either: the causal mask is there ([chapter 8](08_positions.ipynb)).
 # - **ALiBi does not lose, but it gains little.** From 64 to 512 tokens, the ideal reader
 #   gains 14 %, ALiBi 5 %, and by the last doubling 0.3 %. At the distance 512, its four
 #   heads subtract 128, 32, 8 and 2 from the score. Tokens with so little weight do not
@@ -241,12 +241,12 @@ for name, found in results.items():
 # on longer sequences, with slower rotations, so that the angles stay in the range of the
 # first training. *Position interpolation* ([Chen et al.
 # 2023](https://arxiv.org/abs/2306.15595)) slows all rotations, Llama 3.1 only the slow
-# ones. Both are in {mod}`~transformer_blocks.variants.rotary_scaling`.
+# ones. Both are in [`rotary_scaling`](../reference/variants/rotary_scaling.md).
 #
 # ## Grouped-query attention
 #
 # While a model writes, the keys and values of all earlier tokens lie in a cache
-# ([chapter 16](16_choose_words.py)). Each step reads all of it, and all weights, and this
+# ([chapter 16](16_choose_words.ipynb)). Each step reads all of it, and all weights, and this
 # reading, not the arithmetic, limits the speed. In *grouped-query attention*
 # ([Ainslie et al. 2023](https://arxiv.org/abs/2305.13245)) several query heads
 # share one head of keys and values. With $G$ such heads, a layer stores $2 G d_k$
@@ -306,12 +306,12 @@ for groups in (8, 2):
 # et al. 2020](https://arxiv.org/abs/2010.04245)) applies a norm to each query and each
 # key, because nothing else bounds their lengths: in the training of large vision models
 # ([Dehghani et al. 2023](https://arxiv.org/abs/2302.05442)), they grew until the
-# softmax saturated ([chapter 4](04_scale.py)) and the training diverged.
+# softmax saturated ([chapter 4](04_scale.ipynb)) and the training diverged.
 #
 # ## One stack, other parts
 #
 # The library's classes receive their parts as arguments. So today's layer is not
-# a new class. {func}`~transformer_blocks.build_encoder` accepts a *factory* for
+# a new class. [`build_encoder`](../reference/blocks/builders.md#build_encoder) accepts a *factory* for
 # each part, a function that returns a new one for every layer.
 
 # %%
@@ -385,7 +385,7 @@ for name, replaced in models.items():
 # | `--style 2017` | 1.422 |
 # | 5-grams | 1.990 |
 #
-# The last row is a table of counts, as in [chapter 16](16_choose_words.py), but the
+# The last row is a table of counts, as in [chapter 16](16_choose_words.ipynb), but the
 # next token depends on the last four.
 #
 # There is no meaningful difference. One seed and a simple text cannot show one.
@@ -468,7 +468,7 @@ print(f"{8 * one:,} weights, a token uses {2 * one:,}")
 # ![Five tokens above a router and eight experts. One token after another is marked, with lines through the router to its two experts, which light up. Below stands the number of tokens of each expert: 0, 1, 2, 1, 3, 1, 1, 1.](figures/experts.svg)
 #
 # In the figure, words stand for the five vectors. Expert 4 computes three of them, expert 0 none: nothing here
-# makes the router use all of its experts. To keep all of them in use, training adds a term to the loss or a bias to the router ({mod}`~transformer_blocks.variants.routing`).
+# makes the router use all of its experts. To keep all of them in use, training adds a term to the loss or a bias to the router ([`routing`](../reference/variants/routing.md)).
 #
 # **Latent attention.** DeepSeek-V2 ([2024](https://arxiv.org/abs/2405.04434)) stores no keys and values of heads. A linear layer compresses a token to one short *latent vector* $c$, and two others compute the keys
 # and values of all heads from it. Only $c$ is stored, and one small rotated key. And since $q \cdot (W c) = (W^T q) \cdot c$, the keys need not be computed again at
@@ -516,7 +516,7 @@ for name, (layers, numbers) in published.items():
 # cache of GPT-2 XL with its 1.5 billion. And of the 256 experts in most of its layers a token uses 8
 # (and one more that all tokens share): 37 billion of the 671 billion weights.
 #
-# Their architectures are in the library, too. [Chapter 17](17_your_own_gpt.py) has that of GPT-2; beside its file are `llama_family.py`,
+# Their architectures are in the library, too. [Chapter 17](17_your_own_gpt.ipynb) has that of GPT-2; beside its file are `llama_family.py`,
 # `qwen3.py`, `gpt_oss.py` and `deepseek_v3.py`, each of which composes a model from parts like those of this chapter.
 #
 # ## Broken on purpose
@@ -586,7 +586,7 @@ for offset in (0, 1, 2):
 #
 # All names of weights match, since a rotation has no weights. No shape is wrong, the
 # mask is right, and scores depend on the offset in both. A comparison with the original finds it:
-# {func}`~transformer_blocks.record_attention` shows that the weights differ, and the
+# [`record_attention`](../reference/tools/inspection.md#record_attention) shows that the weights differ, and the
 # scores say where. At offset 0 both vectors are rotated by the same angles, and the
 # scores are equal. At all other offsets they differ. So the projections are right,
 # and what depends on the *position* is wrong. Repair it in exercise 3.
@@ -745,8 +745,8 @@ def to_neighbours(rows):
 #
 # You have reached the end of the path. From here, everything is open:
 #
-# - Every part, with its equation and its code: {mod}`~transformer_blocks.variants`,
-#   {mod}`~transformer_blocks.multi_head`, {mod}`~transformer_blocks.builders`.
+# - Every part, with its equation and its code: [`variants`](../reference/variants/index.md),
+#   [`multi_head`](../reference/blocks/multi_head.md), [`builders`](../reference/blocks/builders.md).
 # - The paper, once more. Most of its sentences are now familiar:
 #   [*Attention Is All You Need*](https://arxiv.org/abs/1706.03762).
 # - The papers that followed: [GPT-3](https://arxiv.org/abs/2005.14165), almost the
@@ -755,7 +755,7 @@ def to_neighbours(rows):
 #   rotary positions and SwiGLU.
 # - Fine-tuning with low-rank adaptation (LoRA): the weights of a trained model are
 #   frozen, and some of its linear layers get two small matrices that are trained on a new
-#   domain: {mod}`~transformer_blocks.variants.lora`, and
+#   domain: [`lora`](../reference/variants/lora.md), and
 #   [how to do it](../howto/fine_tune_with_lora.md).
 # - Your own experiment: train `examples/generate_text.py` on a text of yours, swap
 #   one part, and measure with three seeds.

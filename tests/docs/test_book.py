@@ -16,12 +16,11 @@ from cells import (
     INSTALL,
     LEARN,
     LONG,
-    Output,
+    Cell,
     chapter_files,
     make_notebook,
     prose,
     read_cells,
-    stored_outputs,
 )
 from execution import execute, main
 
@@ -58,16 +57,16 @@ def columns(text: str) -> int:
 
 
 def outputs_of(path: Path) -> list[str]:
-    return [output.text for output in stored_outputs(path)]
+    return [cell.output for cell in read_cells(path)]
 
 
 @that_run(chapter_files())
 def test_a_chapter_runs_and_its_exercises_fail_until_they_are_solved(path: Path) -> None:
-    def without_numbers(outputs: list[Output]) -> list[str]:  # each CPU rounds in its own way
-        return [re.sub(r" *-?\d[\d.,e+-]*", "#", output.text) for output in outputs]
+    def without_numbers(cells: list[Cell]) -> list[str]:  # each CPU rounds in its own way
+        return [re.sub(r" *-?\d[\d.,e+-]*", "#", cell.output) for cell in cells]
 
     found = execute(path)  # raises if a cell fails, or a check passes too early
-    assert without_numbers(found) == without_numbers(stored_outputs(path)), "make notebooks"
+    assert without_numbers(found) == without_numbers(read_cells(path)), "make notebooks"
 
 
 def comments(path: Path) -> str:
@@ -145,7 +144,7 @@ def test_a_number_in_the_description_of_a_figure_is_shown_recorded_or_printed(pa
 def test_a_chapter_has_all_its_parts_and_no_line_that_is_too_wide(path: Path) -> None:
     cells, text = read_cells(path), prose(path)
     assert re.search(rf"\A# {int(path.stem[:2])} .*\n\n\*\*[^*]*\?\*\*", text), "a question"
-    assert [each.text for each in stored_outputs(path) if columns(each.text) > OUTPUT_COLUMNS] == []
+    assert [each for each in outputs_of(path) if columns(each) > OUTPUT_COLUMNS] == []
     assert [
         cell for cell in cells if cell.kind == "code" and columns(cell.source) > CODE_COLUMNS
     ] == []
@@ -192,7 +191,7 @@ def test_every_check_of_an_exercise_says_what_is_wrong(path: Path) -> None:
 @chapters
 def test_the_notebook_is_up_to_date(path: Path) -> None:
     text = path.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert text == nbformat.writes(make_notebook(path, stored_outputs(path))) + "\n"
+    assert text == nbformat.writes(make_notebook(read_cells(path))) + "\n"
 
 
 def test_the_first_cell_says_what_is_missing_outside_of_the_repository(
@@ -210,7 +209,7 @@ def test_the_first_cell_says_what_is_missing_outside_of_the_repository(
 
 
 def test_no_solution_is_in_a_notebook_for_students(tmp_path: Path) -> None:
-    main(["--without-solutions", str(tmp_path)])
+    main(without_solutions=tmp_path)
     for path in chapter_files():
         made = (tmp_path / f"{path.stem}.ipynb").read_text("utf-8")
         text = "\n".join(each.source for each in nbformat.reads(made, as_version=4).cells)

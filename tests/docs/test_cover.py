@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.browser import in_browser
 
+import explorer_page
 from cells import LEARN, definitions
 
-cover = pytest.importorskip("cover")  # needs the extra docs
 WIDGET = LEARN.parent / "_static" / "widgets" / "translator.js"
 
 
@@ -17,7 +17,9 @@ WIDGET = LEARN.parent / "_static" / "widgets" / "translator.js"
 def test_the_page_translates_all_sentences_of_the_chapter_as_torch_does(
     browser: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "translator_model.js").write_text(cover.translator_script(), encoding="utf-8")
+    (tmp_path / "translator_model.js").write_text(
+        explorer_page.translator_script(), encoding="utf-8"
+    )
     page_file = tmp_path / "page.html"
     page_file.write_text(
         '<!doctype html><meta charset="utf-8"><div id="widget-translator" data-static="."></div>'

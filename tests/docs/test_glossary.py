@@ -40,11 +40,11 @@ def aliases(entry: str) -> list[str]:
 def test_every_term_is_explained_in_few_sentences_with_its_chapter() -> None:
     assert len(TERMS) >= 60
     assert [*TERMS] == sorted(TERMS, key=str.lower)
-    titles = {path.name: path.read_text("utf-8").splitlines()[1] for path in chapter_files()}
+    titles = {path.stem: path.read_text("utf-8").splitlines()[1] for path in chapter_files()}
     for entry in TERMS.values():
         _, text, *_ = entry.split("\n\n")
         assert 1 <= len(re.findall(r"[.!?](?=\s|$)", text)) <= 3, text
-        [*chapters] = re.findall(r"\[chapter (\d+), (.*?)\]\(learn/(.*?)\)", entry)
+        [*chapters] = re.findall(r"\[chapter (\d+), (.*?)\]\(learn/(\w+)\.ipynb\)", entry)
         assert chapters
         assert all(titles[name] == f"# # {number} {title}" for number, title, name in chapters)
 

