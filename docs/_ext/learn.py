@@ -171,7 +171,7 @@ def figure(page: str, found: Found) -> str:
 
 def copy_pictures(app: Sphinx, error: Exception | None) -> None:
     """Copy the pictures beside the pages, where the links to them lead."""
-    if error is None and app.builder.format == "html":
+    if error is None:
         for folder in (LEARN / "figures", DOCS / "images"):
             ignored = shutil.ignore_patterns("data")
             shutil.copytree(folder, app.outdir / "_images", ignore=ignored, dirs_exist_ok=True)

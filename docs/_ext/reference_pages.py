@@ -134,15 +134,16 @@ def members(thing: Any) -> dict[str, Any]:
 
 
 @cache
-def targets() -> dict[str, tuple[str, str]]:
-    """Return the page and the heading of each module, class, function and member, by its path."""
-    found = {PACKAGE: ("index.md", "")}
+def places() -> dict[str, str]:
+    """Return the address of each module, class, function and member, by its path."""
+    found = {PACKAGE: "index.md"}
     for page in pages():
-        found |= {module.__name__: (page.path, "") for module in page.modules}
+        found |= {module.__name__: page.path for module in page.modules}
         for path, thing in page.names.items():
-            name = path.rpartition(".")[2]
-            found[path] = page.path, name
-            found |= {f"{path}.{each}": (page.path, f"{name}.{each}") for each in members(thing)}
+            place = f"{page.path}#{path.rpartition('.')[2].lower()}"
+            found |= {path: place} | {
+                f"{path}.{each}": place + each.lower() for each in members(thing)
+            }
     return found
 
 
@@ -164,11 +165,8 @@ def link(page: str, scope: str, target: str, text: str) -> str:
     parts = scope.split(".")
     scopes = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
     for path in (target, *(f"{each}.{target}" for each in (*scopes, PACKAGE))):
-        if path in targets():
-            other, heading = targets()[path]
-            address = "" if other == page else os.path.relpath(other, PurePosixPath(page).parent)
-            address += heading and f"#{heading.replace('.', '').lower()}"
-            return f"[{text}]({address})" if address else text
+        if path in places():
+            return f"[{text}]({os.path.relpath(places()[path], PurePosixPath(page).parent)})"
     if target.partition(".")[0] in ("torch", "nn", "F", "Tensor"):
         return text
     raise ValueError(f"{scope} links to {target}, which has no place in the reference")

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.builders.html import StandaloneHTMLBuilder
 
 NOT_SHOWN = addnodes.toctree, nodes.comment, nodes.image, nodes.pending, nodes.system_message
 FORMULA = re.compile(r"\\[a-zA-Z]+|[\\{}&]")  # what is no text in it
@@ -66,13 +65,12 @@ def plain(text: str) -> str:
 
 def switch_off(app: Sphinx) -> None:
     """Keep Sphinx from writing an index and a search page of its own."""
-    if isinstance(app.builder, StandaloneHTMLBuilder):
-        app.builder.search = False
+    app.builder.search = False
 
 
 def write(app: Sphinx, exception: Exception | None) -> None:
     """Write the entries of all pages, after a build that succeeded."""
-    if exception is not None or not isinstance(app.builder, StandaloneHTMLBuilder):
+    if exception is not None:
         return
     rows = [
         (app.builder.get_target_uri(docname) + (anchor and f"#{anchor}"), *texts)

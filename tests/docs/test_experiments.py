@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 sys.path.append(str(Path(__file__).parents[2] / "docs" / "experiments"))
 
@@ -130,14 +128,6 @@ def test_the_page_about_lora_shows_the_recorded_figures() -> None:
         assert f"| {method} | {100 * share:.3g} % | {' | '.join(cells)} |" in page
 
 
-def test_without_cross_attention_the_source_has_no_effect() -> None:
-    source, target = reverse.make_batch(4, torch.Generator().manual_seed(0))
-    other, _ = reverse.make_batch(4, torch.Generator().manual_seed(1))
-    without, with_it = reverse.Reverser(8, crosses=False), reverse.Reverser(8)
-    torch.testing.assert_close(without(source, target), without(other, target))
-    assert not torch.allclose(with_it(source, target), with_it(other, target))
-
-
 def test_the_exact_match_needs_every_teacher_forced_token() -> None:
     # Greedy decoding leaves the reference at the first wrong token, and not before.
     model = reverse.Reverser(16)
@@ -151,26 +141,11 @@ def test_the_exact_match_needs_every_teacher_forced_token() -> None:
     assert found == pytest.approx(whole, abs=0.01)  # two logits may be equal up to rounding
 
 
-def test_an_anti_diagonal_has_the_share_one() -> None:
-    source, _ = reverse.make_batch(50, torch.Generator().manual_seed(0))
-    weights = torch.zeros(50, reverse.LONGEST + 1, reverse.LONGEST)
-    for row, length in enumerate((source != reverse.PAD).sum(1).tolist()):
-        for query in range(length):
-            weights[row, query, length - 1 - query] = 1.0
-    assert reverse.anti_diagonal(weights, source) == 1.0
-    assert reverse.anti_diagonal(weights.flip(-1), source) < 0.5
-
-
 def test_the_best_single_head_is_right_in_13_of_16_cases() -> None:
     found = head_count.measure(head_count.best_single_head(), seed=0)
     assert found["accuracy_of_each_friend"][0] == 1.0
     assert found["accuracy"] == pytest.approx(0.8125, abs=0.01)
     assert found["mean_weight_of_each_friend"][0] == pytest.approx([0.55, 0.45], abs=1e-4)
-
-
-def new_documents(count: int, seed: int = 0) -> list[Any]:
-    rng, length = Random(seed), max(extrapolation.LENGTHS) + 1
-    return [extrapolation.new_document(length, rng) for _ in range(count)]
 
 
 def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
@@ -184,31 +159,3 @@ def test_the_ideal_reader_predicts_a_name_from_its_share_of_the_names() -> None:
             assert found == pytest.approx(expected)
         found = extrapolation.ideal_perplexity([[*document, Word("red", 10)]], 4)
         assert found == pytest.approx(10.0)
-
-
-def test_every_length_is_measured_on_the_same_tokens() -> None:
-    class Last(nn.Module):
-        """Predicts from the last token alone."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(len(extrapolation.IDS), len(extrapolation.IDS))
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.table(tokens)
-
-    tokens, model = extrapolation.to_ids(new_documents(40)), Last()
-    found = {extrapolation.perplexity(model, tokens, each) for each in extrapolation.LENGTHS}
-    last = tokens[:, -extrapolation.MEASURED - 1 :]
-    loss = nn.functional.cross_entropy(model(last[:, :-1]).transpose(1, 2), last[:, 1:])
-    assert max(found) == pytest.approx(min(found)) == pytest.approx(loss.exp().item())
-
-
-def test_training_changes_no_learned_encoding_of_a_later_position() -> None:
-    positions, attention = extrapolation.learned(8)
-    assert positions is not None
-    before = positions.weight.detach().clone()
-    model = extrapolation.build_model((positions, attention), num_layers=1, d_model=8)
-    extrapolation.train(model, updates=2, seed=0)
-    changed = (positions.weight != before).any(dim=1)
-    assert changed.tolist() == [n < extrapolation.LENGTH for n in range(len(changed))]

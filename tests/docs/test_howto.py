@@ -90,11 +90,6 @@ def find_models(names: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict[st
             yield name, value, {"tokens": tokens.clamp(min=1)}
 
 
-def test_a_wrong_output_is_reported() -> None:
-    with pytest.raises(AssertionError, match="Expected"):
-        run(">>> 1 + 1\n3\n", {}, ROOT / "page.md")
-
-
 def commands() -> list[list[str]]:
     """List the commands of all pages as words, each beginning with a program of examples/."""
     found = []

@@ -152,31 +152,6 @@ def test_no_page_has_a_fault(browser: Any, pages: Path) -> None:
     assert crawl(browser, pages) == []
 
 
-FAULTY = """<!doctype html><html lang="en"><meta charset="utf-8"><title>page</title>
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<style>body { margin: 0; color: #000; background: #fff }
-[data-theme="dark"] { color: #fff; background: #000 } [data-theme="dark"] i { color: #333 }</style>
-<main><article><h1>A page</h1>
-<img alt="outside" src="https://example.org/x.png"> <script>console.warn("a warning")</script>
-<p style="width: 500px">Wide.</p>
-<div style="overflow: hidden; width: 90px">notshownatallastoolong</div>
-<figure class="drawing"><svg role="img" aria-label="a"><text font-size="5">s</text></svg></figure>
-<p><i>Dark on dark.</i></p></article></main>"""
-
-
-@in_browser
-def test_each_kind_of_fault_is_found_where_it_is(browser: Any, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(FAULTY, encoding="utf-8")
-    found = {(each.kind, each.where) for each in crawl(browser, tmp_path)}
-    wide, narrow = (f"{width} px, light" for width in (1300, 390))
-    assert found == {
-        *((kind, "while loading") for kind in ("request", "console")),
-        *((kind, where) for kind in ("clipped", "small") for where in (wide, narrow)),
-        ("width", narrow),
-        *(("axe", where.replace("light", "dark")) for where in (wide, narrow)),
-    }
-
-
 @in_browser
 def test_no_page_scrolls_sideways_at_any_width_and_a_tap_enlarges_a_figure(
     browser: Any, pages: Path
