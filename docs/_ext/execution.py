@@ -43,15 +43,16 @@ def execute(path: Path, *, with_recorded: bool = False) -> list[Cell]:
 
     Raises:
         nbclient.exceptions.CellExecutionError: If a cell fails.
-        ValueError: If a check passes before its exercise is solved, or the output of a long
-            computation is not recorded.
+        ValueError: If a check passes before its exercise is solved or needs another exercise, or
+            the output of a long computation is not recorded.
     """
     cells, codes = read_cells(path), [nbformat.v4.new_code_cell(PROLOGUE)]
     for number, cell in enumerate(cells):
         is_run = cell.kind == "code" and (with_recorded or cell.role != "recorded")
         source = cell.source if is_run else ""
-        if cell.role == "solution":
-            source += f"\n{cells[number - 1].source}"  # its check
+        if cell.role == "solution":  # with its check; what follows must not need it
+            solved = f"{source}\n{cells[number - 1].source}"
+            source = f"exec({solved!r}, {{**globals()}})"
         tags = ["raises-exception"] if cell.role == "check" else []
         codes.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags}))
     client = NotebookClient(
@@ -66,15 +67,15 @@ def execute(path: Path, *, with_recorded: bool = False) -> list[Cell]:
 
 def with_output(cell: Cell, code: Any) -> Cell:
     """Return a cell with its output, and how long it took if that is recorded."""
-    is_failed = any(each.output_type == "error" for each in code.outputs)
-    if cell.role == "check" and not is_failed:
-        raise ValueError(f"the check passes before the exercise is solved:\n{cell.source}")
+    errors = [each.ename for each in code.outputs if each.output_type == "error"]
+    if cell.role == "check" and (not errors or "NameError" in errors):
+        raise ValueError(f"the check passes unsolved, or needs another exercise:\n{cell.source}")
     if cell.role == "recorded" and not code.source and not cell.recorded:
         raise ValueError(
             "the output of a long computation is not recorded, or belongs to an earlier code; run "
             f"execution.py with --record:\n{cell.source}"
         )
-    if not code.source or is_failed:
+    if not code.source or errors:
         return cell
     output = "".join(map(text_of, code.outputs)).rstrip()
     return replace(cell, output=output, recorded=made_with(code) if cell.role == "recorded" else "")

@@ -52,6 +52,7 @@ def as_markdown(path: Path, language: str = "en") -> str:
         text = show(cell, word)
         if cell.kind == "markdown" and language != "en":
             text = translate(text, lookup_in(catalog_of(path, language))).rstrip()
+            text = relocated(text, language)
         if cell.role == "formula":  # beside the implementation, which is the next cell
             text = f"::::{{container}} beside\n:::{{container}} formula\n{text}\n:::"
         elif parts and parts[-1].startswith("::::{container} beside"):
@@ -65,7 +66,7 @@ def as_markdown(path: Path, language: str = "en") -> str:
     rest = f"\n:::{{container}} chapter-links\n{' · '.join(links)}\n:::\n{rest}"
     for phrase in ("Hint", "Solution"):
         rest = rest.replace(f"<summary>{phrase}<", f"<summary>{word(phrase)}<")
-    return f"{title}\n{rest}" if language == "en" else relocated(f"{title}\n{rest}", language)
+    return f"{title}\n{rest}"
 
 
 def show(cell: Cell, word: Callable[[str], str]) -> str:
@@ -115,7 +116,7 @@ def relocated(text: str, language: str) -> str:
         is_translated = chapter.is_file() and language in languages_of(chapter)
         return f"]({chapter.stem}.md" if is_translated else f"](../{found[1]}"
 
-    return re.sub(r"\]\((?!/|#|[a-z]+:)([^)#\s]+)", adapted, text)
+    return re.sub(r"\]\((?!#|[a-z]+:)([^)#\s]+)", adapted, text)
 
 
 def add_translations(app: Sphinx) -> None:
@@ -188,7 +189,8 @@ def widget(page: str, found: Found) -> str:
     script = (DOCS / "_static" / "widgets" / f"{name}.js").read_text("utf-8")
     script = translate_script(script, words_in(language_of(page)))
     place = f'<div class="widget" id="widget-{name}" data-static="{root_of(page)}_static"></div>'
-    return f"{place}\n\n<noscript>\n\n{still}\n\n</noscript>\n\n<script>\n{script}</script>"
+    drawn = f"~~~{{raw}} html\n<script>\n{script}</script>\n~~~"
+    return f"{place}\n\n<noscript>\n\n{still}\n\n</noscript>\n\n{drawn}"
 
 
 def cards(page: str, found: Found) -> str:

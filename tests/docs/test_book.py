@@ -10,12 +10,10 @@ from unicodedata import east_asian_width
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from cells import (
     INSTALL,
     LEARN,
-    LONG,
     Cell,
     chapter_files,
     make_notebook,
@@ -218,22 +216,3 @@ def test_no_solution_is_in_a_notebook_for_students(tmp_path: Path) -> None:
         assert len(solutions) >= 3
         assert [each for each in solutions if each in text] == []
         assert all(each.source in text for each in cells if each.role == "check")
-
-
-@pytest.mark.slow
-@chapters
-def test_the_notebook_runs_from_top_to_bottom(path: Path) -> None:
-    notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if not cell.source.startswith(LONG)]
-    client = NotebookClient(
-        notebook, kernel_name="python3", extra_arguments=["--log-level=ERROR"], timeout=120
-    )
-    client.execute(cwd=str(path.parent))  # only the checks of unsolved exercises may fail
-    failed = [
-        cell
-        for cell in notebook.cells
-        if any(output.output_type == "error" for output in cell.get("outputs", []))
-    ]
-    assert len(failed) == 3
-    names = [output.ename for cell in failed for output in cell.outputs if "ename" in output]
-    assert "NameError" not in names  # an exercise needs no other one
