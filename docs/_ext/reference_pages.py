@@ -252,9 +252,10 @@ def signature(name: str, thing: Any) -> str:
         line = re.sub(pattern, short, line)
     if len(line) <= 88:
         return line
-    start, inner, end = re.fullmatch(r"(.*?\()(.*)(\).*)", line).groups()
+    start, _, rest = line.partition("(")
+    inner, _, end = rest.rpartition(")")
     inner = re.sub(r", (?=\*|\w+[:=])", ",\n    ", inner)
-    return f"{start}\n    {inner},\n{end}"
+    return f"{start}(\n    {inner},\n){end}"
 
 
 def titles(module: ModuleType) -> tuple[str, str, str]:

@@ -92,6 +92,11 @@ def translator_script() -> str:
     return f"const translator = (() => {{\n{body}\n}})();\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write both."""
     save_page(PAGE)
     TRANSLATOR.write_text(translator_script(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ makes all of them, or the named ones:
 - the figures of trained models, ``docs/images/NAME.png``, from the numbers in ``docs/images/data``,
 - the README's picture of the attention explorer, ``explorer``, which needs Chromium and the run of
   ``make demo`` (see ``readme_picture.py``),
-- the page that chapter 18 shows, ``explorer_page`` (see ``explorer_page.py``).
+- the page that chapter 18 shows and the translator of the home page, ``explorer_page``.
 
 A picture is out of date if the present code draws another one, or, where a browser takes it, if a
 file that determines what it shows has changed.
@@ -281,7 +281,7 @@ PICTURES: list[Picture] = [
 def main(names: list[str]) -> None:
     """Make pictures."""
     known: dict[str, Callable[[], None]] = {each.path.stem: each.make for each in PICTURES}
-    known["explorer_page"] = lambda: explorer_page.save_page(explorer_page.PAGE)
+    known["explorer_page"] = explorer_page.main
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"error: no picture is named {unknown[0]!r}")
