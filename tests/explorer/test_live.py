@@ -313,6 +313,35 @@ def test_searches_find_the_tokens_that_torch_finds() -> None:
     assert len(lengths) > 3, lengths
 
 
+class Tabled:
+    """A model whose logits depend on the step alone."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.rows = iter(logits)
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        return next(self.rows).expand(len(tokens), -1)
+
+    def reorder(self, rows: torch.Tensor) -> None:
+        """Keep everything: there is no state of a row."""
+
+
+def test_without_a_length_penalty_hypotheses_are_ranked_with_that_of_the_library() -> None:
+    page, options = LivePage(translator()), "{size: 5, endId: 0, maxLength: 7}"
+    for seed in range(30):
+        torch.manual_seed(seed)
+        logits = torch.randn(7, 5)
+        [expected] = beam_search(
+            Tabled(logits), torch.tensor([1]), beam_size=5, end_id=0, max_length=7, n_best=5
+        )
+        found = page(
+            "((rows, at) => finish(beamSearch({reorder() {}, *step(tokens) { at++; return "
+            "Float32Array.from(tokens.flatMap(() => rows[at])); }}"
+            f", 1, {options})))({logits.tolist()}, -1)"
+        )
+        assert [each["tokens"] for each in found] == [each.tokens for each in expected]
+
+
 def test_samples_have_the_frequencies_of_the_temperature() -> None:
     page = LivePage(translator())
     logits = torch.tensor([0.0, 1.0, -1.0, 2.0])

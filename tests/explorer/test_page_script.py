@@ -197,15 +197,6 @@ def test_quick_changes_are_one_entry_of_the_history_and_passing_over_is_none() -
 # --- The overview and the map ---------------------------------------------------------------------
 
 
-def test_the_overview_is_drawn_to_its_end_after_another_view_interrupted_it() -> None:
-    page = uneven("#v=map&a=0")
-    page("select({view: 'story'}), pass(1000), select({view: 'map'}), pass(1000)")
-    assert page("$('grid').dataset.drawn") == "true"
-    assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 18
-    page("select({attention: 1}), pass(1000)")
-    assert sum(kind == "cells" for kind, *_ in page.drawn("grid")) == 3
-
-
 def test_the_map_shows_the_selected_head() -> None:
     page = plain("#v=map&a=0&l=0&h=0")
     for layer, column in ((0, 0), (1, 0), (1, 3), (0, 4)):

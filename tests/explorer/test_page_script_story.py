@@ -204,10 +204,6 @@ def test_the_sides_are_named_with_their_roles() -> None:
     sides = "['keys', 'queries'].map(side => axisLabel(attentions[{}], side))"
     assert page(sides.format(0)) == ["Source (keys)", "Target (queries)"]
     page = plain()
-    assert page(sides.format(0)) == ["Keys", "Queries"]
-    assert page(sides.format(1)) == [
-        f"Input of the decoder ({side})" for side in ("keys", "queries")
-    ]
     assert page(sides.format(2)) == ["Keys", "Output (queries)"]
 
 
@@ -253,14 +249,6 @@ def test_the_headline_is_no_row_with_one_key_that_is_not_masked() -> None:
         maps = AttentionMaps("Self", table, ["x", "y"], mask=shown)
         page = Script(Explorer([maps]).html, "#v=story&h=0")
         assert page.text("story-sentence").startswith(f"The largest weight: “{row}” attends")
-
-
-def test_the_pieces_of_a_word_are_marked_and_whole_words_are_not() -> None:
-    tokens = ["▁un", "able", "▁to"]
-    page = Script(Explorer([AttentionMaps("Self", weights(1, 1, 3, 3), tokens)]).html, "#v=story")
-    pieces = "[...$('story-keys').children].map(each => each.className.includes('piece'))"
-    assert page(pieces) == [True, True, False]
-    assert page("layOutStory(390).keys.map(each => each.isPiece)") == [True, True, False]
 
 
 def test_a_slider_shows_earlier_times_of_the_training_and_play_goes_through_them() -> None:

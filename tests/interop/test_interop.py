@@ -383,7 +383,6 @@ REFUSED_FROM_TORCH: list[tuple[Callable[[], Any], str]] = [
         r"got shared weights layers\.1\.linear1\.weight$",
     ),
     (lambda: nn.TransformerEncoderLayer, "module must be a module.*pass an instance of the class$"),
-    (lambda: nn.Linear(2, 2).state_dict(), "module must be.*load it into a module of torch$"),
 ]
 OF_ATTENTION: list[tuple[Callable[[Any], object], str]] = [
     (
