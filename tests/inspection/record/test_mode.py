@@ -758,6 +758,32 @@ def test_flex_attention_beside_a_recorded_layer_is_named() -> None:
     assert [*maps] == ["known"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_traced_models_are_named_as_not_recorded() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    traced: Any = torch.jit.trace(layer, x, check_trace=False)
+    for model, name in ((traced, "self_attn"), (nn.Sequential(traced), "0.self_attn")):
+        message = f"^no attention weights could be recorded in '{name}' "
+        with pytest.warns(UserWarning, match=message), record_attention(model) as maps:
+            model(x)
+        assert not maps
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tensors_of_transforms_are_unwrapped_or_named() -> None:
+    attention, x = MultiHeadAttention(16, 4).eval(), torch.randn(2, 5, 16)
+    with record_attention(attention) as maps:
+        torch.func.grad(lambda y: attention(y, y, y).sum())(x)
+    assert maps[""][0].sum(-1).allclose(torch.ones(2, 4, 5))
+    with (
+        pytest.warns(UserWarning, match=r"inside torch\.vmap$"),
+        record_attention(attention) as maps,
+    ):
+        torch.vmap(lambda row: attention(row[None], row[None], row[None]))(x)
+    assert not maps
+
+
 def test_rows_of_a_beam_search_are_said_to_be_hypotheses() -> None:
     model = build_language_model(20, num_layers=1, d_model=16, num_heads=4, d_ff=32).eval()
     options: dict[str, Any] = {"max_length": 4, "end_id": 3}

@@ -168,6 +168,7 @@ def watched(recording: Recording) -> Iterator[None]:
             if recording.is_recorded(name) or name in recording.patches:
                 watch = partial(_Watched, recording=recording, name=name)
                 stack.enter_context(changed(module, "attention_function", watch))
+        recording.note_scripts()
         stack.enter_context(active(recording))
         yield
 

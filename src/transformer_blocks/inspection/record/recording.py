@@ -104,6 +104,7 @@ class Recording:
         try:
             with without_gradients():
                 new = compute()
+                new = new.map(_unwrap) if isinstance(new, Projections) else _unwrap(new)
         except Exception as error:  # whatever it is: the model itself must not be disturbed
             self.failed[name] = str(error)
             return
@@ -151,6 +152,14 @@ class Recording:
                 if NAMED_ATTENTION.search(type(module).__name__):
                     self.called.add(self.modules[id(module)][0])
 
+    def note_scripts(self) -> None:
+        """Note the scripted and traced modules, whose calls cannot be seen, as if executed."""
+        for name, part in self.modules.values():
+            if isinstance(part, torch.jit.ScriptModule):
+                self.has_run = True
+                if NAMED_ATTENTION.search(getattr(part, "original_name", "")):
+                    self.unseen.add(name)
+
     def find_unseen(self) -> list[str]:
         """List the executed modules whose attention was not seen.
 
@@ -182,6 +191,18 @@ def apply_patch(x: Tensor, patch: Patch, positions: Collection[int] | None) -> T
     x, places = x.clone(), [*positions]
     x[..., places, :] = new[..., places, :]
     return x
+
+
+def _unwrap(x: Tensor) -> Tensor:
+    """Return the tensor itself inside a transform of torch.func, with which its wrappers end.
+
+    Raises:
+        RuntimeError: If the transform is ``vmap``, whose batches are no dimension of a tensor.
+    """
+    plain: Tensor = torch.func.debug_unwrap(x)
+    if plain.dim() != x.dim():
+        raise RuntimeError("it was executed inside torch.vmap")
+    return plain
 
 
 def _find_frames() -> Iterator[FrameType]:
