@@ -16,7 +16,8 @@ A reader of the code reported it in October 2017.
 import torch
 from torch import Tensor
 
-from coursework.museum.decoding import BeamSearch, check_search
+from coursework.museum.decoding import BeamSearch
+from transformer_blocks.inspection import check_search
 
 
 class Broken(BeamSearch):

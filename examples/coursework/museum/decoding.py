@@ -1,15 +1,9 @@
-"""Decoding: what several exhibits share, and a check of a search by trying all sequences."""
-
-import inspect
-from collections.abc import Callable
-from itertools import product
-from typing import Any
+"""Decoding: the cache, the decoding steps and the beam search that several exhibits share."""
 
 import torch
 from torch import Tensor, nn
 
 from transformer_blocks.generation import Generation, StepModel
-from transformer_blocks.inspection import Report
 
 
 class Cache:
@@ -118,63 +112,3 @@ class BeamSearch:
             )
             for row in rows.tolist()
         ]
-
-
-START, END, MAX_LENGTH = 4, 0, 3
-LOGITS = 2 * torch.randn(4, 5, 4, generator=torch.Generator().manual_seed(71))
-"""Logits of each token, after each other one or the start token, for four sources."""
-
-
-class Chain:
-    """A step model of four sources, whose tokens depend on the source and on the one before."""
-
-    def __init__(self) -> None:
-        self.sources = torch.arange(len(LOGITS))
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Compute the logits (N, 4) after the newest tokens (N,)."""
-        return LOGITS[self.sources, tokens]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Reorder the sources along the batch dimension."""
-        self.sources = self.sources[rows]
-
-
-def find_best(source: int, *, greedy: bool, exponent: float) -> list[int]:
-    """Try all sequences of a source; return the tokens of the best one, without the end token."""
-    best: dict[Any, list[int]] = {}
-    for tokens in product(range(4), repeat=MAX_LENGTH):
-        length = 1 + [*tokens[:-1], END].index(END)
-        pairs = zip((START, *tokens), tokens[:length], strict=False)
-        terms = [float(LOGITS[source, a].log_softmax(-1)[b]) for a, b in pairs]
-        best[tuple(terms) if greedy else sum(terms) / length**exponent] = [*tokens[:length]]
-    return [token for token in best[max(best)] if token != END]
-
-
-def check_search(search: Callable[..., Any]) -> Report:
-    """Check a decoding algorithm on a batch whose best sequences are known.
-
-    A beam that is as wide as there are prefixes must find the best sequence of each source. A beam
-    of one, or a search without beams, must find the greedy one.
-    """
-    names = inspect.signature(search).parameters
-    cases = [(1, 0.0), (16, 0.0), (16, 1.0)] if "beam_size" in names else [(1, 0.0)]
-    problems = []
-    for beam_size, exponent in cases:
-        options = {"beam_size": beam_size, "length_penalty": exponent}
-        try:
-            found = search(
-                Chain(),
-                torch.full((len(LOGITS),), START),
-                end_id=END,
-                max_length=MAX_LENGTH,
-                **{name: options[name] for name in options.keys() & names},
-            )
-        except Exception as error:  # whatever the search raises: the report shows it
-            return Report("decoding", (f"{type(error).__name__}: {error}",))
-        for source, result in enumerate(found):
-            tokens = [*getattr(result, "tokens", result)]
-            best = find_best(source, greedy=beam_size == 1, exponent=exponent)
-            if tokens[: len(best)] != best or any(each != END for each in tokens[len(best) :]):
-                problems.append(f"with {options}, source {source} must give {best}, got {tokens}")
-    return Report("decoding", tuple(problems))

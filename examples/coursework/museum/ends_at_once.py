@@ -16,8 +16,8 @@ follows the end of a sequence, as if the model had not learned to stop. A pull r
 import torch
 from torch import Tensor
 
-from coursework.museum.decoding import check_search
 from transformer_blocks.generation import StepModel
+from transformer_blocks.inspection import check_search
 
 
 class Broken:

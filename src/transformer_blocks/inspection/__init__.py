@@ -13,7 +13,7 @@ trained model, to measure what they contribute. :func:`align` reads word alignme
 cross-attention of a translator.
 :func:`check_soundness` finds mistakes that raise no error, in any model: it checks thirteen
 properties in one call, or those that are named, also of a training step or a loss, and
-:func:`assert_sound` is its form for tests.
+:func:`assert_sound` is its form for tests. :func:`check_search` checks a decoding algorithm.
 :func:`first_difference` names the module in which two models
 first differ, and the cause, also beside values that :func:`save_values` saved elsewhere;
 :func:`assert_equivalent` is its form for tests.
@@ -41,6 +41,7 @@ from transformer_blocks.inspection.compare.difference import (
     assert_equivalent,
     first_difference,
 )
+from transformer_blocks.inspection.soundness.search import check_search
 
 __all__ = [
     "Alignment",
@@ -56,6 +57,7 @@ __all__ = [
     "align",
     "assert_equivalent",
     "assert_sound",
+    "check_search",
     "check_soundness",
     "explain_mask",
     "first_difference",

@@ -18,12 +18,12 @@ from coursework import commands
 from coursework.answers.styles import IN_OTHER_STYLES
 from coursework.debug import STYLES, Case, cases, figures, judge_check, judge_model, learn, template
 from coursework.museum.cache_not_reordered import Steps as RecurrentSteps
-from coursework.museum.decoding import Steps, check_search
+from coursework.museum.decoding import Steps
 from coursework.museum.exhibit import difference
 from coursework.museum.losses import TARGETS
 from coursework.progress import Progress
 from transformer_blocks import SinusoidalPositionalEncoding
-from transformer_blocks.inspection import check_soundness
+from transformer_blocks.inspection import check_search, check_soundness
 
 X = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(4))
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 6, 3]])

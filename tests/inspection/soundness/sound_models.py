@@ -249,6 +249,32 @@ def lstm_bidirectional_with_lengths() -> Sound:
 # Arguments and outputs of other forms
 
 
+class Siamese(nn.Module):
+    """Two sequences of one length, whose masks are told apart by their names or their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.layer = nn.TransformerEncoderLayer(**LAYER)
+
+    def embed(self, tokens: Tensor, real: Tensor) -> Tensor:
+        x = self.layer(self.embedding(tokens), src_key_padding_mask=~real)
+        weights = real[..., None].to(x)
+        return (x * weights).sum(1) / weights.sum(1)
+
+    def forward(
+        self, premise: Tensor, hypothesis: Tensor, hypothesis_mask: Tensor, premise_mask: Tensor
+    ) -> Tensor:
+        first, second = self.embed(premise, premise_mask), self.embed(hypothesis, hypothesis_mask)
+        return torch.cat([first, second], dim=1)
+
+
+@sound
+def two_sequences_with_named_masks() -> Sound:
+    other = TOKENS.flip(0)
+    return Sound(Siamese(), (TOKENS, other, other != 0, ~PADDED), "sequence to vector")
+
+
 @dataclass
 class Output:
     """Outputs in a class of the user."""

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from transformer_blocks import (
     Seq2Seq,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
+    beam_search,
     build_encoder,
     causal_mask,
     packed_mask,
@@ -42,6 +44,7 @@ from transformer_blocks.inspection import (
     Report,
     Soundness,
     assert_sound,
+    check_search,
     check_soundness,
 )
 
@@ -52,6 +55,8 @@ TITLES = (
 )
 # x-transformers 2.31 adds float32 numbers to half-precision ones, unless autocast converts them.
 KNOWN = {name: ("dtype",) for name in MODELS if name.startswith("x_transformers")}
+# RWKV of transformers 5.23 adds (B, D) to (B, 1, D) in steps: it mixes rows, unless B is 1.
+KNOWN["hf_RwkvForCausalLM"] = ("cache",)
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.nn.modules.transformer")
 
 
@@ -95,7 +100,7 @@ def test_a_sound_model_has_no_violation(name: str) -> None:
         assert holds >= {"loading", "initialisation", "dtype"}, soundness
         if name != "hf_MixtralForCausalLM":  # whose kernel runs in bfloat16 only on meta
             assert "device" in holds, soundness
-        if sound.kind in ("causal", "encoder-decoder") and name != "hf_RwkvForCausalLM":
+        if sound.kind in ("causal", "encoder-decoder") and name not in KNOWN:
             assert "cache" in holds, soundness
 
 
@@ -171,6 +176,29 @@ def the_source_has_no_positions() -> Sound:
 
     example = {"source": SOURCE, "target": TOKENS}
     return Sound(translator(Model), example, "encoder-decoder", {"padding_id": 0})
+
+
+@broken("order", ORDER.format("tokens").replace("the", "the last", 1))
+def the_positions_of_an_encoder_have_a_largest_number() -> Sound:
+    class Positions(nn.Embedding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            numbers = torch.arange(x.shape[1], device=x.device) + offset
+            return x + super().forward(numbers.clamp(max=2))
+
+    model: Any = OurEncoder()
+    model.positions = Positions(3, D)
+    return Sound(model, TOKENS, "encoder", {"padding_id": 0})
+
+
+@broken("order", ORDER.format("tokens").replace("tokens", "tokens 4 positions apart", 1))
+def the_positions_of_an_encoder_repeat() -> Sound:
+    class Positions(SinusoidalPositionalEncoding):
+        def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
+            return x + self.table[torch.arange(x.shape[1], device=x.device) % 4]
+
+    model: Any = OurEncoder()
+    model.positions = Positions(D)
+    return Sound(model, FULL, "encoder", {"causal": False})
 
 
 class Packed(nn.Module):
@@ -319,6 +347,31 @@ def outputs_depend_on_the_number_of_tokens() -> Sound:
 
 
 # Caches
+
+
+class State:
+    """A cache of a class that only its model knows."""
+
+    def __init__(self, parts: list[Tensor]) -> None:
+        self.parts = {"state": parts}
+        self.steps = torch.tensor([0])  # one for all rows
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_cache_of_any_class_that_a_model_receives_and_returns_is_driven(forgets: bool) -> None:
+    class Model(Tied):
+        def forward(
+            self, tokens: Tensor, state: State | None = None, use_cache: bool = True
+        ) -> Any:
+            parts = [] if state is None or forgets else state.parts["state"]
+            given = tuple(part[None] for part in parts) or None
+            output, last = self.lstm(self.embedding(tokens), given)
+            state = State([part[0] for part in last])
+            return SimpleNamespace(logits=self.output(output), state=state)
+
+    report = ask("cache", Model(), FULL)
+    assert not report.not_tried
+    assert bool(report) != forgets, report
 
 
 def test_a_cached_step_receives_the_newest_positions_and_the_last_row_of_a_mask() -> None:
@@ -739,6 +792,23 @@ def test_a_step_of_another_form_is_refused() -> None:
         return torch.randn(*tokens.shape, 4, generator=noise), tokens
 
     assert "two equal calls differ" in ask("labels", unstable, TOKENS).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found[1:], "2 results for 3 start tokens"),
+        (lambda found: [[*each, *[0] * (7 - len(each))] for each in found], "in max_length=6 tok"),
+        (lambda found: [[*each, 0, 3] for each in found], "must be [1], then the end token 0, in"),
+    ],
+)
+def test_a_search_with_results_of_another_form_is_found(change: Any, message: str) -> None:
+    def search(*model_and_start: Any, **options: Any) -> list[list[int]]:
+        found = beam_search(*model_and_start, **options)
+        return change([[*best.tokens] for best, *_ in found])
+
+    report = check_search(search)
+    assert any(message in problem for problem in report.problems), report
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

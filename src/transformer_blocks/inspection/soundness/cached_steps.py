@@ -1,13 +1,14 @@
 """Cached decoding of a model under examination: find its cache, and drive it step by step."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_blocks.generation import IncrementalDecoder, StepModel
 from transformer_blocks.inspection.comparison import (
@@ -21,6 +22,9 @@ from transformer_blocks.inspection.comparison import (
 from transformer_blocks.inspection.soundness.reading import find_parameters
 from transformer_blocks.inspection.soundness.tested import TestedModel, first_line
 from transformer_blocks.models import LanguageModel, Seq2Seq
+
+CACHES = "past_key_values", "cache_params", "state"
+"""Arguments of Hugging Face's models that hold the cache of attention, state spaces, recurrence."""
 
 
 def check_cache(tested: TestedModel) -> list[str]:
@@ -163,18 +167,39 @@ def find_steps(tested: TestedModel) -> Callable[[TestedModel], StepModel]:
     if isinstance(model, Seq2Seq):
         begin = model.begin
         return lambda tested: begin(next(find_tensors(tested.inputs.build())))
-    if {"past_key_values", "use_cache"} <= find_parameters(model).keys():
-        return CachedSteps
+    known = find_parameters(model).keys() if isinstance(model, nn.Module) else set[str]()
+    for name in CACHES:
+        if {name, "use_cache"} <= known:
+            return partial(CachedSteps, name=name)
     raise NotTriedError(
         "no cache was found; pass new_step_model=, which returns the model as a StepModel"
     )
 
 
-class CachedSteps:
-    """Decoding steps of a model of Hugging Face, which receives and returns its cache."""
+def select_rows(value: Any, rows: Tensor, batch_size: int) -> Any:
+    """Select rows of a cache, unless its class does so: of its tensors that have all rows."""
+    if hasattr(value, "reorder_cache"):
+        value.reorder_cache(rows)
+        return value
+    select = partial(select_rows, rows=rows, batch_size=batch_size)
+    if isinstance(value, Tensor):
+        return value[rows.to(value.device)] if value.shape[:1] == (batch_size,) else value
+    if type(value) in (tuple, list):
+        return type(value)(map(select, value))
+    if isinstance(value, dict):
+        return {key: select(each) for key, each in value.items()}
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        selected = copy(value)
+        vars(selected).update(select(vars(value)))
+        return selected
+    return value
 
-    def __init__(self, tested: TestedModel) -> None:
-        self.tested, self.group = tested, tested.group or 0
+
+class CachedSteps:
+    """Decoding steps of a model that receives its cache or state as an argument, and returns it."""
+
+    def __init__(self, tested: TestedModel, name: str) -> None:
+        self.tested, self.name, self.group = tested, name, tested.group or 0
         self.rows = [*range(tested.inputs.batch_size)]
         self.position = 0
         self.cache: Any = None
@@ -189,6 +214,8 @@ class CachedSteps:
         )
         values = {}
         for argument, newest in zip(prefix.arguments, now.arguments, strict=True):
+            if self.name != "past_key_values" and argument.kind == "mask":
+                continue  # of tokens that are all real; a state has no columns for a mask to hide
             if argument.kind == "content" and self.group in argument.groups:
                 values[argument.name] = tokens
             elif argument.kind == "pairs" and self.group == argument.groups[0]:
@@ -204,16 +231,20 @@ class CachedSteps:
         return self.prefill(tokens[:, None])[:, -1]
 
     def prefill(self, tokens: Tensor) -> Tensor:
-        """Run the model on several new tokens, (N, L); return its outputs for them, (N, L, V)."""
-        options = {"past_key_values": self.cache, "use_cache": True}
-        result = self.tested.model(**self.make_arguments(tokens) | options)
-        self.cache, output = getattr(result, "past_key_values", None), find_output(result)
+        """Run the model on several new tokens, (N, L); return its outputs for them, (N, L, V).
+
+        State spaces take one token at a time after those of the first pass.
+        """
+        if self.position and self.name == "cache_params" and tokens.shape[1] > 1:
+            return torch.stack([self.step(each) for each in tokens.unbind(1)], dim=1)
+        arguments = self.make_arguments(tokens) | {self.name: self.cache, "use_cache": True}
+        result = self.tested.model(**arguments)
+        self.cache, output = getattr(result, self.name, None), find_output(result)
         if self.cache is None or output is None:
-            raise NotTriedError("the model returned no past_key_values or no outputs")
+            raise NotTriedError(f"the model returned no {self.name} or no outputs")
         return output[:, -tokens.shape[1] :]
 
     def reorder(self, rows: Tensor) -> None:
         """Reorder the cache, if there is one, and the arguments that have an entry for each row."""
-        if self.cache is not None:
-            self.cache.reorder_cache(rows)
+        self.cache = select_rows(self.cache, rows, len(self.rows))
         self.rows = [self.rows[row] for row in rows.tolist()]

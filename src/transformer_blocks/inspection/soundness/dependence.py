@@ -14,6 +14,8 @@ from transformer_blocks.inspection.soundness.inputs import Inputs, is_toeplitz
 from transformer_blocks.inspection.soundness.tested import TestedModel
 
 PROBED = 16  # positions of a long sequence that are changed, one at a time
+ROUNDING = 1e-4  # change by rounding, as a part of a change that another token causes
+DISTANCES = 7  # between tokens that change places; relative positions may be exact up to 8 only
 GOLDEN = 0.6180339887  # the golden ratio, whose multiples are far apart
 TOKENS = 512  # of a batch that is made of few
 BLOCK = 64  # positions that kernels and chunked models compute at once; also 128, 256, ...
@@ -194,37 +196,39 @@ def check_order(tested: TestedModel) -> list[str]:
     """Check that outputs depend on the order of the tokens, and not only on which ones there are.
 
     The last token stays where it is. The output there, or all outputs that belong to another
-    sequence, must change if the tokens before it change places.
+    sequence, must change if the tokens before it change places, and if only the two nearest do:
+    these have one position if positions are limited to a maximum.
     """
     if tested.group is None:
         raise NotTriedError("there is one output for each row, which may be meant to have no order")
     groups, expected = tested.inputs.groups, tested.outputs(tested.inputs)
-    answers = [_is_unordered(tested, number, expected) for number in range(len(groups))]
+    answers = [_find_unordered(tested, number, expected) for number in range(len(groups))]
     if all(answer is None for answer in answers):
         raise NotTriedError(
             "no output depends on the ids of other tokens; vectors may have positions already"
         )
     return [
-        f"outputs depend on the tokens of {group.name}, and not on their order"
+        f"outputs depend on the {answer} of {group.name}, and not on their order"
         for group, answer in zip(groups, answers, strict=True)
         if answer
     ]
 
 
-def _is_unordered(tested: TestedModel, number: int, expected: list[Tensor]) -> bool | None:
-    """Return whether the order of a group has no effect; None if no outputs depend on its ids."""
+def _find_unordered(tested: TestedModel, number: int, expected: list[Tensor]) -> str | None:
+    """Name the ids of a group whose order has no effect; None if no outputs depend on the ids."""
     inputs = tested.inputs
     group, contents = inputs.groups[number], inputs.contents(number)
     if any(value.is_floating_point() for value in contents.values()):
         return None  # vectors, to which positions may have been added
     compared = slice(-1 if number == tested.group else 0, None)
 
-    def has_effect(places: Tensor) -> bool:
-        """Return whether outputs change if each position holds the token of another one."""
+    def largest_change(places: Tensor, *, exact: bool = False) -> float:
+        """Return how much outputs change if each position holds the token of another one."""
         values = {each: value.gather(1, places.to(value)) for each, value in contents.items()}
         outputs = tested.outputs(inputs.replaced(values))
         pairs = zip(expected, outputs, strict=True)
-        return any(bool(tested.measure(a, b)[compared].any()) for a, b in pairs)
+        changes = [tested.measure(a, b, exact=exact)[compared] for a, b in pairs]
+        return max((float(change.max()) for change in changes if change.numel()), default=0.0)
 
     given = torch.arange(group.length).repeat(inputs.batch_size, 1)
     repeated, reversed_, rolled = (given.clone() for _ in range(3))
@@ -232,7 +236,39 @@ def _is_unordered(tested: TestedModel, number: int, expected: list[Tensor]) -> b
         before, last = real.nonzero().flatten().tensor_split([-1])
         repeated[row, before] = last
         reversed_[row, before], rolled[row, before] = before.flip(0), before.roll(1)
-    return not (has_effect(reversed_) or has_effect(rolled)) if has_effect(repeated) else None
+    if not largest_change(repeated):
+        return None
+    if not largest_change(reversed_) and not largest_change(rolled):
+        return "tokens"
+    return _find_equal_positions(tested, number, compared)
+
+
+def _find_equal_positions(tested: TestedModel, number: int, compared: slice) -> str:
+    """Describe two positions whose tokens can change places; an empty string if there are none.
+
+    The longest sequence is repeated. In one row the last token but one, and a token some positions
+    before it, change places, and in another row the one has a copy of the other.
+    """
+    inputs = tested.inputs
+    row = inputs.groups[number].longest
+    *before, _ = inputs.groups[number].real[row].nonzero().flatten().tolist()
+    distances = range(1, min(len(before), DISTANCES + 1))
+    index = torch.arange(inputs.groups[number].length).repeat(1 + 2 * len(distances), 1)
+    for distance in distances:
+        near, far = before[-1], before[-1 - distance]
+        index[2 * distance - 1 :, near][:2] = far
+        index[2 * distance - 1, far] = near
+    repeated = inputs.take([row] * len(index), {})
+    values = {
+        each: value.gather(1, index.to(value.device))
+        for each, value in repeated.contents(number).items()
+    }
+    first, *others = tested.outputs(repeated.replaced(values))
+    sizes = [float(tested.measure(first, each, exact=True)[compared].max()) for each in others]
+    for distance, (of_swap, of_copy) in enumerate(zip(sizes[::2], sizes[1::2], strict=True), 1):
+        if of_swap < ROUNDING * of_copy:
+            return f"tokens {distance} positions apart" if distance > 1 else "last tokens"
+    return ""
 
 
 def is_causal(tested: TestedModel, group: int, dependence: Dependence) -> bool:

@@ -191,8 +191,8 @@ def check_soundness(
             ``LanguageModel`` or ``Seq2Seq`` of this package is known.
         new_step_model: Function or class without arguments that returns the model as a
             :class:`~transformer_blocks.generation.StepModel` with an empty cache, ready to decode
-            the rows of the inputs. The caches of ``LanguageModel``, ``Seq2Seq`` and Hugging Face's
-            ``past_key_values`` are found without it; of any other model, such as a recurrent
+            the rows of the inputs. The caches of ``LanguageModel``, ``Seq2Seq`` and
+            Hugging Face's models are found without it; of any other model, such as a recurrent
             network whose state it is, pass it.
         tolerance: Largest change that is ignored, in standard deviations of the outputs. The
             default is 1e-4 in float32, and 1e-5 where both batches have the same shape, so that
