@@ -202,6 +202,8 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             checkpoint = load_checkpoint(path)
         except UserError as error:
+            if not path.exists():  # removed meanwhile by a save, which made a newer one
+                return latest_checkpoint(folder)
             if not isinstance(error, DamagedCheckpointError):
                 raise
             damages.append(error)

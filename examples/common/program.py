@@ -20,6 +20,10 @@ def run_program(work: Callable[[], None]) -> int:
     Returns:
         The exit status: 0, 1 if the output was closed, 2 after an error, 130 after an interruption.
     """
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        # By default OpenMP's threads spin 30 times longer, and take a busy machine's time from
+        # those at work. Without spinning, a training on a quiet machine takes 1.6 times as long.
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")

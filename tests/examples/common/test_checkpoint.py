@@ -296,6 +296,20 @@ def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
     assert mark.exists()  # the trap was armed
 
 
+def test_a_checkpoint_removed_while_it_is_read_is_no_error(
+    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = load_checkpoint
+
+    def replaced_first(path: Path, **options: Any) -> Checkpoint:
+        if path == whole:
+            save_step(folder, 2, keep=1)
+        return read(path, **options)
+
+    monkeypatch.setattr(module, "load_checkpoint", replaced_first)
+    assert_is_step(latest_checkpoint(folder), 2)
+
+
 WHOLE: dict[str, Any] = {"format_version": 4, "step": 1, "state": {}}
 CHANGES: list[dict[str, Any]] = [
     *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"state": 3}),
