@@ -3,33 +3,29 @@
 Run as a program, this file is the process that gets killed inside a save.
 """
 
-import copy
 import errno
 import hashlib
-import io
 import json
 import logging
 import os
-import pickle
-import resource
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from tests.examples.common.together import ENVIRONMENT
+from tests.examples.tiny_run import SETTINGS
+from torch import Tensor
 
-from common import checkpoint as module
 from common.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
@@ -41,17 +37,6 @@ from common.checkpoint import (
     step_of,
 )
 from common.errors import UserError
-
-
-class Tied(nn.Module):
-    """A small model whose output layer is its embedding."""
-
-    def __init__(self, width: int = 4) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(6, width)
-        self.norm = nn.BatchNorm1d(width)  # brings float and integer buffers
-        self.output = nn.Linear(width, 6, bias=False)
-        self.output.weight = self.embedding.weight
 
 
 def numbers(step: int) -> dict[str, dict[str, Tensor]]:
@@ -68,33 +53,19 @@ def save_step(folder: Path, step: int, keep: int = 2) -> Path:
 def assert_is_step(checkpoint: Checkpoint | None, step: int) -> None:
     assert checkpoint is not None
     assert checkpoint.step == checkpoint.state["epoch"] == step
-    assert_same(checkpoint.tensors, numbers(step))
+    assert stored(checkpoint.tensors) == stored(numbers(step))
     assert checkpoint.state["rows"] == [{"loss": 0.1}]
 
 
-def assert_same(left: Any, right: Any) -> None:
-    """Same types, same keys, and tensors and floats of the same bits."""
-    if isinstance(right, Tensor):
-        assert isinstance(left, Tensor)
-        assert left.dtype == right.dtype
-        assert left.shape == right.shape
-        assert bits(left) == bits(right)
-    elif isinstance(right, dict):
-        assert isinstance(left, dict)
-        assert {(type(key), key) for key in left} == {(type(key), key) for key in right}
-        for key in right:
-            assert_same(left[key], right[key])
-    elif isinstance(right, list | tuple):
-        assert type(left) is type(right)
-        for one, other in zip(left, right, strict=True):
-            assert_same(one, other)
-    else:
-        assert type(left) is type(right)
-        assert repr(left) == repr(right)  # NaN is NaN, and -0.0 is not 0.0
-
-
-def bits(tensor: Tensor) -> bytes:
-    return bytes(tensor.detach().reshape(-1).contiguous().view(torch.uint8).tolist())
+def stored(tensors: Mapping[str, Mapping[str, Tensor]]) -> bytes:
+    """Return groups of tensors as one file: their names, dtypes, shapes and bits."""
+    return save(
+        {
+            f"{group}.{name}": tensor.detach().clone(memory_format=torch.contiguous_format)
+            for group, members in tensors.items()
+            for name, tensor in members.items()
+        }
+    )
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
@@ -121,14 +92,6 @@ def rename(path: Path, content: bytes) -> Path:
     return path
 
 
-def repack(path: Path, changes: dict[str, Any]) -> Path:
-    """Change the metadata of a checkpoint."""
-    with safe_open(path, "pt") as file:
-        content = json.loads(file.metadata()["checkpoint"]) | changes
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return rename(path, save(tensors, {"checkpoint": json.dumps(content)}))
-
-
 @pytest.fixture(autouse=True)
 def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for the disk, save in the processes that get killed."""
@@ -149,11 +112,6 @@ def whole(folder: Path) -> Path:
 # What was saved comes back
 
 
-def test_a_checkpoint_comes_back_bit_for_bit(whole: Path) -> None:
-    assert_is_step(load_checkpoint(whole), 1)
-    assert load_checkpoint(whole).path == whole
-
-
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32]
 DTYPES += [torch.int16, torch.int8, torch.uint8, torch.bool]
 
@@ -166,74 +124,51 @@ def test_a_tensor_of_any_dtype_shape_and_stride_comes_back_bit_for_bit(
     views = {"all": base, "row": base[1], "turned": base.T, "spread": base[:1].expand(5, 4)}
     views |= {"none": base[:0], "one": base[2, 3]}
     path = save_checkpoint(folder, step=0, tensors={"model": views}, state={})
-    assert_same(load_checkpoint(path).tensors["model"], views)
+    found = load_checkpoint(path)
+    assert found.path == path
+    assert stored(found.tensors) == stored({"model": views})
 
 
 def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None:
-    model = Tied()
+    model, fresh = SETTINGS.build(20, 20), SETTINGS.build(20, 20)
     path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
-    weights = load_checkpoint(path).tensors["model"]
-    fresh = Tied()
-    load_weights(fresh, weights, path=path)
-    assert fresh.embedding.weight is fresh.output.weight
-    assert_same(dict(fresh.state_dict()), dict(model.state_dict()))
+    load_weights(fresh, load_checkpoint(path).tensors["model"], path=path)
+    assert fresh.output.weight is fresh.target_embedding.weight
+    assert stored({"model": fresh.state_dict()}) == stored({"model": model.state_dict()})
 
 
 # Which checkpoints stay
 
 
-@pytest.mark.parametrize("keep", [1, 3, 9])
-def test_the_newest_few_stay(folder: Path, keep: int) -> None:
-    for step in range(1, 6):
-        save_step(folder, step, keep=keep)
-        assert_is_step(latest_checkpoint(folder), step)
-        assert steps(folder) == [*range(max(1, step - keep + 1), step + 1)]
+STEPS = st.sampled_from([0, 1, 2, 3, 99_999_999, 100_000_000])
 
 
-def test_a_step_of_many_digits_is_newer_than_one_of_few(folder: Path) -> None:
-    for step in (99_999_999, 100_000_000):
-        save_step(folder, step)
-    assert_is_step(latest_checkpoint(folder), 100_000_000)
-
-
-@pytest.mark.parametrize("keep", [1, 2])
-def test_saving_a_step_again_replaces_it(folder: Path, keep: int) -> None:
-    save_step(folder, 1, keep=keep)
-    for loss in (0.5, 0.25, 0.125):
-        state = {"loss": loss}
-        save_checkpoint(folder, step=7, tensors=numbers(7), state=state, keep=keep)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(saves=st.lists(st.tuples(STEPS, st.integers(1, 4)), min_size=1, max_size=8))
+@example(saves=[(3, 4), (3, 4), (1, 1)])
+def test_a_save_replaces_its_step_and_later_ones_and_the_newest_few_stay(
+    tmp_path_factory: pytest.TempPathFactory, saves: list[tuple[int, int]]
+) -> None:
+    folder, expected = tmp_path_factory.mktemp("run") / "checkpoints", list[int]()
+    for number, (step, keep) in enumerate(saves):
+        save_checkpoint(folder, step=step, tensors={}, state={"number": number}, keep=keep)
+        expected = [*[each for each in expected if each < step], step][-keep:]
+        assert steps(folder) == expected
         newest = latest_checkpoint(folder)
         assert newest is not None
-        assert newest.state == state
-        assert len(names(folder)) == keep
-    save_step(folder, 8, keep=1)
-    assert steps(folder) == [8]
+        assert (newest.step, newest.state) == (step, {"number": number})
 
 
-def test_the_last_save_counts_even_after_going_back(folder: Path) -> None:
-    for step in (1, 2, 3, 4):
-        save_step(folder, step, keep=4)
-    save_step(folder, 2, keep=2)
-    assert_is_step(latest_checkpoint(folder), 2)
-    assert steps(folder) == [1, 2]
-    assert_is_step(load_checkpoint(checkpoint_paths(folder)[0]), 1)
-
-
-def test_leftovers_of_a_killed_save_are_ignored_and_then_swept(folder: Path, whole: Path) -> None:
+def test_leftovers_of_a_killed_save_are_swept_and_foreign_files_left_alone(
+    folder: Path, whole: Path
+) -> None:
     shutil.copy(whole, folder / ".0123456789abcdef.part")
-    assert_is_step(latest_checkpoint(folder), 1)
-    save_step(folder, 2)
-    assert steps(folder) == [1, 2]
-    assert len(names(folder)) == 2
-
-
-def test_foreign_things_in_the_folder_are_left_alone(folder: Path, whole: Path) -> None:
-    (folder / "notes.txt").write_text("mine")
     shutil.copy(whole, folder / f"{whole.name}.copy")
-    before = names(folder)
     assert_is_step(latest_checkpoint(folder), 1)
     newest = save_step(folder, 2, keep=1)
-    assert names(folder) == sorted({*before, newest.name} - {whole.name})
+    assert names(folder) == sorted((f"{whole.name}.copy", newest.name))
 
 
 # Damage is found and named
@@ -274,25 +209,17 @@ class Trap:
         return os.mkdir, (str(self.mark),)
 
 
-@pytest.mark.parametrize("zipped", [False, True])
 def test_a_hostile_pickle_is_refused_and_nothing_is_executed(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    mark = tmp_path / "executed"
-    if zipped:
-        torch.save({"weight": Trap(mark)}, tmp_path / "hostile")
-    else:
-        (tmp_path / "hostile").write_bytes(pickle.dumps({"weight": Trap(mark)}))
-    content = (tmp_path / "hostile").read_bytes()
+    mark, hostile = tmp_path / "executed", tmp_path / "hostile"
+    torch.save({"weight": Trap(mark)}, hostile)
     with pytest.raises(DamagedCheckpointError, match="is not a checkpoint of this program"):
-        load_checkpoint(rename(whole, content))
+        load_checkpoint(rename(whole, hostile.read_bytes()))
     assert not mark.exists()
-    if zipped:
-        with pytest.warns(UserWarning, match="forcing weights_only=False"):
-            torch.load(io.BytesIO(content))
-    else:
-        pickle.loads(content)
+    with pytest.warns(UserWarning, match="forcing weights_only=False"):
+        torch.load(hostile)
     assert mark.exists()  # the trap was armed
 
 
@@ -312,15 +239,9 @@ def test_a_checkpoint_removed_while_it_is_read_is_no_error(
 
 WHOLE: dict[str, Any] = {"format_version": 4, "step": 1, "state": {}}
 CHANGES: list[dict[str, Any]] = [
-    *({"step": None}, {"step": "many"}, {"step": float("nan")}, {"state": 3}),
-    *({"state": {"x": float("nan")}}, {"format_version": None}, {"format_version": 1e99}),
+    *({"step": "many"}, {"state": 3}, {"state": {"x": float("nan")}}, {"format_version": None})
 ]
-HEADERS = [
-    *("{}", "[]", '{"w":3}', '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}'),
-    '{"w":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,399999999996]}}',
-    '{"w":{"dtype":"Q7","shape":[2],"data_offsets":[0,8]}}',
-    '{"w":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}',
-]
+HEADERS = ["{}", "[]", '{"w":{"dtype":"F32","shape":[99999999],"data_offsets":[0,399999996]}}']
 
 
 def packed(header: str) -> bytes:
@@ -345,10 +266,11 @@ def test_a_file_that_another_program_made_is_refused(whole: Path, content: bytes
 def test_a_newer_format_stops_the_program_before_it_takes_an_older_checkpoint(
     folder: Path, whole: Path
 ) -> None:
-    newer = repack(save_step(folder, 2), {"format_version": 5})
+    content = json.dumps(WHOLE | {"step": 2, "format_version": 5})
+    rename(save_step(folder, 2), save({}, {"checkpoint": content}))
     with pytest.raises(UserError, match="has format version 5, and this program reads 4"):
         latest_checkpoint(folder)
-    assert not newer.exists() or whole.exists()
+    assert whole.exists()
 
 
 def test_resume_warns_of_a_damaged_newest_and_takes_the_older(
@@ -382,13 +304,13 @@ def test_where_every_checkpoint_is_damaged_an_error_says_so(folder: Path, whole:
 
 
 def test_weights_that_do_not_fit_are_named_and_leave_the_model_untouched() -> None:
-    model = Tied()
+    model = SETTINGS.build(20, 20)
+    before = stored({"model": model.state_dict()})
     weights = {name: tensor + 1 for name, tensor in model.state_dict().items()}
-    weights["embedding.weight"] = weights["embedding.weight"].clone().fill_(float("nan"))
-    before = copy.deepcopy(dict(model.state_dict()))
-    with pytest.raises(UserError, match=r"^runs/first: .*'embedding.weight' holds NaN"):
+    weights["output.weight"][0, 0] = float("nan")
+    with pytest.raises(UserError, match=r"^runs/first: .*'output.weight' holds NaN"):
         load_weights(model, weights, path=Path("runs/first"))
-    assert_same(dict(model.state_dict()), before)
+    assert stored({"model": model.state_dict()}) == before
 
 
 # A save that fails leaves everything as it was
@@ -406,59 +328,37 @@ def test_a_missing_parent_or_a_file_in_the_way_is_an_error_with_the_path(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("owner", "call", "calls"),
-    [(Path, "open", 1), (os, "fsync", 3), (os, "replace", 1)],
+    ("owner", "call", "calls"), [(Path, "open", 1), (os, "fsync", 3), (os, "replace", 1)]
 )
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get)
 def test_wherever_the_disk_refuses_the_old_checkpoint_stays(
-    folder: Path,
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: Any,
-    call: str,
-    calls: int,
-    code: int,
+    folder: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, calls: int
 ) -> None:
-    before, work, left = snapshot(folder), getattr(owner, call), 0
+    before, work = snapshot(folder), getattr(owner, call)
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        nonlocal left
-        if left == 0:
-            raise OSError(code, os.strerror(code))
-        left -= 1
-        return work(*args, **kwargs)
+    def save_after(allowed: int, place: Path) -> None:
+        left = iter([True] * allowed)
 
-    for allowed in range(calls):
-        left = allowed
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            if not next(left, False):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return work(*args, **kwargs)
+
         with monkeypatch.context() as patch:
             patch.setattr(owner, call, refuse)
-            with pytest.raises(UserError, match=f"{folder}.*{os.strerror(code)}"):
-                save_step(folder, 2, keep=1)
-        if call == "fsync" and allowed:  # it has its name, which may not outlast the power
+            save_step(place, 2, keep=1)
+
+    for allowed in range(calls):
+        with pytest.raises(UserError, match=f"cannot save step 2 in {folder} .*: No space left"):
+            save_after(allowed, folder)
+        if allowed:  # it has its name, which may not outlast the power
             assert_is_step(latest_checkpoint(folder), 2)
             checkpoint_paths(folder)[-1].unlink()
         assert snapshot(folder) == before
-    left = calls
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, call, refuse)
-        save_step(folder, 2, keep=1)
-    assert_is_step(latest_checkpoint(folder), 2)
-
-
-@pytest.mark.parametrize("limit", [0, 1000])
-def test_a_full_disk_leaves_the_old_checkpoint(folder: Path, whole: Path, limit: int) -> None:
-    before = snapshot(folder)
-    big = {"model": {"weight": torch.zeros(1000)}}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        for place in (folder, folder.with_name("new")):
-            with pytest.raises(UserError, match=f"cannot save step 2 in {place} .*File too large"):
-                save_checkpoint(place, step=2, tensors=big, state={})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert snapshot(folder) == before
+    with pytest.raises(UserError, match="No space left"):
+        save_after(0, folder.with_name("new"))
     assert names(folder.parent) == [folder.name]
+    save_after(calls, folder)
+    assert_is_step(latest_checkpoint(folder), 2)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -467,12 +367,9 @@ def test_weights_that_could_not_be_loaded_are_not_saved(
 ) -> None:
     before = snapshot(folder)
     tensors = {"model": {"weight": torch.tensor([1.0, value])}}
-    refusal = "step 2 is not saved: tensor 'model.weight' holds NaN"
-    for place in (folder, folder.with_name("new")):
-        with pytest.raises(UserError, match=refusal):
-            save_checkpoint(place, step=2, tensors=tensors, state={}, keep=1)
+    with pytest.raises(UserError, match=r"step 2 is not saved: tensor 'model\.weight' holds NaN"):
+        save_checkpoint(folder, step=2, tensors=tensors, state={}, keep=1)
     assert snapshot(folder) == before
-    assert names(folder.parent) == [folder.name]
 
 
 @pytest.mark.parametrize("value", [object(), np.zeros(3), {(1, 2): 3}, float("nan")])
@@ -537,9 +434,8 @@ def test_kill_9_at_every_file_operation_of_a_save_leaves_a_whole_checkpoint(
     start = tmp_path / "start"
     for earlier in (1, 2):
         save_step(start, earlier, keep=keep)
-    examples = Path(module.__file__).parents[1]
     command = [sys.executable, __file__, str(tmp_path), str(step), str(keep)]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(examples)}, check=True)
+    subprocess.run(command, env=ENVIRONMENT, check=True)
     killed = sorted(tmp_path.glob("killed-*"))
     leftovers = [names(folder) for folder in killed]
     assert any(name.endswith(".part") for listed in leftovers for name in listed)

@@ -257,10 +257,7 @@ def test_only_the_split_that_is_not_given_is_held_out(
 
 
 def test_test_sentences_of_own_files_leave_the_training_set(tmp_path: Path) -> None:
-    corpus = load_own(tmp_path, train=range(50), test=[3, 4, 5])
-    check_disjoint(corpus)
-    assert len(corpus.test) == 3
-    assert not sources(corpus.train) & {f"猫は{n}匹" for n in (3, 4, 5)}
+    check_disjoint(load_own(tmp_path, train=range(50), test=[3, 4, 5]))
     with pytest.raises(UserError, match="no validation pair whose source"):
         load_own(tmp_path, train=[3, 4], validation=[3, 4], test=[3, 4])
 
@@ -323,12 +320,6 @@ def test_source_sentences_of_the_test_set_leave_the_other_splits(
     ]
 
 
-def test_a_changed_data_file_is_refused(tiny: Path) -> None:
-    write(tiny / "dev.en", "there is a horse .\nthere is a fish .\n")
-    with pytest.raises(UserError, match=r"dev\.en must be a file with SHA-256 [0-9a-f]{64}$"):
-        load_corpus(Languages(SMALL_PARALLEL_ENJA), data_dir=tiny)
-
-
 def test_without_a_data_folder_the_corpus_is_downloaded_into_the_repository(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,9 +346,7 @@ def test_scores_cut_words_as_the_target_language_does() -> None:
         assert corpus.bleu_tokenizer == tokenizer
 
 
-def test_arguments_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="belongs to small_parallel_enja, not to the corpus toy"):
-        load_corpus(Languages(), data_dir=tmp_path)
+def test_the_toy_corpus_has_two_directions() -> None:
     with pytest.raises(UserError, match=r"toy translates from ja to en or .*, got ja to de"):
         load_corpus(Languages(target="de"))
 
