@@ -61,26 +61,19 @@ def copied(tensors: list[Tensor]) -> list[Tensor]:
 
 
 @contextmanager
-def recorded_updates() -> Iterator[list[list[Update]]]:
-    """Record every update: one list for each optimiser, in the order of their first updates."""
-    found: list[list[Update]] = []
-    of: dict[int, list[Update]] = {}
-    alive: list[Optimizer] = []  # an id is given again where an object is gone
+def recorded_updates() -> Iterator[list[Update]]:
+    """Record every update of one training."""
+    found: list[Update] = []
 
     def note(optimizer: Optimizer, *_: Any) -> None:
-        if id(optimizer) not in of:
-            of[id(optimizer)] = []
-            found.append(of[id(optimizer)])
-            alive.append(optimizer)
         (group,) = optimizer.param_groups
         settings = {name: value for name, value in group.items() if name != "params"}
         parameters: list[Tensor] = group["params"]
         gradient = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        update = Update(type(optimizer), settings, copied(parameters), copied(gradient))
-        of[id(optimizer)].append(update)
+        found.append(Update(type(optimizer), settings, copied(parameters), copied(gradient)))
 
     def complete(optimizer: Optimizer, *_: Any) -> None:
-        of[id(optimizer)][-1].after = copied(optimizer.param_groups[0]["params"])
+        found[-1].after = copied(optimizer.param_groups[0]["params"])
 
     handles = register_optimizer_step_pre_hook(note), register_optimizer_step_post_hook(complete)
     try:
@@ -132,10 +125,8 @@ def check_clipped(update: Update, whole: list[Tensor]) -> float:
     return norm
 
 
-def run_recorded(
-    main: Callable[[list[str]], int], *arguments: object
-) -> tuple[str, list[list[Update]]]:
-    """Run a program in this process; return what it prints, and the updates of each training."""
+def run_recorded(main: Callable[[list[str]], int], *arguments: object) -> tuple[str, list[Update]]:
+    """Run a program in this process; return what it prints, and the updates of its training."""
     printed, handlers = io.StringIO(), list(logging.getLogger().handlers)
     with pytest.MonkeyPatch.context() as patch, recorded_updates() as recorded:
         patch.setattr(plots, "as_png", lambda _: b"")  # to draw takes longer than to train

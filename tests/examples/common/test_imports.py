@@ -8,20 +8,6 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PACKAGES = ("common", "translation", "classification", "text", "coursework")
-LEVELS = {
-    name: level
-    for level, names in enumerate(
-        (
-            "__init__ errors terminal batching",
-            "options text_files files distributed",
-            "program plots tokenizer checkpoint searches",
-            "run",
-            "training",
-        )
-    )
-    for name in names.split()
-}
-"""Each file of ``common`` imports from lower levels only."""
 PROGRAMS = {
     "translate": {"common", "translation"},
     "ablate": {"common", "translation"},
@@ -70,18 +56,6 @@ def imported_files(path: Path, found: set[Path]) -> set[Path]:
 def test_a_package_imports_common_and_the_library_only(path: Path) -> None:
     package = path.parent.name
     assert imported_packages(path) <= {package, "common"}
-
-
-@pytest.mark.parametrize("path", sorted((EXAMPLES / "common").glob("*.py")), ids=lambda p: p.stem)
-def test_a_file_of_common_imports_from_lower_levels_only(path: Path) -> None:
-    for name in imports(path):
-        package, _, module = name.partition(".")
-        if package == "common":
-            assert LEVELS[module] < LEVELS[path.stem], name
-
-
-def test_every_file_of_common_has_a_level() -> None:
-    assert {path.stem for path in (EXAMPLES / "common").glob("*.py")} == LEVELS.keys()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

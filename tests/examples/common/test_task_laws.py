@@ -99,7 +99,7 @@ def classified(tmp_path_factory: pytest.TempPathFactory) -> Classified:
     command = ["train", "--run", root / "run", *files, *options.split()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classify_commands, "REPORT_STEPS", 15)
-        printed, (updates,) = run_recorded(classify.main, *command)
+        printed, updates = run_recorded(classify.main, *command)
     config = Run(root / "run", ClassifierConfig).read_config()
     return Classified(root / "run", config, updates, printed)
 
@@ -163,7 +163,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     command = ["train", "--run", root / "run", "--text", root / "text", *options.split()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_commands, "REPORT_STEPS", 10)
-        printed, (updates,) = run_recorded(generate_text.main, *command)
+        printed, updates = run_recorded(generate_text.main, *command)
     config = Run(root / "run", TextConfig).read_config()
     return Written(root / "run", config, updates, printed)
 

@@ -121,17 +121,6 @@ def test_an_epoch_resumed_with_larger_updates_reads_every_sentence_once(
     assert second.progress.step == 3 + math.ceil(len(batches[3:]) / 2)
 
 
-def test_a_loss_of_nan_stops_the_training_before_anything_is_saved(
-    tmp_path: Path,
-) -> None:
-    training = begin(tmp_path / "run")
-    with torch.no_grad():
-        training.model.output.weight[0, 0] = math.nan
-    with pytest.raises(UserError, match=r"step 0 is not saved: tensor .model.* holds NaN"):
-        training.fit()
-    assert latest_checkpoint(training.run.checkpoints) is None
-
-
 def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
     training = begin(tmp_path / "run", save_steps=3)
     update = training.learner.update
@@ -150,15 +139,11 @@ def test_a_loss_that_becomes_nan_leaves_an_intact_checkpoint(tmp_path: Path) -> 
 def test_each_update_of_each_process_and_seed_has_its_own_dropout_and_always_the_same(
     tmp_path: Path,
 ) -> None:
-    class Rank(Processes):  # the other processes are not there
-        world_size = 1
-
-        def __init__(self, rank: int) -> None:
-            self.rank = rank
-
     def drawn(rank: int, seed: int) -> list[float]:
         folder = tmp_path / f"{rank} {seed}"
-        training = begin(folder, replace(SETTINGS, seed=seed, epochs=1), processes=Rank(rank))
+        training = begin(
+            folder, replace(SETTINGS, seed=seed, epochs=1), processes=Processes(rank, 1)
+        )
         found = []
 
         def note(*_: Any) -> torch.Tensor:
@@ -289,7 +274,7 @@ def test_minutes_that_end_between_two_epochs_add_no_epoch(
     assert again.resume()
     with recorded_updates() as recorded:
         again.fit()
-    assert not any(recorded)
+    assert not recorded
     assert again.metrics == training.metrics
 
 

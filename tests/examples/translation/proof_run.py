@@ -159,7 +159,7 @@ def train(folder: Path, data: Path, settings: TranslatorConfig, seed: int) -> Pr
         small = partial(batches_of, batch_tokens=24)  # the validation has several batches
         patch.setattr(training_module, "batches_of", lambda examples, **_: small(examples))
         options = ["--run", folder, "--seed", seed]
-        printed, (updates,) = run_recorded(translate.main, *command, *options)
+        printed, updates = run_recorded(translate.main, *command, *options)
     return ProofRun(folder, replace(settings, seed=seed), updates, printed)
 
 
