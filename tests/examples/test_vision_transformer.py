@@ -162,8 +162,6 @@ def test_each_run_tests_each_model_once_on_images_it_never_trained_on_and_a_seed
         "vision_transformer.json",
         "vision_transformer.png",
     }
-    page = (tmp_path / "vision_transformer.html").read_text("utf-8")
-    assert '"class","0,0","0,1","0,2","0,3","1,0"' in page
     content = json.loads((tmp_path / "vision_transformer.json").read_text("utf-8"))
     first, again = content["runs"]
     assert first == again  # of one seed

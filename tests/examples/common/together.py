@@ -28,9 +28,12 @@ def train(
     save_steps: int = 2,
     dropout: float = 0.0,
     victim: int = -1,
+    is_exact: bool = False,
     **options: Any,
 ) -> None:
-    """Train; the victim dies once."""
+    """Train, in double precision if it is to be exact; the victim dies once."""
+    if is_exact:
+        torch.set_default_dtype(torch.float64)
     settings = replace(SETTINGS, dropout=dropout, epochs=epochs)
     processes.broadcast(lambda: begin(folder, settings).run and None)
     options |= {"processes": processes, "save_steps": save_steps}
@@ -54,12 +57,6 @@ def resume_and_save(folder: Path, processes: Processes) -> None:
     training = begin(folder, processes=processes)
     assert training.resume()
     training._save()
-
-
-def everything(folder: Path, processes: Processes) -> None:
-    """Do all that the fast tests look at in one pair of processes: to start them takes seconds."""
-    torch.set_default_dtype(torch.float64)
-    train(folder, processes, epochs=1, save_steps=2)  # the loss is summed within the epoch
 
 
 def work(folder: str, what: str, options: str) -> None:

@@ -101,10 +101,6 @@ def test_raw_english_becomes_like_the_tokenised_corpus(raw: str, cleaned: str) -
     assert clean(raw, "en", corpus=SMALL_PARALLEL_ENJA) == cleaned
 
 
-def test_english_of_other_corpora_is_not_lowercased() -> None:
-    assert clean(" I can’t  tell. ", "en", corpus="toy") == "I can't tell."
-
-
 # ------------------------------------------------------------------ reading
 
 
