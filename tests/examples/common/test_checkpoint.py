@@ -26,6 +26,7 @@ from tests.examples.common.together import ENVIRONMENT
 from tests.examples.tiny_run import SETTINGS
 from torch import Tensor
 
+from common import checkpoint as module
 from common.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
