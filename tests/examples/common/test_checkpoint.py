@@ -131,9 +131,8 @@ def test_a_tensor_of_any_dtype_shape_and_stride_comes_back_bit_for_bit(
 
 
 def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None:
-    model: Any
-    fresh: Any
-    model, fresh = SETTINGS.build(20, 20), SETTINGS.build(20, 20)
+    model: Any = SETTINGS.build(20, 20)
+    fresh: Any = SETTINGS.build(20, 20)
     path = save_checkpoint(folder, step=0, tensors={"model": model.state_dict()}, state={})
     load_weights(fresh, load_checkpoint(path).tensors["model"], path=path)
     assert fresh.output.weight is fresh.target_embedding.weight

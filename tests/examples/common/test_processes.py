@@ -200,12 +200,11 @@ def test_where_one_process_is_killed_all_stop_and_it_is_named(tmp_path: Path, vi
 def test_a_training_that_torchrun_restarts_ends_as_one_that_nothing_happened_to(
     tmp_path: Path, victim: int
 ) -> None:
-    options: dict[str, Any] = {"dropout": 0.2}
-    killed = command(tmp_path / "run", train, victim=victim, snapshots=True, **options)
+    killed = command(tmp_path / "run", train, victim=victim, snapshots=True, dropout=0.2)
     restarted = torchrun(2, killed, "--max-restarts", "1")
     assert restarted.returncode == 0, restarted.stderr
     assert (tmp_path / "run" / "died").exists()
-    undisturbed = torchrun(2, command(tmp_path / "calm", train, **options))
+    undisturbed = torchrun(2, command(tmp_path / "calm", train, dropout=0.2))
     assert undisturbed.returncode == 0, undisturbed.stderr
     found, expected = (
         fingerprint(begin(tmp_path / name, replace(SETTINGS, dropout=0.2)))
