@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.examples.tiny_run import SETTINGS
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.distributed import Processes
 from common.tokenizer import PAD
-from common.training import Learner, learning_rate
+from common.training import Learner, average_weights, learning_rate
 from translation.batches import Batch, Example
 from translation.presets import BASE, TranslatorConfig
 from translation.training import TranslationLoss
@@ -74,6 +74,20 @@ def test_the_losses_of_all_processes_add_up_to_that_of_one() -> None:
     torch.testing.assert_close(torch.stack(losses).sum(), whole.to(losses[0].dtype))
 
 
+def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> None:
+    """Its decay is (1 + n) / (10 + n) after n updates, and never more than the given one."""
+    model = nn.Linear(1, 1, bias=False).double()
+    for decay in (0.1, 0.3, 0.9):
+        moving = average_weights(model, decay)
+        expected = 0.0
+        for count, value in enumerate((5.0, 1.0, -2.0, 4.0)):
+            nn.init.constant_(model.weight, value)
+            moving.update_parameters(model)
+            weight = min(decay, (1 + count) / (10 + count)) if count else 0.0  # the first: a copy
+            expected = weight * expected + (1 - weight) * value
+            assert moving.module.state_dict()["weight"].item() == pytest.approx(expected)
+
+
 def rate(config: TranslatorConfig, step: int, done: float) -> float:
     """Compute the learning rate of a configuration."""
     rates = {"warmup_steps": config.warmup_steps, "d_model": config.d_model}
@@ -83,3 +97,9 @@ def rate(config: TranslatorConfig, step: int, done: float) -> float:
 def test_the_base_preset_follows_the_paper() -> None:
     assert rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
     assert rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
+
+
+def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:
+    config = replace(BASE, peak_rate=1.0, warmup_steps=10)
+    for step, done, expected in ((5, 0.2, 0.5), (5, 0.7, 0.3), (10, 0.1, 0.9), (50, 1.0, 0.0)):
+        assert rate(config, step, done) == pytest.approx(expected)
