@@ -57,7 +57,8 @@ def prepare(config: ClassifierConfig, data: Data) -> tuple[ClassifierConfig, dic
 def train_command(options: Train) -> None:
     """Train the encoder, and show the results."""
     run_training(
-        *(options, Run(options.run or RUNS / "classify", ClassifierConfig)),
+        options,
+        Run(options.run or RUNS / "classify", ClassifierConfig),
         new_config(options.chosen(ClassifierConfig)),
         load=data_of,
         prepare=prepare,

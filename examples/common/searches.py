@@ -56,7 +56,8 @@ def sampling(options: SamplingOptions) -> Search:
             else:
                 generator.manual_seed(random.Random(f"{options.seed} 0").getrandbits(63))
         return sample(
-            *(model, start),
+            model,
+            start,
             temperature=options.temperature or 1.0,
             top_k=options.top_k,
             top_p=options.top_p,

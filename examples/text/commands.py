@@ -55,7 +55,8 @@ def prepare(config: TextConfig, text: Text) -> tuple[TextConfig, dict[str, list[
 def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
     run_training(
-        *(options, Run(options.run or RUNS / "text", TextConfig)),
+        options,
+        Run(options.run or RUNS / "text", TextConfig),
         new_config(options.chosen(TextConfig)),
         load=text_of,
         prepare=prepare,

@@ -154,7 +154,9 @@ def train_command(options: Train) -> None:
     chosen = options.chosen(TranslatorConfig)
     new = new_config(chosen)
     run_training(
-        *(options, Run(options.run or RUNS / new.corpus, TranslatorConfig), new),
+        options,
+        Run(options.run or RUNS / new.corpus, TranslatorConfig),
+        new,
         load=corpus_of,
         prepare=lambda config, corpus: fit(config, chosen, corpus),
         make_task=TranslationTask,
