@@ -45,15 +45,16 @@ const isTranslation = () => { const attention = attentions[firstAttention()]; re
 const rowAt = (attention, layer, head, row) => attention.map(layer, head).subarray(row * attention.columns, (row + 1) * attention.columns);
 const placeOfLargest = numbers => numbers.reduce((best, x, i) => x > numbers[best] ? i : best, 0);
 
-// How many bits the weights of a head tell about the position of the key: the mutual information, by which align chooses its head.
-function informationOf(attention, layer, head) {
-  const rows = attention.queries.map((_, row) => rowAt(attention, layer, head, row));
-  const entropyOf = weights => -sumOf(weights.map(x => x > 0 ? x * Math.log2(x) : 0));
-  const mean = rows[0].map((_, key) => sumOf(rows.map(row => row[key])) / rows.length);
-  return entropyOf(mean) - sumOf(rows.map(entropyOf)) / rows.length;
+// How clearly a head of cross-attention says which word each word is from: the mean of the largest weights, without those of signs.
+function clarityOf(attention, layer, head) {
+  const rows = attention.queries.map((token, row) => {
+    const weights = rowAt(attention, layer, head, row), best = placeOfLargest(weights);
+    return isEnd(token) ? 0 : isEnd(attention.keys[best]) ? -weights[best] : weights[best];
+  });
+  return sumOf(rows) / rows.length;
 }
 
-// [attention, layer, head]: of a translation, the head of the cross-attention that tells most about the source; of another model, the clearest with a name.
+// [attention, layer, head]: of a translation, the clearest head of the cross-attention; of another model, the clearest with a name.
 const MOST_CELLS = 4e6;  // to be looked through for it
 let clearest = null;
 export function clearestHead() {
@@ -61,7 +62,7 @@ export function clearestHead() {
   const first = firstAttention(), places = attentions.flatMap(({layers, heads}, a) => Array.from({length: layers * heads}, (_, i) => [a, Math.floor(i / heads), i % heads]));
   const sizeOf = ([a]) => attentions[a].rows * attentions[a].columns;
   const sorted = (all, valueOf) => all.map(place => [valueOf(place), place]).filter(([value]) => value !== null).sort((x, y) => y[0] - x[0])[0]?.[1];
-  const best = isTranslation() ? sorted(places.filter(([a]) => a === first), ([a, layer, head]) => informationOf(attentions[a], layer, head))
+  const best = isTranslation() ? sorted(places.filter(([a]) => a === first), ([a, layer, head]) => clarityOf(attentions[a], layer, head))
     : sorted(places.filter((place, i) => i * sizeOf(place) <= MOST_CELLS), ([a, layer, head]) => {
       const rule = ruleOf(attentions[a], layer, head);
       return rule && rule.strength - rule.rank;  // the first rules say most

@@ -118,7 +118,7 @@ def align(
         )
     names = words or [[str(each) for each in side.tolist()] for side in sides]
     maps = _cross_attention(model, ids, translation[:-1])
-    information = {name: measure_information(weights) for name, weights in maps.items()}
+    information = {name: _information(weights) for name, weights in maps.items()}
     layers = [*maps] if layer is None else [layer]
     if not {*layers} <= {*maps}:
         raise ValueError(f"layer must be one of {[*maps]}, got layer={layer!r}")
@@ -164,7 +164,7 @@ def _cross_attention(model: nn.Module, source: Tensor, target: Tensor) -> dict[s
     return {name: weights[:, :length] for name, weights in found.items()}
 
 
-def measure_information(weights: Tensor) -> Tensor:
+def _information(weights: Tensor) -> Tensor:
     """Return the mutual information of query and key positions, in bits, of shape (H,)."""
     joint = torch.special.entr(weights).sum(-1).mean(-1)
     return (torch.special.entr(weights.mean(-2)).sum(-1) - joint) / math.log(2)
