@@ -137,8 +137,13 @@ def test_the_theme_is_kept_and_set_before_the_first_paint(open_page: Any) -> Non
     opened.go("#v=map")
     assert opened.page.get_attribute("#theme", "aria-pressed") == "false"
     opened.page.click("#theme")
+    # Nothing is painted before there is a body. (A frame can come before the head is parsed.)
     opened.page.add_init_script(
-        "requestAnimationFrame(() => window.first = document.documentElement.dataset.theme)"
+        """new MutationObserver((_, observer) => {
+            if (!document.body) return;
+            window.first = document.documentElement.dataset.theme;
+            observer.disconnect();
+        }).observe(document, {childList: true, subtree: true})"""
     )
     opened.go("#v=map")
     assert opened.page.evaluate("window.first") == "dark"
