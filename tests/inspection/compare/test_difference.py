@@ -329,6 +329,8 @@ def test_sequence_first_is_no_difference_and_a_reshape_is_one() -> None:
 def test_all_outputs_are_compared(a: Any, b: Any, name: str) -> None:
     difference = first_difference(a, b, X)
     assert difference.outputs.a == difference.outputs.b == f"model output {name}"
+    rows = str(difference).splitlines()
+    assert len(rows) == len({*rows})
     assert not first_difference(a, a, X).skipped
 
 

@@ -123,12 +123,12 @@ class Difference:
         return (
             f"first difference: {names[0]} (a), {names[1]} (b){note}\n"
             f"cause: {self.cause or 'not found'}\n"
-            f"{len(self.agreed)} pairs of tensors before it agree, in {self.precision}{skipped}"
+            f"pairs that agree before it: {len(self.agreed)}, in {self.precision}{skipped}"
         )
 
     def _rows(self) -> list[tuple[str, str, str]]:
         pairs = (*self.agreed[-SHOWN:], self.first, self.outputs) if self.first else ()
-        rows = [(pair.a, pair.b, pair.shown) for pair in pairs]
+        rows = [(pair.a, pair.b, pair.shown) for pair in dict.fromkeys(pairs)]
         return [("a", "b", "distance"), *rows] if rows else []
 
     def __repr__(self) -> str:
