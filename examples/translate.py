@@ -1,7 +1,7 @@
 r"""Train a Japanese-English translator, translate with it, score it, and compare it.
 
     python examples/translate.py train       # toy corpus, minutes on a CPU
-    python examples/translate.py translate "犬が水を飲みました。"
+    python examples/translate.py translate "毎晩、あの犬は水を飲みます。"
     python examples/translate.py evaluate
 
     python examples/translate.py train --corpus small_parallel_enja \
@@ -10,8 +10,8 @@ r"""Train a Japanese-English translator, translate with it, score it, and compar
 
     python examples/translate.py train --model rnn --run runs/rnn      # an LSTM
     python examples/translate.py compare runs/toy runs/rnn
-    python examples/translate.py explore --sentence "犬が水を飲みました。"
-    python examples/translate.py align --sentence "犬が水を飲みました。"
+    python examples/translate.py explore --sentence "毎晩、あの犬は水を飲みます。"
+    python examples/translate.py align --sentence "毎晩、あの犬は水を飲みます。"
     python examples/translate.py export --to ctranslate2
 
 All files of a run are in one folder, ``runs/CORPUS`` unless ``--run`` names another. Commands that

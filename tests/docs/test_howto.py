@@ -120,6 +120,22 @@ def test_the_programs_have_every_option_that_the_pages_name() -> None:
         assert options <= known, (program, command, options - known)
 
 
+def test_the_sentences_that_the_pages_translate_belong_to_the_toy_corpus() -> None:
+    """Its grammar has one word order; a translator of it makes nonsense of another one."""
+    corpus = (ROOT / "examples" / "translation" / "toy_corpus").glob("*.ja")
+    known = {line for each in corpus for line in each.read_text("utf-8").splitlines()}
+    programs = ROOT / "examples"
+    lines = [
+        line
+        for page in (*PAGES, programs / "README.md", programs / "translate.py")
+        for line in page.read_text("utf-8").splitlines()
+        if "pretrained.py" not in line  # a model of another corpus
+    ]
+    sentences = {found for line in lines for found in re.findall(r'"([^"]+。)"', line)}
+    assert len(sentences) > 2
+    assert sentences <= known
+
+
 BOTH = """
 leave, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 torch.set_default_dtype(torch.float64)
