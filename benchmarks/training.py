@@ -131,7 +131,7 @@ def make_ours(load_data: Callable[[int], Data]) -> SetUp:
         config = config_of(case.dropout)
         model = config.build(VOCABULARY, VOCABULARY).train()
         loss = TranslationLoss(config.label_smoothing)
-        learner: Learner[Any, Any] = Learner(model, loss, average=config.average)
+        learner = Learner(model, loss, average=config.average)
         batches = load_data(case.batch_tokens).ours
 
         def train() -> None:

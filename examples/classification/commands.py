@@ -48,9 +48,8 @@ def data_of(config: ClassifierConfig) -> Data:
 
 
 def prepare(config: ClassifierConfig, data: Data) -> tuple[ClassifierConfig, dict[str, list[str]]]:
-    """Check the sizes of a new run's model; return the configuration and the tokenizer's texts."""
+    """Complete the configuration of a new run; return it with the texts of the tokenizer."""
     config = replace(config, labels=data.labels, data_hash=data.fingerprint)
-    config.build(config.vocabulary)
     return config, {"tokenizer": [review.text for review in data.train]}
 
 
@@ -67,18 +66,9 @@ def train_command(options: Train) -> None:
     )
 
 
-def load(
-    run: Run[ClassifierConfig], device: torch.device
-) -> tuple[ClassifierConfig, Tokenizer, EncoderClassifier]:
-    """Load the best weights of a run."""
-    config = run.read_config()
-    (tokenizer,) = run.load_tokenizers(config)
-    return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
-
-
 def show_results(run: Run[ClassifierConfig], data: Data, device: torch.device) -> None:
     """Print the accuracy, and draw the attention weights for a rather short test text."""
-    config, tokenizer, model = load(run, device)
+    config, model, (tokenizer,) = run.load(device)
     print_accuracy(config, tokenizer, model, data)
     review = sorted(data.test, key=lambda review: len(review.text))[len(data.test) // 4]
     (text,) = encode([review.text], tokenizer, min(config.max_length, 40))
@@ -103,21 +93,21 @@ def print_accuracy(
     say(table(("", "accuracy"), [(name, f"{share:.1%}") for name, share in rows.items()], words=1))
 
 
-def load_chosen(options: RunOptions) -> tuple[ClassifierConfig, Tokenizer, EncoderClassifier]:
+def load(options: RunOptions) -> tuple[ClassifierConfig, EncoderClassifier, list[Tokenizer]]:
     """Load the run that ``--run`` names, or the latest."""
     run = choose_run(options.run, ClassifierConfig, train="python examples/classify.py train")
-    return load(run, choose_device(options.device))
+    return run.load(choose_device(options.device))
 
 
 def evaluate_command(options: Evaluate) -> None:
     """Evaluate the model on the test texts."""
-    config, tokenizer, model = load_chosen(options)
+    config, model, (tokenizer,) = load(options)
     print_accuracy(config, tokenizer, model, data_of(config))
 
 
 def classify_command(options: Classify) -> None:
     """Print the most probable label of each text and its probability, one per line."""
-    config, tokenizer, model = load_chosen(options)
+    config, model, (tokenizer,) = load(options)
     for lines in input_lines(options.sentences, options.file):
         texts = [clean_text(line, "en") for line in lines]
         known = encode([text for text in texts if text], tokenizer, config.max_length)

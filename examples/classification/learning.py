@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from classification.data import Data
 from classification.models import EncoderClassifier
 from classification.reviews import Review
 from common.batching import group_by_length, pad
-from common.run import Run, TrainingConfig, model_errors
+from common.run import Run, TrainingConfig
 from common.terminal import counted
 from common.tokenizer import BOS, Tokenizer
 from common.training import Task, random_generator
@@ -49,18 +48,13 @@ class ClassifierConfig(TrainingConfig):
     warmup_steps: int = 100
     average: float = 0.99
 
-    @model_errors()
-    def build(self, vocabulary: int) -> EncoderClassifier:
-        """Build the model with fresh weights.
-
-        Raises:
-            UserError: If its sizes do not go together.
-        """
-        classes, sizes = len(self.labels), {"max_length": self.max_length, **self.sizes}
-        return EncoderClassifier(vocabulary, classes, **sizes)
+    def build(self, *vocabularies: int) -> EncoderClassifier:
+        """Build the model with fresh weights, for the number of token ids."""
+        (vocabulary,), classes = vocabularies, len(self.labels)
+        return EncoderClassifier(vocabulary, classes, max_length=self.max_length, **self.sizes)
 
 
-class Classification(Task[Any, Any]):
+class Classification(Task):
     """The task of predicting the label of a text.
 
     Args:
@@ -82,10 +76,6 @@ class Classification(Task[Any, Any]):
             f"{counted(len(data.test), 'test text')}, {len(config.labels)} labels, "
             f"a vocabulary of {self.tokenizer.vocab_size}"
         )
-
-    def build(self) -> EncoderClassifier:
-        """Build the model with fresh weights."""
-        return self.config.build(self.tokenizer.vocab_size)
 
     def _encode(self, reviews: Sequence[Review]) -> tuple[list[list[int]], Tensor]:
         texts = encode([review.text for review in reviews], self.tokenizer, self.config.max_length)

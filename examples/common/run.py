@@ -19,13 +19,13 @@ the weights of another run are detected even if all their sizes are equal.
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from torch import nn
+import torch
 
 from common.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint, load_weights
 from common.errors import UserError
@@ -102,6 +102,14 @@ class TrainingConfig:
         names = "num_layers", "d_model", "num_heads", "d_ff", "dropout"
         return {name: getattr(self, name) for name in names}
 
+    def build(self, *vocabularies: int) -> Any:
+        """Build the program's model with fresh weights.
+
+        Args:
+            vocabularies: Number of token ids of each tokenizer, in the order of ``TOKENIZERS``.
+        """
+        raise NotImplementedError
+
     @property
     def identity(self) -> str:
         """The SHA-256 of all fields that may not change while a run is trained."""
@@ -137,7 +145,6 @@ class TrainingConfig:
 
 
 AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
-Model = TypeVar("Model", bound=nn.Module)
 
 
 class Run(Generic[AnyConfig]):
@@ -243,6 +250,8 @@ class Run(Generic[AnyConfig]):
     ) -> AnyConfig:
         """Train the tokenizers of a new run, and write its configuration.
 
+        Sizes that do not go together are refused before: a tokenizer may take minutes.
+
         Args:
             config: The configuration, but for the hashes of the tokenizers.
             texts: The training texts of each tokenizer, by its name.
@@ -252,6 +261,7 @@ class Run(Generic[AnyConfig]):
             The whole configuration.
         """
         hashes, size = {}, config.vocabulary
+        self.build(config, [size for _ in config.TOKENIZERS])
         for name, sentences in texts.items():
             path = self.tokenizer_file(name)
             Tokenizer.train(sentences, vocab_size=size, path=path, write=lock.write_new)
@@ -279,18 +289,39 @@ class Run(Generic[AnyConfig]):
             tokenizers.append(Tokenizer(path.read_bytes()))
         return tokenizers
 
-    # Results
+    # The model
 
-    def load_best(self, model: Model, config: AnyConfig) -> Model:
-        """Load the best weights into a model and put it in evaluation mode.
+    def build(self, config: AnyConfig, vocabularies: Sequence[int]) -> Any:
+        """Build the model of a configuration with fresh weights.
 
         Args:
-            model: The model, built with the sizes of the configuration.
-            config: The run's configuration; the weights must have been trained with it.
+            config: The configuration.
+            vocabularies: Number of token ids of each tokenizer.
 
         Raises:
-            UserError: If there are no weights, or they are damaged or of another model.
+            UserError: If the sizes do not go together, or the weights do not fit into the memory.
         """
+        try:
+            return config.build(*vocabularies)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(f"these settings do not make a valid model: {error}") from error
+
+    def load(self, device: torch.device) -> tuple[AnyConfig, Any, list[Tokenizer]]:
+        """Load a trained run.
+
+        Args:
+            device: The device to compute on.
+
+        Returns:
+            The configuration, the model with the best weights in evaluation mode, and the
+            tokenizers.
+
+        Raises:
+            UserError: If the run is missing, unfinished or damaged.
+        """
+        config = self.read_config()
+        tokenizers = self.load_tokenizers(config)
+        model = self.build(config, [each.vocab_size for each in tokenizers])
         checkpoint = latest_checkpoint(self.best)
         if checkpoint is None:
             raise UserError(
@@ -298,7 +329,7 @@ class Run(Generic[AnyConfig]):
             )
         config.check_trained(checkpoint)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
-        return model.eval()
+        return config, model.to(device).eval(), tokenizers
 
     def read_metrics(self, *names: str) -> list[dict[str, float]]:
         """Read the metrics with these names, a row for each validation.
@@ -343,19 +374,6 @@ def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run
     _, latest = max(trained)
     say(f"run: {latest} (the latest; choose with --run)", file=sys.stderr)
     return Run(latest, kind)
-
-
-@contextmanager
-def model_errors() -> Iterator[None]:
-    """Turn the errors of building a model into one that names its settings as the reason.
-
-    Raises:
-        UserError: If the sizes do not go together, or the weights do not fit into the memory.
-    """
-    try:
-        yield
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"these settings do not make a valid model: {error}") from error
 
 
 def _hash(content: Mapping[str, object]) -> str:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -43,17 +43,13 @@ from common.distributed import Processes, choose_device, join_processes
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
 from common.options import TrainingOptions
-from common.run import AnyConfig, Model, Run, TrainingConfig
+from common.run import AnyConfig, Run, TrainingConfig
 from common.terminal import Display, say
 from transformer_blocks import ModelWithLoss, noam_rate
 
-AnyModel = TypeVar("AnyModel", bound=nn.Module, contravariant=True)
-AnyBatch = TypeVar("AnyBatch")
-AnyData = TypeVar("AnyData")
 
-
-class Task(Protocol[AnyModel, AnyBatch]):
-    """What a model learns: the model, the batches of a training, their loss, and the validation.
+class Task(Protocol):
+    """What a model learns: the batches of a training, their loss, and the validation.
 
     Attributes:
         unit: The name of the targets, such as "tokens".
@@ -63,27 +59,23 @@ class Task(Protocol[AnyModel, AnyBatch]):
     unit: str
     summary: str
 
-    def build(self) -> Any:
-        """Build the model with fresh weights."""
-        ...
-
-    def batches(self, epoch: int) -> Sequence[AnyBatch]:
+    def batches(self, epoch: int) -> Sequence[Any]:
         """Return the batches of an epoch, counted from 0; the same epoch has the same batches."""
         ...
 
-    def count(self, batch: AnyBatch) -> int:
+    def count(self, batch: Any) -> int:
         """Count the targets of a batch: the terms of the sum that :meth:`loss` returns."""
         ...
 
-    def collate(self, batch: AnyBatch) -> Sequence[Tensor]:
+    def collate(self, batch: Any) -> Sequence[Tensor]:
         """Make the tensors of a batch, on the CPU."""
         ...
 
-    def loss(self, model: AnyModel, *tensors: Tensor) -> Tensor:
+    def loss(self, model: Any, *tensors: Tensor) -> Tensor:
         """Compute the loss of a batch, summed over its targets."""
         ...
 
-    def validate(self, model: AnyModel) -> dict[str, float]:
+    def validate(self, model: Any) -> dict[str, float]:
         """Compute metrics of a model in evaluation mode, each named ``validation_...``."""
         ...
 
@@ -91,12 +83,12 @@ class Task(Protocol[AnyModel, AnyBatch]):
         """Return whether a validation is better than the best so far: if its loss is lower."""
         return new["validation_loss"] < best["validation_loss"]
 
-    def sample(self, model: AnyModel) -> str:
+    def sample(self, model: Any) -> str:
         """Generate something from a fixed example; a terminal shows it after each validation."""
         return ""
 
 
-class Learner(Generic[Model, AnyBatch]):
+class Learner:
     """A model with all that an update changes: its weights, their average, and Adam's moments.
 
     Args:
@@ -107,14 +99,14 @@ class Learner(Generic[Model, AnyBatch]):
     """
 
     def __init__(
-        self, model: Model, loss: Any, *, average: float, processes: Processes | None = None
+        self, model: nn.Module, loss: Any, *, average: float, processes: Processes | None = None
     ) -> None:
         self.model, self.loss = model, loss
         self.processes = Processes() if processes is None else processes
         self.device = next(model.parameters()).device
         self.module: Any = ModelWithLoss(model, loss.loss)  # later with DDP around it
         self.moving = average_weights(model, average)
-        self.average = cast(Model, self.moving.module)  # the model to use
+        self.average: Any = self.moving.module  # the model to use
         self.optimizer = make_adam(model)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
@@ -147,7 +139,7 @@ class Learner(Generic[Model, AnyBatch]):
                     )
                 target.copy_(saved)
 
-    def update(self, batches: Sequence[AnyBatch], rate: float) -> Tensor:
+    def update(self, batches: Sequence[Any], rate: float) -> Tensor:
         """Update the parameters with the gradient of several batches, as if they were one.
 
         Args:
@@ -165,7 +157,7 @@ class Learner(Generic[Model, AnyBatch]):
         self.moving.update_parameters(self.model)
         return loss
 
-    def compute_gradient(self, batches: Sequence[AnyBatch]) -> Tensor:
+    def compute_gradient(self, batches: Sequence[Any]) -> Tensor:
         """Compute the gradient of the mean loss per target; return the summed loss.
 
         A process for which no batch is left computes the first one with weight zero, because all
@@ -306,13 +298,13 @@ class Progress:
         return f"step {self.step:,} of {config.steps or 1:,}"
 
 
-class Training(Generic[Model, AnyBatch]):
+class Training:
     """One training, from its beginning or from its last checkpoint.
 
     Args:
         run: The run whose folder holds checkpoints, best weights and metrics.
         config: The run's configuration; its plan may differ from the one in ``config.json``.
-        task: The model, the batches, the loss and the validation.
+        task: The batches, the loss and the validation.
         device: The device to compute on.
         processes: The processes that train together; this one alone by default.
         save_steps: Number of updates after which a checkpoint is saved, besides one after each
@@ -325,18 +317,17 @@ class Training(Generic[Model, AnyBatch]):
         self,
         run: Run[Any],
         config: TrainingConfig,
-        task: Task[Model, AnyBatch],
+        task: Task,
         *,
         device: torch.device,
         processes: Processes | None = None,
         save_steps: int | None = None,
         snapshots: bool = False,
     ) -> None:
+        vocabularies = [each.vocab_size for each in run.load_tokenizers(config)]
         torch.manual_seed(config.seed)
-        self.model: Model = task.build().to(device)
-        self.learner: Learner[Model, AnyBatch] = Learner(
-            self.model, task, average=config.average, processes=processes
-        )
+        self.model = run.build(config, vocabularies).to(device)
+        self.learner = Learner(self.model, task, average=config.average, processes=processes)
         self.run, self.config, self.task = run, config, task
         self.device, self.processes = device, self.learner.processes
         self.save_steps, self.snapshots = save_steps, snapshots
@@ -396,7 +387,7 @@ class Training(Generic[Model, AnyBatch]):
             if config.report_steps is None:
                 return
 
-    def _update(self, group: Sequence[AnyBatch], done: float) -> None:
+    def _update(self, group: Sequence[Any], done: float) -> None:
         """Update the model with the batches of all processes, when a part of the plan is done."""
         progress, config = self.progress, self.config
         progress.step += 1
@@ -471,7 +462,7 @@ class Training(Generic[Model, AnyBatch]):
 
             save(learning_curves(self.metrics), self.run.picture)
 
-    def _validate(self) -> tuple[Model, dict[str, float]]:
+    def _validate(self) -> tuple[Any, dict[str, float]]:
         """Validate the averaged weights; return the model with them, and the metrics."""
         average = self.learner.average.eval()
         figures = self.processes.broadcast(lambda: self.task.validate(average))
@@ -549,10 +540,10 @@ def run_training(
     run: Run[AnyConfig],
     new: AnyConfig,
     *,
-    load: Callable[[AnyConfig], AnyData],
-    prepare: Callable[[AnyConfig, AnyData], tuple[AnyConfig, dict[str, list[str]]]],
-    make_task: Callable[[Run[AnyConfig], AnyConfig, AnyData], Task[Any, Any]],
-    show: Callable[[Run[AnyConfig], AnyData, torch.device], object],
+    load: Callable[[AnyConfig], Any],
+    prepare: Callable[[AnyConfig, Any], tuple[AnyConfig, dict[str, list[str]]]],
+    make_task: Callable[[Run[AnyConfig], AnyConfig, Any], Task],
+    show: Callable[[Run[AnyConfig], Any, torch.device], object],
     **settings: Any,
 ) -> None:
     """Train in a locked folder, by this process or by several, from the last checkpoint if asked.
@@ -585,9 +576,7 @@ def run_training(
             if not config.tokenizers:
                 config = processes.broadcast(lambda: run.begin(*prepare(config, data), lock))
             task = make_task(run, config, data)
-            training: Training[Any, Any] = Training(
-                run, config, task, device=device, processes=processes, **settings
-            )
+            training = Training(run, config, task, device=device, processes=processes, **settings)
             is_resumed = training.resume()
             if processes.is_first:
                 weights = sum(weight.numel() for weight in training.model.parameters())

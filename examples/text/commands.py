@@ -47,8 +47,7 @@ def text_of(config: TextConfig) -> Text:
 
 
 def prepare(config: TextConfig, text: Text) -> tuple[TextConfig, dict[str, list[str]]]:
-    """Check the sizes of a new run's model; return the configuration and the tokenizer's texts."""
-    config.build(config.vocabulary)
+    """Complete the configuration of a new run; return it with the texts of the tokenizer."""
     return replace(config, data_hash=text.fingerprint), {"tokenizer": text.train}
 
 
@@ -67,7 +66,7 @@ def train_command(options: Train) -> None:
 
 def show_results(run: Run[TextConfig], text: Text, device: torch.device) -> None:
     """Generate a text greedily, and one by sampling."""
-    config, tokenizer, model = load(run, device)
+    config, model, (tokenizer,) = run.load(device)
     sampled = sampling(SamplingOptions(temperature=0.8, seed=config.seed))
     for title, search in (("greedy", greedy_search), ("sampled, temperature 0.8", sampled)):
         (generated,) = generate(model, tokenizer, [""], search, length=100)
@@ -75,22 +74,15 @@ def show_results(run: Run[TextConfig], text: Text, device: torch.device) -> None
     print(f"\nWritten: {run.picture}")
 
 
-def load(run: Run[TextConfig], device: torch.device) -> tuple[TextConfig, Tokenizer, TextModel]:
-    """Load the best weights of a run."""
-    config = run.read_config()
-    (tokenizer,) = run.load_tokenizers(config)
-    return config, tokenizer, run.load_best(config.build(tokenizer.vocab_size), config).to(device)
-
-
-def load_chosen(options: RunOptions) -> tuple[TextConfig, Tokenizer, TextModel]:
+def load(options: RunOptions) -> tuple[TextConfig, TextModel, list[Tokenizer]]:
     """Load the run that ``--run`` names, or the latest."""
     run = choose_run(options.run, TextConfig, train=TRAIN)
-    return load(run, choose_device(options.device))
+    return run.load(choose_device(options.device))
 
 
 def evaluate_command(options: Evaluate) -> None:
     """Print perplexity and bits per character of the test text, the end of the text."""
-    config, tokenizer, model = load_chosen(options)
+    config, model, (tokenizer,) = load(options)
     text = text_of(config)
     tokens = encode_lines(text.test, tokenizer)
     losses = {f"Transformer, {config.style}": text_loss(model, tokens)}
@@ -111,7 +103,7 @@ def evaluate_command(options: Evaluate) -> None:
 def generate_command(options: Generate) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options.prompts)
-    _, tokenizer, model = load_chosen(options)
+    _, model, (tokenizer,) = load(options)
     search = sampling_or_greedy(options, greedy=options.greedy)
     print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
 
@@ -122,7 +114,7 @@ def explore_command(options: Explore) -> None:
     if options.output:
         check_output(options.output)
     run = choose_run(options.run, TextConfig, train=TRAIN)
-    _, tokenizer, model = load(run, choose_device(options.device))
+    _, model, (tokenizer,) = run.load(choose_device(options.device))
     page = options.output or run.folder / "explorer.html"
     title = explore(model, tokenizer, prompt, page, length=options.length)
     print(f"{title}\nWritten: {page}\n{page.resolve().as_uri()}")

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from common.run import Run, TrainingConfig, model_errors
+from common.run import Run, TrainingConfig
 from common.terminal import counted
 from common.training import Task, random_generator
 from text.models import TextModel, build_text_model
@@ -44,17 +43,13 @@ class TextConfig(TrainingConfig):
     warmup_steps: int = 200
     average: float = 0.99
 
-    @model_errors()
-    def build(self, vocabulary: int) -> TextModel:
-        """Build the model with fresh weights.
-
-        Raises:
-            UserError: If the sizes do not go together, or the weights do not fit into the memory.
-        """
+    def build(self, *vocabularies: int) -> TextModel:
+        """Build the model with fresh weights, for the number of token ids."""
+        (vocabulary,) = vocabularies
         return build_text_model(vocabulary, style=self.style, context=self.context, **self.sizes)
 
 
-class NextToken(Task[Any, Any]):
+class NextToken(Task):
     """The task of predicting each next token.
 
     Args:
@@ -77,10 +72,6 @@ class NextToken(Task[Any, Any]):
             f"{counted(len(text.test), 'test line')} (cut from the end of the text), a vocabulary "
             f"of {self.tokenizer.vocab_size}, style {config.style}"
         )
-
-    def build(self) -> TextModel:
-        """Build the model with fresh weights."""
-        return self.config.build(self.tokenizer.vocab_size)
 
     def batches(self, epoch: int) -> list[list[int]]:
         """Return the random start positions of each batch's sequences.

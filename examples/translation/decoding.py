@@ -45,11 +45,8 @@ def load_translator(run: Run[TranslatorConfig], device: torch.device) -> Trained
     Raises:
         UserError: If the run is missing, unfinished or damaged.
     """
-    config = run.read_config()
-    source, target = run.load_tokenizers(config)
-    model = config.build(source.vocab_size, target.vocab_size)
-    model = run.load_best(model, config)
-    return TrainedTranslator(config, model.to(device), source, target)
+    config, model, (source, target) = run.load(device)
+    return TrainedTranslator(config, model, source, target)
 
 
 class Decodable(Protocol):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from common.errors import UserError
 from common.options import check_together, flag
-from common.run import TrainingConfig, model_errors
+from common.run import TrainingConfig
 from transformer_blocks import AdditiveAttention, MultiHeadAttention, PostNorm, PreNorm
 from translation.pairs import Files, Languages
 from translation.rnn_attention import RecurrentTranslator
@@ -111,19 +111,13 @@ class TranslatorConfig(TrainingConfig):
         """The name of the file of each tokenizer; with a shared vocabulary, both are one file."""
         return ("shared", "shared") if self.shared_vocabulary else self.TOKENIZERS
 
-    @model_errors()
-    def build(self, source_vocabulary: int, target_vocabulary: int) -> Translator:
+    def build(self, *vocabularies: int) -> Translator:
         """Build the Transformer, or the recurrent model, with fresh weights.
 
         Args:
-            source_vocabulary: Number of source token ids.
-            target_vocabulary: Number of target token ids.
-
-        Raises:
-            UserError: If the sizes do not go together, or the weights do not fit into the memory.
+            vocabularies: Number of source token ids, and of target token ids.
         """
-        vocabularies, sizes = (source_vocabulary, target_vocabulary), self.sizes
-        sizes |= {"max_length": self.max_length, "tie_embeddings": self.tie_embeddings}
+        sizes = self.sizes | {"max_length": self.max_length, "tie_embeddings": self.tie_embeddings}
         sizes["share_embeddings"] = self.shared_vocabulary
         if self.model == "transformer":
             residual = PreNorm if self.pre_norm else PostNorm

@@ -70,7 +70,7 @@ class TranslationLoss:
         )
 
 
-class TranslationTask(TranslationLoss, Task[Translator, Sequence[Example]]):
+class TranslationTask(TranslationLoss, Task):
     """The task of learning to translate a corpus.
 
     Args:
@@ -94,10 +94,6 @@ class TranslationTask(TranslationLoss, Task[Translator, Sequence[Example]]):
         )
         sizes = f"{source.vocab_size} and {target.vocab_size}"
         self.summary = f"{corpus.sizes}, preset {config.preset}, vocabularies of {sizes}"
-
-    def build(self) -> Translator:
-        """Build the model with fresh weights."""
-        return self.config.build(*[each.vocab_size for each in self.tokenizers])
 
     def batches(self, epoch: int) -> list[list[Example]]:
         """Return the batches of an epoch: sentences of similar length together, in random order."""

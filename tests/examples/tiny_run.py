@@ -1,6 +1,5 @@
 """A corpus, settings and a training small enough for a test."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ import torch
 from common.files import FolderLock
 from common.run import Run
 from common.training import Training
-from translation.batches import Example
 from translation.pairs import Corpus, Languages, Pair
 from translation.presets import TINY, TranslatorConfig
 from translation.training import TranslationTask
-from translation.translator import Translator
 
 NOUNS = {"犬": "dog", "猫": "cat", "鳥": "bird", "馬": "horse", "魚": "fish", "牛": "cow"}
 VERBS = {"走る": "runs", "眠る": "sleeps", "泳ぐ": "swims", "歌う": "sings", "食べる": "eats"}
@@ -36,7 +33,7 @@ PLAN = ["--epochs", "2", "--vocabulary", "80", "--batch-tokens", "64"]
 """Options of a training of two short epochs."""
 
 
-class TranslationTraining(Training[Translator, Sequence[Example]]):
+class TranslationTraining(Training):
     """The training of a translator."""
 
     task: TranslationTask

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 from tests.examples.common.test_checkpoint import stored
 from tests.examples.translation.test_translate import one_error_line
 
@@ -138,7 +137,7 @@ def test_a_training_killed_at_every_save_ends_with_the_bits_of_one_left_alone(
     assert classify.main(["train", "--run", str(tmp_path / "whole"), *plan]) == 0
     save, killed = Training._save, set()
 
-    def die_once(training: Training[torch.nn.Module, list[int]]) -> None:
+    def die_once(training: Training) -> None:
         place = training.run.folder, training.progress.step
         if place not in killed:  # the last row is written, the checkpoint is not
             killed.add(place)

@@ -14,7 +14,6 @@ from common.training import Learner, average_weights, learning_rate
 from translation.batches import Batch, Example
 from translation.presets import BASE, TranslatorConfig
 from translation.training import TranslationLoss
-from translation.translator import Translator
 
 SENTENCES = [
     Example([5, 6, 7], [8, 9]),
@@ -35,7 +34,7 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient() -> None:
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def make_learner(processes: Processes | None = None) -> Learner[Translator, Sequence[Example]]:
+def make_learner(processes: Processes | None = None) -> Learner:
     torch.manual_seed(0)
     model = replace(SETTINGS, dropout=0.0).build(20, 20).double()
     return Learner(model, TranslationLoss(0.1), average=0.5, processes=processes)

@@ -147,10 +147,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(folder: Path) -> tuple[TextModel, Tokenizer]:
-    run = Run(folder, TextConfig)
-    config = run.read_config()
-    (tokenizer,) = run.load_tokenizers(config)
-    return run.load_best(config.build(tokenizer.vocab_size), config), tokenizer
+    _, model, (tokenizer,) = Run(folder, TextConfig).load(torch.device("cpu"))
+    return model, tokenizer
 
 
 def sample(**options: Any) -> Search:
