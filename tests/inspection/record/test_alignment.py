@@ -80,7 +80,8 @@ def test_models_of_hugging_face_are_aligned_too() -> None:
     [
         ({"layer": "x"}, r"^layer must be one of \['.*cross_attention', .*, got layer='x'$"),
         ({"target": [5, 2]}, r"^target must begin with the begin token 1, got 5$"),
-        ({"target": [1]}, r"^source and target must have tokens, got 2 and 1$"),
+        ({"source": []}, r"^source must have a token, got none$"),
+        ({"target": [1]}, r"^target must have a token after the begin token, got target=\[1\]$"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -149,9 +149,10 @@ def the_input_is_modified() -> Sound:
     return Sound(Model(), torch.randn(2, 5, D), "unknown")
 
 
-def test_an_output_that_is_not_finite_is_reported_once() -> None:
+@pytest.mark.parametrize("value", [0.0, torch.nan])
+def test_an_output_that_is_not_finite_is_reported_once(value: float) -> None:
     x = torch.ones(2, 5, D)
-    x[1, 2] = 0.0
+    x[1, 2] = value
     problems = ask("determinism", lambda x: x / x, x).problems
     assert problems == ("the output at token 2 of row 1 is not finite",)
 

@@ -88,8 +88,8 @@ def align(
         The pairs, the layer and head, and how sure each pair is; they print as a table.
 
     Raises:
-        ValueError: If the model has no cross-attention, or no such layer, if source or target has
-            no token, or if target does not begin with the begin token of the model.
+        ValueError: If the model has no cross-attention, or no such layer, if source has no token
+            or target none after the begin token, or if target begins with another one.
         IndexError: If the layer has no such head, or ``words`` are too few.
 
     Example:
@@ -107,9 +107,11 @@ def align(
     """
     sides = [torch.as_tensor(each).reshape(-1) for each in (source, target)]
     ids, translation = sides
-    if not len(ids) or len(translation) < 2:
-        counts = f"{len(ids)} and {len(translation)}"
-        raise ValueError(f"source and target must have tokens, got {counts}")
+    if not len(ids):
+        raise ValueError("source must have a token, got none")
+    if len(translation) < 2:
+        found = translation.tolist()
+        raise ValueError(f"target must have a token after the begin token, got target={found}")
     config = getattr(model, "config", None)
     begin = getattr(model, "begin_id", getattr(config, "decoder_start_token_id", None))
     if begin is not None and int(translation[0]) != begin:
