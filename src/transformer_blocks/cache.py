@@ -210,7 +210,7 @@ class KeyValueCache:
         same = keys.dtype == buffer.dtype and keys.device == buffer.device
         if not same or keys.shape != (rows, heads, keys.shape[2], d_k):
             raise ValueError(
-                f"appended keys and values must have shape {(rows, heads, 'L', d_k)}, and be "
+                f"appended keys and values must have shape ({rows}, {heads}, L, {d_k}), and be "
                 f"{buffer.dtype} on {buffer.device}, got {tuple(keys.shape)}, {keys.dtype} on "
                 f"{keys.device}"
             )

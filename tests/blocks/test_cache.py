@@ -173,7 +173,7 @@ def filled_cache() -> KeyValueCache:
 
 
 NEW = torch.ones(3, 4, 1, 4)
-SHAPE = r"must have shape \(3, 4, 'L', 4\), and be torch.float32 on cpu, got "
+SHAPE = r"must have shape \(3, 4, L, 4\), and be torch.float32 on cpu, got "
 
 
 @pytest.mark.parametrize(
