@@ -33,7 +33,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from common.errors import UserError
-from common.files import disk_errors, file_hash, load_json
+from common.files import file_hash, load_json
 from transformer_blocks.files import write_atomically
 
 FORMAT_VERSION = 4
@@ -101,33 +101,35 @@ def save_checkpoint(
         >>> latest_checkpoint(folder).step  # ... so the older one is taken
         1
     """
-    with disk_errors(f"cannot save step {step} in {folder} (earlier checkpoints are unchanged)"):
-        copies = {  # several names may share a tensor, as tied embeddings do
-            f"{group}.{name}": tensor.detach().to("cpu", copy=True).contiguous()
-            for group, members in tensors.items()
-            for name, tensor in members.items()
-        }
-        for name, tensor in copies.items():
-            if not tensor.isfinite().all():
-                raise UserError(f"step {step} is not saved: tensor {name!r} holds NaN or infinity")
-        content = {"format_version": FORMAT_VERSION, "step": step, "state": state}
-        data = save(copies, {"checkpoint": json.dumps(content, allow_nan=False)})
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        path = folder / f"step-{step:08d}-{digest}.safetensors"
+    copies = {  # several names may share a tensor, as tied embeddings do
+        f"{group}.{name}": tensor.detach().to("cpu", copy=True).contiguous()
+        for group, members in tensors.items()
+        for name, tensor in members.items()
+    }
+    for name, tensor in copies.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"step {step} is not saved: tensor {name!r} holds NaN or infinity")
+    content = {"format_version": FORMAT_VERSION, "step": step, "state": state}
+    data = save(copies, {"checkpoint": json.dumps(content, allow_nan=False)})
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    path = folder / f"step-{step:08d}-{digest}.safetensors"
+    try:
         folder.mkdir(exist_ok=True)
-        try:
-            write_atomically(path, data)
-        except OSError:
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty: the first save has failed
-            raise
+        write_atomically(path, data)
         _sync_folders(folder, folder.parent)
-        found = checkpoint_paths(folder)
-        older = [old for old in found if step_of(old) < step]
-        stay = {path, *older[max(0, len(older) - (keep - 1)) :]}
-        for old in (*folder.glob(".*.part"), *(old for old in found if old not in stay)):
-            with suppress(OSError):  # a later save removes it
-                old.unlink()
+    except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()  # only if it is empty: the first save has failed
+        raise UserError(
+            f"cannot save step {step} in {folder} (earlier checkpoints are unchanged): "
+            f"{error.strerror}"
+        ) from error
+    found = checkpoint_paths(folder)
+    older = [old for old in found if step_of(old) < step]
+    stay = {path, *older[max(0, len(older) - (keep - 1)) :]}
+    for old in (*folder.glob(".*.part"), *(old for old in found if old not in stay)):
+        with suppress(OSError):  # a later save removes it
+            old.unlink()
     return path
 
 
@@ -142,39 +144,37 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         DamagedCheckpointError: If anything is not as it was saved.
-        UserError: If it cannot be read, or was written by a newer version of this program.
+        OSError: If it cannot be read.
+        UserError: If it was written by a newer version of this program.
     """
-    with disk_errors(f"cannot read the checkpoint {path}"):
-        name = _NAME.fullmatch(path.name)
-        if name is None or file_hash(path)[:16] != name[2]:
-            raise DamagedCheckpointError(
-                f"{path} is not as it was saved: its name must hold the checksum of its content"
-            )
-        try:
-            with safe_open(path, "pt") as file:
-                content = load_json(file.metadata()["checkpoint"])
-                if (version := content["format_version"]) != FORMAT_VERSION:
-                    raise UserError(
-                        f"{path} has format version {version}, and this program reads "
-                        f"{FORMAT_VERSION}"
-                    )
-                groups: dict[str, dict[str, Tensor]] = {}
-                for whole in file.keys():  # noqa: SIM118
-                    group, _, name = whole.partition(".")
-                    groups.setdefault(group, {})[name] = file.get_tensor(whole)
-            return Checkpoint(int(content["step"]), groups, dict(content["state"]), path)
-        except (OSError, MemoryError, UserError):
-            raise
-        except Exception as error:  # whatever a file that someone else made can provoke
-            raise DamagedCheckpointError(
-                f"{path} is not a checkpoint of this program: {error!r}"
-            ) from error
+    name = _NAME.fullmatch(path.name)
+    if name is None or file_hash(path)[:16] != name[2]:
+        raise DamagedCheckpointError(
+            f"{path} is not as it was saved: its name must hold the checksum of its content"
+        )
+    try:
+        with safe_open(path, "pt") as file:
+            content = load_json(file.metadata()["checkpoint"])
+            if (version := content["format_version"]) != FORMAT_VERSION:
+                raise UserError(
+                    f"{path} has format version {version}, and this program reads {FORMAT_VERSION}"
+                )
+            groups: dict[str, dict[str, Tensor]] = {}
+            for whole in file.keys():  # noqa: SIM118
+                group, _, name = whole.partition(".")
+                groups.setdefault(group, {})[name] = file.get_tensor(whole)
+        return Checkpoint(int(content["step"]), groups, dict(content["state"]), path)
+    except (OSError, MemoryError, UserError):
+        raise
+    except Exception as error:  # whatever a file that someone else made can provoke
+        raise DamagedCheckpointError(
+            f"{path} is not a checkpoint of this program: {error!r}"
+        ) from error
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
     """List the checkpoints in a folder, which may be missing, by the number of their updates."""
-    with disk_errors(f"cannot list the checkpoints in {folder}"):
-        found = [*folder.iterdir()] if folder.exists() else []
+    found = folder.iterdir() if folder.exists() else ()
     return sorted((path for path in found if _NAME.fullmatch(path.name)), key=step_of)
 
 
@@ -194,14 +194,15 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
     Raises:
         DamagedCheckpointError: If there are checkpoints and all are damaged.
-        UserError: If one cannot be read, or was written by a newer version of this program:
-            resuming from an older one would discard what is probably intact.
+        OSError: If one cannot be read: resuming from an older one would discard what is probably
+            intact.
+        UserError: If one was written by a newer version of this program, likewise.
     """
-    damages: list[UserError] = []
+    damages: list[Exception] = []
     for path in reversed(checkpoint_paths(folder)):
         try:
             checkpoint = load_checkpoint(path)
-        except UserError as error:
+        except (OSError, UserError) as error:
             if not path.exists():  # removed meanwhile by a save, which made a newer one
                 return latest_checkpoint(folder)
             if not isinstance(error, DamagedCheckpointError):

@@ -100,7 +100,7 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
     try:
         yield Processes(rank, world_size)
     except Exception as error:
-        if rank or not isinstance(error, UserError):
+        if rank or not isinstance(error, OSError | UserError):
             time.sleep(SHUTDOWN_DELAY)  # torchrun stops this process, and names the one that failed
         raise
     gc.collect()  # models that still hold a reference to the process group

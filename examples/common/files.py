@@ -1,6 +1,7 @@
-"""Files: atomic writing, strict JSON, and the lock of a run's folder.
+"""Files: what may be written where, strict JSON, and the lock of a run's folder.
 
-:func:`write_atomically` replaces a file by one rename.
+Files are written by :func:`transformer_blocks.files.write_atomically`, which replaces a file by one
+rename. Errors of the disk need no handling here: ``program`` prints them with their path.
 :class:`FolderLock` excludes other trainings from a run's folder until the training ends, and
 removes the files of a training that failed before its first checkpoint.
 """
@@ -8,32 +9,20 @@ removes the files of a training that failed before its first checkpoint.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
 
 from common.errors import UserError
+from transformer_blocks.files import check_file
+from transformer_blocks.files import write_atomically as write_atomically
 
 PATIENCE = 0.2
 """Seconds in which a lock is taken again whose file another process removed meanwhile."""
 RUN_FILES = "config.json", "metrics.jsonl", ".lock", "checkpoints", "best", "bag"
 """Names of the files and folders of a run, besides its tokenizers, ``*.model``."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file as :func:`transformer_blocks.files.write_atomically` does.
-
-    Raises:
-        UserError: If the disk fails, or ``path`` is a symbolic link or a folder. The folder is then
-            unchanged.
-    """
-    from transformer_blocks import files  # only now: it imports torch
-
-    with disk_errors(f"cannot write {path}"):
-        files.write_atomically(path, content)
 
 
 def check_output(path: Path, *, has_folder: bool = False) -> None:
@@ -44,28 +33,15 @@ def check_output(path: Path, *, has_folder: bool = False) -> None:
         has_folder: Whether its folder must exist already.
 
     Raises:
-        UserError: If it does.
+        OSError: If it is a folder or a symbolic link, or its folder is missing.
+        UserError: If it belongs to a run.
     """
-    from transformer_blocks.files import check_file  # only now: it imports torch
-
-    with disk_errors(f"cannot write {path}"):
-        check_file(path, has_folder=has_folder)
+    check_file(path, has_folder=has_folder)
     place = path.parent.resolve() / path.name
     for folder in place.parents:
         first = place.relative_to(folder).parts[0]
         if (first in RUN_FILES or first.endswith(".model")) and (folder / "config.json").exists():
             raise UserError(f"cannot write {path}: it belongs to the run in {folder}")
-
-
-@contextmanager
-def disk_errors(action: str) -> Iterator[None]:
-    """Raise an error of the disk, or of too little memory, as one that names what was done."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{action}: {error.strerror or error}") from error
-    except MemoryError as error:
-        raise UserError(f"{action}: it does not fit into the memory") from error
 
 
 def load_json(text: str) -> Any:
@@ -128,16 +104,14 @@ class FolderLock:
         """Take the lock.
 
         Raises:
-            UserError: If another training holds it, or the folder cannot be written to.
+            OSError: If the folder cannot be written to.
+            UserError: If another training holds it.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout as error:
             raise UserError(f"another training is using {self.folder}") from error
-        except OSError as error:
-            path = error.filename or self._file
-            raise UserError(f"cannot lock {self.folder}: {path}: {error.strerror}") from error
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -155,7 +129,7 @@ class FolderLock:
         """Write a file that does not exist yet; one with the same content is not written again.
 
         Raises:
-            UserError: If a file with other content exists already, or the disk fails.
+            UserError: If a file with other content exists already.
         """
         if path.is_file() and path.read_bytes() == content:  # of a training that was killed here
             return

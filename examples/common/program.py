@@ -58,7 +58,8 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return text
     if isinstance(error, OSError):
-        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+        reason = error.strerror or text
+        return f"{error.filename}: {reason}" if error.filename else reason
     if isinstance(error, MemoryError):
         return f"out of memory: {text}"
     if sys.modules.get("torch") is None:  # not imported yet: it has raised no error

@@ -29,7 +29,7 @@ import torch
 
 from common.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint, load_weights
 from common.errors import UserError
-from common.files import FolderLock, disk_errors, file_hash, load_json, write_atomically
+from common.files import FolderLock, file_hash, load_json, write_atomically
 from common.options import flag
 from common.terminal import say
 from common.text_files import read_lines
@@ -274,14 +274,13 @@ class Run(Generic[AnyConfig]):
         """Load the tokenizers, in the order of ``TrainingConfig.TOKENIZERS``.
 
         Raises:
-            UserError: If one is missing, damaged or from another run.
+            OSError: If one is missing.
+            UserError: If one is damaged or from another run.
         """
         tokenizers = []
         for name in config.tokenizer_names:
             path = self.tokenizer_file(name)
-            with disk_errors(f"cannot read the tokenizer {path}"):
-                is_ours = name in config.tokenizers and config.tokenizers[name] == file_hash(path)
-            if not is_ours:
+            if file_hash(path) != config.tokenizers.get(name):
                 raise UserError(
                     f"{path} is not the tokenizer that this run was trained with, or it is "
                     "damaged; restore the file that the training wrote"

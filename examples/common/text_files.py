@@ -28,13 +28,10 @@ def read_lines(path: Path) -> list[str]:
     pair against the other.
 
     Raises:
-        UserError: If the file cannot be read, or holds something else than UTF-8 text.
+        OSError: If the file cannot be read.
+        UserError: If it holds something else than UTF-8 text.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    lines = data.split(b"\n")
+    lines = path.read_bytes().split(b"\n")
     if not lines[-1]:
         lines.pop()
     return [decode_line(line, where=f"{path}:{number}") for number, line in enumerate(lines, 1)]

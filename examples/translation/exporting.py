@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from common.errors import UserError
-from common.files import check_output, disk_errors, write_atomically
+from common.files import check_output, write_atomically
 from common.run import Run
 from common.tokenizer import BOS, EOS, UNK
 from transformer_blocks.explorer.packages import check_packages
@@ -47,10 +47,7 @@ def export(
     if os.path.lexists(output):
         raise UserError(f"{output} exists already; remove it, or choose another --output")
     check_output(output, has_folder=True)
-    with (
-        disk_errors(f"cannot write {output}"),
-        TemporaryDirectory(prefix=".export", dir=output.parent) as partial,
-    ):
+    with TemporaryDirectory(prefix=".export", dir=output.parent) as partial:
         folder = Path(partial) / output.name
         folder.mkdir()
         for file in {run.tokenizer_file(name) for name in trained.config.tokenizer_names}:
