@@ -19,6 +19,8 @@ import torch
 
 LIMIT = 60.0
 """Seconds after which the process is stopped; the slowest check takes about one."""
+ANSWER = 5.0
+"""Seconds in which a process that is interrupted must say where it was."""
 PROCESSES: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 """How processes start: a fork has imported all modules already, but is not safe elsewhere."""
 
@@ -73,18 +75,18 @@ def in_process(file: str, work: Callable[..., Any], *arguments: Any) -> Any:
     with warnings.catch_warnings():  # that other threads end in the child, as Python 3.12 says
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
-    sender.close()
     try:
+        sender.close()
         if receiver.poll(LIMIT):
             return receiver.recv()
         os.kill(process.pid or 0, signal.SIGINT)  # then it sends where it was
-        where = receiver.recv() if receiver.poll(1) else ""
+        where = receiver.recv() if receiver.poll(ANSWER) else ""
         return f"{file} is stopped{where}: it takes more than {LIMIT:g} seconds"
     except EOFError:
         process.join()
         return f"{file} ends its process, with the exit status {process.exitcode}"
     except KeyboardInterrupt:
-        where = receiver.recv() if receiver.poll(1) else ""
+        where = receiver.recv() if receiver.poll(ANSWER) else ""
         raise KeyboardInterrupt(where.strip()) from None
     finally:
         process.kill()
@@ -97,7 +99,7 @@ def _send_result(
 ) -> None:
     """Call a function, and send its result, or where it is interrupted."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.dump_traceback_later(LIMIT + 9, exit=True, file=2)  # if its parent is killed
+    faulthandler.dump_traceback_later(LIMIT + 2 * ANSWER, exit=True, file=2)  # without parent
     torch.set_num_threads(1)  # threads do not survive a fork
     try:
         found = work(*arguments)

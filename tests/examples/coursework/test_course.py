@@ -253,7 +253,8 @@ def test_code_that_fails_or_ends_or_never_ends_is_refused_with_its_line(
     new: str,
     text: str,
 ) -> None:
-    monkeypatch.setattr(isolation, "LIMIT", 1.0)
+    if "while" in new:  # the others have all the time that they need
+        monkeypatch.setattr(isolation, "LIMIT", 1.0)
     folder = folder_of(build("tokens"))
     path = Path(folder, "masks.py")
     path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
