@@ -42,7 +42,13 @@ def pytest_collection_finish() -> None:
     )  # only now: some imported packages set variables
 
 
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.register_profile(
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # as a busy machine is
+)
 hypothesis.settings.load_profile("fixed")
 
 

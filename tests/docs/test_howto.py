@@ -181,7 +181,7 @@ def test_a_loop_of_ones_own_is_the_same_resumed_in_two_processes_and_in_one_batc
     subprocess.run(
         [*command, "--standalone", str(program), str(both)],
         env=os.environ | {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
-        timeout=120,
+        timeout=300,
         check=True,
     )
     expected = torch.load(once, weights_only=True)

@@ -145,9 +145,7 @@ def test_tied_embeddings_are_still_tied_after_a_round_trip(folder: Path) -> None
 STEPS = st.sampled_from([0, 1, 2, 3, 99_999_999, 100_000_000])
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[*HealthCheck])
 @given(saves=st.lists(st.tuples(STEPS, st.integers(1, 4)), min_size=1, max_size=8))
 @example(saves=[(3, 4), (3, 4), (1, 1)])
 def test_a_save_replaces_its_step_and_later_ones_and_the_newest_few_stay(
@@ -176,9 +174,7 @@ def test_leftovers_of_a_killed_save_are_swept_and_foreign_files_left_alone(
 # Damage is found and named
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_any_bit_that_is_flipped_lost_or_added_is_found_and_the_file_named(
     whole: Path, data: st.DataObject

@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -56,11 +56,18 @@ class Together:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Together:
+def port() -> Iterator[str]:
+    """Keep a port that no other program gets, and the processes of a test may listen at."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield str(kept.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory, port: str) -> Together:
     """Let two processes work together, which know of each other what torchrun tells them."""
     folder = tmp_path_factory.mktemp("together")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     environment = ENVIRONMENT | RENDEZVOUS | {"MASTER_PORT": port}
     del environment["RANK"]
     done = subprocess.run(
@@ -68,7 +75,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Together:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -147,11 +154,9 @@ def test_an_environment_that_torchrun_does_not_make_is_refused(
 
 
 def test_processes_that_never_come_are_waited_for_in_bounded_time(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    port: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distributed, "TIMEOUT", timedelta(milliseconds=300))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     assert join_by(monkeypatch, RENDEZVOUS | {"RANK": "1", "MASTER_PORT": port}) == 2
     said = capfd.readouterr().err
     assert "error: cannot join the processes that torchrun's RANK" in said

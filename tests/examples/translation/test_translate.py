@@ -258,7 +258,7 @@ def test_sentences_and_errors_are_utf_8_whatever_the_locale_says(
         done = subprocess.run(
             [sys.executable, PROGRAM, *command[: 4 - bool(options)], *options],
             capture_output=True,
-            timeout=120,
+            timeout=300,
             env=os.environ | ascii_only,
             check=False,
         )
@@ -273,7 +273,7 @@ def test_a_reader_that_leaves_early_ends_the_program_silently(trained: Translati
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         process.stdout.close()
-        _, error = process.communicate("犬が走る。\n".encode() * 500, timeout=120)
+        _, error = process.communicate("犬が走る。\n".encode() * 500, timeout=300)
     assert (process.returncode, error) == (1, b"")
 
 
