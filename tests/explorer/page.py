@@ -161,9 +161,17 @@ class Opened:
             place,
         )
 
+    def resize(self, width: int, height: int) -> None:
+        """Set the size of the window, and wait until the page has followed it."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        is_set = "([width, height]) => innerWidth === width && innerHeight === height"
+        self.page.wait_for_function(is_set, arg=[width, height])
+        self.page.evaluate("new Promise(requestAnimationFrame)")  # the event comes before it
+
     def problems(self, part: str = "document") -> list[Any]:
-        """List what axe finds in a part of the page."""
+        """List what axe finds in a part of the page, whose transitions have ended."""
         self.page.evaluate(axe())
+        self.page.evaluate("document.getAnimations().forEach(each => each.finish())")
         found = self.page.evaluate(f"axe.run({part})")["violations"]
         return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 

@@ -109,6 +109,7 @@ def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> 
     live.type("the cat")
     live.page.wait_for_url("**s=the%20cat")
     title, address = live.text("h1"), live.page.url
+    entries = live.page.evaluate("history.length")
     for text, reason in (
         *(
             (each, "is in none of them")
@@ -116,13 +117,15 @@ def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> 
         ),
         *(("  ", "There is no text"), ("the cat " * 60, "and I read at most 40")),
     ):
+        live.page.evaluate("document.getElementById('live-status').textContent = ''")
         live.page.fill("#live-text", text)
         live.page.press("#live-text", "Enter")
         live.page.wait_for_selector(f"#live-status >> text={reason}")
         assert live.text("h1") == title
-    live.page.wait_for_timeout(500)
-    assert live.page.url == address
+        assert live.page.url == address
     live.type("the dog runs")
+    live.page.wait_for_url("**s=the%20dog%20runs")
+    assert live.page.evaluate("history.length") == entries + 1
     assert "ms a token" in live.text("#live-status")
     assert live.page.evaluate("window.hacked") is None
 
@@ -134,17 +137,17 @@ def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both
     live.go("#v=story")
     page = live.page
     seen = []
-    changes: list[Callable[[], None]] = [
-        lambda: live.type("the cat runs"),
-        lambda: live.type("a cat"),
-        lambda: live.click(f'[data-part="{HEAD}.heads.1"]'),
+    changes: list[tuple[Callable[[], None], str]] = [
+        (lambda: live.type("the cat runs"), "**s=the%20cat%20runs"),
+        (lambda: live.type("a cat"), "**s=a%20cat"),
+        (lambda: live.click(f'[data-part="{HEAD}.heads.1"]'), "**s=a%20cat&off=*"),
     ]
-    for change in changes:
+    for change, address in changes:
         seen.append(
             (page.input_value("#live-text"), live.text("h1"), page.is_visible("#live-without"))
         )
         change()
-        page.wait_for_timeout(300)  # until it is in the address
+        page.wait_for_url(address)
         if not page.is_visible("#live-list"):
             page.click("#live-parts summary")
     last, title = page.url, live.text("h1")

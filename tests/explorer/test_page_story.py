@@ -42,7 +42,9 @@ def test_pointer_and_keyboard_choose_a_token_and_its_buttons_are_made_anew(opene
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     assert shown(opened)["shows"] == {"side": "keys", "index": 1}
-    page.set_viewport_size({"width": 700, "height": 800})  # makes the buttons anew
+    page.evaluate(f"window.before = document.querySelector('{token('keys', 1)}')")
+    opened.resize(700, 800)
+    assert not page.evaluate("before.isConnected")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('[role=group]').id") == "story-queries"
     assert shown(opened)["shows"] == {"side": "keys", "index": 1}

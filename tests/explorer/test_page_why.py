@@ -42,9 +42,8 @@ def test_the_panel_is_accessible_and_nothing_overflows(shared: Opened) -> None:
     go(shared, 1, 0, 0, 2, 1)
     for theme in range(2):
         for width in (820, 1440, 390):
-            shared.page.set_viewport_size({"width": width, "height": 900})
-            fits = f"document.documentElement.scrollWidth <= {width}"
-            shared.page.wait_for_function(fits, timeout=5000)  # the charts follow the width
+            shared.resize(width, 900)
+            assert shared.page.evaluate("document.documentElement.scrollWidth") <= width
         assert shared.problems("{include: [['#why'], ['#lens']]}") == []
         if theme == 0:
             shared.page.click("#theme")
@@ -52,7 +51,7 @@ def test_the_panel_is_accessible_and_nothing_overflows(shared: Opened) -> None:
 
 @in_browser
 def test_a_kept_token_stays_where_it_is(shared: Opened) -> None:
-    shared.page.set_viewport_size({"width": 390, "height": 600})
+    shared.resize(390, 600)
     shared.page.emulate_media(reduced_motion="reduce")
     shared.go("#v=story&a=2&l=0&h=0")
     place = shared.page.evaluate("scrollY")
@@ -63,7 +62,7 @@ def test_a_kept_token_stays_where_it_is(shared: Opened) -> None:
 
 @in_browser
 def test_opening_the_panel_shows_it_in_the_window(shared: Opened) -> None:
-    shared.page.set_viewport_size({"width": 390, "height": 700})
+    shared.resize(390, 700)
     shared.page.emulate_media(reduced_motion="reduce")
     shared.go("#v=map&a=2&l=0&h=0&q=0&k=0")
     place = shared.page.evaluate("scrollY")
