@@ -12,6 +12,7 @@ from functools import partial
 from itertools import accumulate, islice, permutations
 from operator import mul
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -278,6 +279,7 @@ def load_values(path: str | PathLike[str]) -> Run:
     from safetensors import SafetensorError, safe_open
 
     run = Run()
+    Path(path).open("rb").close()  # the error for a folder names it; that of safetensors does not
     try:
         with safe_open(path, "pt") as file:
             names = sorted(file.keys(), key=_natural)
