@@ -90,6 +90,16 @@ def find_models(names: dict[str, Any]) -> Iterator[tuple[str, nn.Module, dict[st
             yield name, value, {"tokens": tokens.clamp(min=1)}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_the_packages_that_its_code_needs(page: Path) -> None:
+    """The index says that code needs the library alone, unless a page says otherwise."""
+    ours = {"torch", "transformer_blocks", *(each.stem for each in (ROOT / "examples").iterdir())}
+    code, prose = "\n".join(blocks(page, "python")), FENCE.sub("", page.read_text("utf-8"))
+    imported = re.findall(r"^(?:>>> |\.\.\. )?(?:from|import) (\w+)", code, re.MULTILINE)
+    others = {*imported} - ours - sys.stdlib_module_names
+    assert "pip install" in prose or not {name for name in others if name not in prose}
+
+
 def commands() -> list[list[str]]:
     """List the commands of all pages as words, each beginning with a program of examples/."""
     found = []
