@@ -102,16 +102,16 @@ def generate(
     import torch
 
     from common.batching import group_by_length
-    from common.searches import beam, sampling_or_greedy
-    from transformer_blocks import LanguageModel
+    from common.searches import beam, sampling
+    from transformer_blocks import LanguageModel, greedy_search
 
     continues, written = isinstance(model, LanguageModel), dict[int, str]()
     room = tokenizer.max_length or sys.maxsize
     for row, text in zip(ids, texts, strict=True):
         if len(row) + continues * options.length > room:
             raise UserError(f"a text and --length must not exceed {room} tokens, got {text[:40]!r}")
-    search = sampling_or_greedy(options, greedy=not options.sample)
-    search = search if options.beam == 1 else beam(options.beam, length_penalty=0.6)
+    search = beam(options.beam, length_penalty=0.6) if options.beam > 1 else greedy_search
+    search = sampling(options) if options.sample else search
     lengths = [len(row) + options.length if row else 0 for row in ids]
     for chosen in group_by_length(lengths, BATCH_TOKENS):
         limits = {"end_id": tokenizer.end_ids, "max_length": [options.length] * len(chosen)}

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from common.options import parse
 from common.program import run_program
-from translation.arguments import COMMANDS, Train
+from translation.arguments import COMMANDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,14 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: object) -> None:
     """Run the command that the command line names."""
-    if isinstance(options, Train):
-        from translation.training import train_command  # only now: it imports torch
+    from translation.commands import RUN  # only now: it imports torch
 
-        train_command(options)
-    else:
-        from translation.commands import RUN
-
-        RUN[type(options)](options)
+    RUN[type(options)](options)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,16 @@ from classification.learning import (
     predict,
 )
 from classification.models import EncoderClassifier
-from classification.pictures import draw_attention
 from common.distributed import choose_device
 from common.options import RunOptions, check_together
+from common.plots import save
 from common.run import RUNS, Run, choose_run
 from common.terminal import counted, say, table
 from common.text_files import clean_text, input_lines
 from common.tokenizer import Tokenizer
 from common.training import run_training
+from transformer_blocks import record_attention
+from transformer_blocks.explorer import plot_heads
 
 REPORT_STEPS = 100  # updates between two validations
 
@@ -49,8 +51,9 @@ def data_of(config: ClassifierConfig) -> Data:
 
 def prepare(config: ClassifierConfig, data: Data) -> tuple[ClassifierConfig, dict[str, list[str]]]:
     """Complete the configuration of a new run; return it with the texts of the tokenizer."""
-    config = replace(config, labels=data.labels, data_hash=data.fingerprint)
-    return config, {"tokenizer": [review.text for review in data.train]}
+    return replace(config, labels=data.labels), {
+        "tokenizer": [review.text for review in data.train]
+    }
 
 
 def train_command(options: Train) -> None:
@@ -72,9 +75,11 @@ def show_results(run: Run[ClassifierConfig], data: Data, device: torch.device) -
     print_accuracy(config, tokenizer, model, data)
     review = sorted(data.test, key=lambda review: len(review.text))[len(data.test) // 4]
     (text,) = encode([review.text], tokenizer, min(config.max_length, 40))
-    title = f"{review.text} → {config.labels[int(predict(model, [text]).argmax())]}"
+    with record_attention(model, device="cpu") as maps:
+        label = config.labels[int(predict(model, [text]).argmax())]
+    tokens, *_, (weights,) = tokenizer.subwords(text), *maps.values()  # of the last layer
     picture = run.folder / "attention.png"
-    draw_attention(model, tokenizer, text, picture, title=title)
+    save(plot_heads(weights[0], tokens, tokens, title=f"{review.text} → {label}"), picture)
     print(f"Written: {picture}, {run.picture}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from classification.reviews import Review, toy_reviews
 from common.errors import UserError
+from common.files import fingerprint
 from common.terminal import counted
 from common.text_files import clean_text, read_lines
 
@@ -35,12 +36,7 @@ class Data:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all texts and labels."""
-        digest = hashlib.sha256()
-        for split in (self.train, self.validation, self.test):
-            for review in split:
-                digest.update(f"{review.label}\t{review.text}\n".encode())
-            digest.update(b"\n")
-        return digest.hexdigest()
+        return fingerprint(self.train, self.validation, self.test)
 
 
 def load_data(train_file: Path | None, test_file: Path | None) -> Data:

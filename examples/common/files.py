@@ -9,6 +9,7 @@ removes the files of a training that failed before its first checkpoint.
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,6 +61,16 @@ def file_hash(path: Path) -> str:
     """Compute the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(*splits: Iterable[Iterable[str]]) -> str:
+    """Compute the SHA-256 of the rows of each split; a row has one text or several."""
+    digest = hashlib.sha256()
+    for split in splits:
+        for row in split:
+            digest.update("\t".join(row).encode() + b"\n")
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -32,7 +32,6 @@ from common.errors import UserError
 from common.files import FolderLock, file_hash, load_json, write_atomically
 from common.options import flag
 from common.terminal import say
-from common.text_files import read_lines
 from common.tokenizer import Tokenizer
 
 RUNS = Path("runs")
@@ -329,18 +328,6 @@ class Run(Generic[AnyConfig]):
         config.check_trained(checkpoint)
         load_weights(model, checkpoint.tensors["model"], path=checkpoint.path)
         return config, model.to(device).eval(), tokenizers
-
-    def read_metrics(self, *names: str) -> list[dict[str, float]]:
-        """Read the metrics with these names, a row for each validation.
-
-        Raises:
-            UserError: If there are none, or they are damaged.
-        """
-        try:
-            rows = [load_json(line) for line in read_lines(self.metrics)]
-            return [{name: float(row[name]) for name in names} for row in [*rows[:-1], rows[-1]]]
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{self.metrics} is damaged: {error!r}") from error
 
 
 def choose_run(folder: Path | None, kind: type[AnyConfig], *, train: str) -> Run[AnyConfig]:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from common.options import SamplingOptions
-from transformer_blocks import beam_search, greedy_search, sample
+from transformer_blocks import beam_search, sample
 from transformer_blocks.generation import Generation, StepModel
 
 Search = Callable[..., list[Generation]]
-"""A search with its options: ``greedy_search``, or what a function below returns."""
+"""A search with its options: the library's ``greedy_search``, or what a function below returns."""
 
 CANDIDATES = 5  # most probable tokens that are recorded at each position
 
@@ -66,11 +66,6 @@ def sampling(options: SamplingOptions) -> Search:
         )
 
     return search
-
-
-def sampling_or_greedy(options: SamplingOptions, *, greedy: bool) -> Search:
-    """Make the decoding method of a command line that has such options."""
-    return greedy_search if greedy else sampling(options)
 
 
 def most_probable(probabilities: Tensor, subwords: Callable[[list[int]], list[str]]) -> Candidates:

@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,12 +187,6 @@ class Learner:
                 total += loss.detach()
         return total
 
-    def wrap(self) -> None:
-        """Let the backward pass average the gradients of all processes, if there are several."""
-        if self.processes.world_size > 1:
-            devices = [self.device] if self.device.type == "cuda" else None
-            self.module = DistributedDataParallel(self.module, device_ids=devices)
-
 
 def make_adam(model: nn.Module) -> torch.optim.Adam:
     """Make the paper's optimiser (section 5.3); the learning rate is set before each update."""
@@ -345,8 +339,10 @@ class Training:
         Args:
             on_begin: Called as soon as there is a checkpoint to resume from.
         """
-        progress = self.progress
-        self.learner.wrap()
+        progress, learner = self.progress, self.learner
+        if self.processes.world_size > 1:  # the backward pass averages the gradients of all
+            devices = [self.device] if self.device.type == "cuda" else None
+            learner.module = DistributedDataParallel(learner.module, device_ids=devices)
         self._started = time.monotonic() - progress.seconds
         if not self.processes.broadcast(self.run.checkpoints.exists):
             self._save()  # a training that is killed at once can be resumed
@@ -574,7 +570,8 @@ def run_training(
             )
             data = processes.broadcast(lambda: load(config))  # which may be downloaded
             if not config.tokenizers:
-                config = processes.broadcast(lambda: run.begin(*prepare(config, data), lock))
+                new = replace(config, data_hash=data.fingerprint)
+                config = processes.broadcast(lambda: run.begin(*prepare(new, data), lock))
             task = make_task(run, config, data)
             training = Training(run, config, task, device=device, processes=processes, **settings)
             is_resumed = training.resume()

@@ -2,5 +2,5 @@
 
 ``examples/generate_text.py`` is the program; the files here are its parts, to be read in this
 order: ``stories`` (a generated text), ``source``, ``ngrams`` (the baseline), ``models``,
-``learning``, ``writing``, ``pictures``, ``arguments``, ``commands``.
+``learning``, ``writing``, ``exploring``, ``arguments``, ``commands``.
 """

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from common.distributed import choose_device
 from common.files import check_output
 from common.options import RunOptions, SamplingOptions
 from common.run import RUNS, Run, choose_run
-from common.searches import sampling, sampling_or_greedy
+from common.searches import sampling
 from common.terminal import say, table
 from common.text_files import read_prompts
 from common.tokenizer import Tokenizer
@@ -46,11 +45,6 @@ def text_of(config: TextConfig) -> Text:
     return text
 
 
-def prepare(config: TextConfig, text: Text) -> tuple[TextConfig, dict[str, list[str]]]:
-    """Complete the configuration of a new run; return it with the texts of the tokenizer."""
-    return replace(config, data_hash=text.fingerprint), {"tokenizer": text.train}
-
-
 def train_command(options: Train) -> None:
     """Train a model, then generate two texts, one greedily and one by sampling."""
     run_training(
@@ -58,7 +52,7 @@ def train_command(options: Train) -> None:
         Run(options.run or RUNS / "text", TextConfig),
         new_config(options.chosen(TextConfig)),
         load=text_of,
-        prepare=prepare,
+        prepare=lambda config, text: (config, {"tokenizer": text.train}),
         make_task=NextToken,
         show=show_results,
     )
@@ -104,7 +98,7 @@ def generate_command(options: Generate) -> None:
     """Continue the prompts."""
     prompts = read_prompts(options.prompts)
     _, model, (tokenizer,) = load(options)
-    search = sampling_or_greedy(options, greedy=options.greedy)
+    search = greedy_search if options.greedy else sampling(options)
     print("\n\n".join(generate(model, tokenizer, prompts, search, length=options.length)))
 
 

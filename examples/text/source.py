@@ -7,7 +7,6 @@ Every character that is not in the training split becomes the same unknown token
 has many of them, its perplexity is too low to be compared with that of other tokenizers.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from common.errors import UserError
+from common.files import fingerprint
 from common.text_files import clean_text, read_lines
 from common.tokenizer import EOS, Tokenizer
 from text.stories import toy_text
@@ -35,8 +35,7 @@ class Text:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all lines."""
-        lines = "\n".join((*self.train, "", *self.validation, "", *self.test))
-        return hashlib.sha256(lines.encode()).hexdigest()
+        return fingerprint(zip(self.train), zip(self.validation), zip(self.test))
 
 
 def load_text(path: Path | None) -> Text:

@@ -11,7 +11,6 @@ from common.options import (
     Count,
     DeviceOptions,
     Exponent,
-    Few,
     Flag,
     Paths,
     Positive,
@@ -81,7 +80,7 @@ class Train(TrainingOptions):
     batch_tokens: Count | None = None
     minutes: Positive | None = None
     epochs: Count | None = None
-    accumulate: Few | None = None
+    accumulate: Count | None = None
     shared_vocabulary: Annotated[bool | None, Parameter(negative="--no-shared-vocabulary")] = None
     save_steps: Count = 1000
     snapshots: Flag = False

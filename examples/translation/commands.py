@@ -1,6 +1,7 @@
-"""Commands: what each command of ``translate.py`` does, but ``train``."""
+"""Commands: what each command of ``translate.py`` does."""
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -14,11 +15,12 @@ from common.distributed import choose_device
 from common.errors import UserError
 from common.files import check_output, write_atomically
 from common.plots import save
-from common.run import Run, choose_run
+from common.run import RUNS, Run, choose_run
 from common.searches import Search, beam
 from common.terminal import counted, progress_bar, say
 from common.text_files import decode_line, input_lines
 from common.tokenizer import BOS
+from common.training import run_training
 from transformer_blocks.inference import prepare
 from transformer_blocks.inspection import align
 from translation.arguments import (
@@ -32,6 +34,7 @@ from translation.arguments import (
     Evaluate,
     Explore,
     Export,
+    Train,
     Translate,
 )
 from translation.comparison import attention_along, compare, load_runs, print_results
@@ -51,11 +54,53 @@ from translation.pictures import (
     draw_attention,
     side_by_side_figure,
 )
-from translation.presets import TranslatorConfig
+from translation.presets import TranslatorConfig, fit_to_corpus, new_config
 from translation.recording import ids_of, translate_with_attention
 from translation.scoring import score
+from translation.training import TranslationTask
 
 PROGRAM = Path(__file__).resolve().parents[1] / "translate.py"
+TOKENIZER_PAIRS = 500_000
+"""Number of training pairs of which tokenizers are trained, if there are more."""
+
+
+def train_command(options: Train) -> None:
+    """Train a model, by itself or as one of several processes, and show the results."""
+    chosen = options.chosen(TranslatorConfig)
+    new = new_config(chosen)
+    run_training(
+        options,
+        Run(options.run or RUNS / new.corpus, TranslatorConfig),
+        new,
+        load=corpus_of,
+        prepare=lambda config, corpus: fit(config, chosen, corpus),
+        make_task=TranslationTask,
+        show=show_results,
+        save_steps=options.save_steps,
+        snapshots=options.snapshots,
+    )
+
+
+def fit(
+    config: TranslatorConfig, chosen: Collection[str], corpus: Corpus
+) -> tuple[TranslatorConfig, dict[str, list[str]]]:
+    """Complete the configuration of a new run.
+
+    Args:
+        config: The configuration, as far as the command line decides.
+        chosen: The fields that the command line sets.
+        corpus: Its corpus.
+
+    Returns:
+        The configuration that fits the corpus, and the training texts of each tokenizer.
+    """
+    pairs = corpus.train[:: math.ceil(len(corpus.train) / TOKENIZER_PAIRS)]
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
+    texts: dict[str, list[str]] = {}
+    for name, side in zip(config.tokenizer_names, sides, strict=True):
+        texts.setdefault(name, []).extend(side)
+    return config, texts
 
 
 def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.device) -> None:
@@ -276,6 +321,7 @@ def export_command(options: Export) -> None:
 
 
 RUN: dict[type, Callable[[Any], None]] = {
+    Train: train_command,
     Translate: translate_command,
     Evaluate: evaluate_command,
     Compare: compare_command,

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from common.errors import UserError
+from common.files import load_json
 from common.run import Run
 from common.searches import Search
 from common.terminal import say, table
+from common.text_files import read_lines
 from common.tokenizer import EOS
 from transformer_blocks.inference import prepare
 from translation.decoding import TrainedTranslator, load_translator, translate
@@ -102,10 +104,24 @@ def load_runs(folders: Sequence[Path], device: torch.device) -> list[ComparedRun
     compared = []
     for name, folder in zip(names_of(folders), folders, strict=True):
         run = Run(folder, TranslatorConfig)
-        metrics = run.read_metrics(*METRICS)
+        metrics = read_metrics(run.metrics)
         compared.append(ComparedRun(name, run, metrics, load_translator(run, device)))
     check_comparable(compared)
     return compared
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Read ``METRICS`` of each validation of a run.
+
+    Raises:
+        OSError: If the file cannot be read.
+        UserError: If it is empty or damaged.
+    """
+    try:
+        rows = [load_json(line) for line in read_lines(path)]
+        return [{name: float(row[name]) for name in METRICS} for row in [*rows[:-1], rows[-1]]]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error!r}") from error
 
 
 def length_groups(lengths: Sequence[int], *, groups: int = 4) -> list[tuple[str, list[int]]]:

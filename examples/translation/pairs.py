@@ -7,7 +7,6 @@ against the original text of the file.
 Next: ``corpus.py`` splits the pairs.
 """
 
-import hashlib
 import logging
 import re
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
+from common.files import fingerprint
 from common.terminal import counted
 from common.text_files import UNSPACED, clean_text, normalize, read_lines
 
@@ -167,14 +167,7 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all pairs, split by split."""
-        digest = hashlib.sha256()
-        for split in (self.train, self.validation, self.test):
-            for pair in split:
-                digest.update(f"{pair.source}\t{pair.target}\n".encode())
-                if pair.reference != pair.target and split is not self.train:
-                    digest.update(f"\t{pair.reference}\n".encode())
-            digest.update(b"\n")
-        return digest.hexdigest()
+        return fingerprint(self.train, self.validation, self.test)
 
     @property
     def shown_pairs(self) -> list[Pair]:

@@ -11,26 +11,21 @@ kept. In a terminal, the translation of one validation sentence is shown, too.
 """
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from common.run import RUNS, Run
-from common.training import Task, run_training
+from common.run import Run
+from common.training import Task
 from transformer_blocks import greedy_search, linear_cross_entropy
-from translation.arguments import Train
 from translation.batches import Batch, Example, batches_of, collate, encode_pairs, make_batches
-from translation.corpus import corpus_of
 from translation.decoding import TrainedTranslator, translate
 from translation.pairs import Corpus
-from translation.presets import TranslatorConfig, fit_to_corpus, new_config
+from translation.presets import TranslatorConfig
 from translation.scoring import score
 from translation.translator import Translator
 
-TOKENIZER_PAIRS = 500_000
-"""Number of training pairs of which tokenizers are trained, if there are more."""
 SAMPLE = 500  # validation sentences that are translated after each epoch
 
 
@@ -141,44 +136,3 @@ class TranslationTask(TranslationLoss, Task):
         sources = sorted((pair.source for pair in self.corpus.validation[:SAMPLE]), key=len)
         source = sources[len(sources) // 2]
         return f"{source} → {self.translate(model, [source])[0]}"
-
-
-def train_command(options: Train) -> None:
-    """Train a model, by itself or as one of several processes, and show the results."""
-    from translation.commands import show_results  # only now: it imports the page
-
-    chosen = options.chosen(TranslatorConfig)
-    new = new_config(chosen)
-    run_training(
-        options,
-        Run(options.run or RUNS / new.corpus, TranslatorConfig),
-        new,
-        load=corpus_of,
-        prepare=lambda config, corpus: fit(config, chosen, corpus),
-        make_task=TranslationTask,
-        show=show_results,
-        save_steps=options.save_steps,
-        snapshots=options.snapshots,
-    )
-
-
-def fit(
-    config: TranslatorConfig, chosen: Collection[str], corpus: Corpus
-) -> tuple[TranslatorConfig, dict[str, list[str]]]:
-    """Complete the configuration of a new run.
-
-    Args:
-        config: The configuration, as far as the command line decides.
-        chosen: The fields that the command line sets.
-        corpus: Its corpus.
-
-    Returns:
-        The configuration that fits the corpus, and the training texts of each tokenizer.
-    """
-    pairs = corpus.train[:: math.ceil(len(corpus.train) / TOKENIZER_PAIRS)]
-    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-    config = fit_to_corpus(config, chosen, sides, len(corpus.train))
-    texts: dict[str, list[str]] = {}
-    for name, side in zip(config.tokenizer_names, sides, strict=True):
-        texts.setdefault(name, []).extend(side)
-    return replace(config, data_hash=corpus.fingerprint), texts

@@ -6,17 +6,23 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
 from tests.examples.common.test_checkpoint import snapshot
 
+from classification.data import Data
+from classification.reviews import Review
 from common.errors import UserError
 from common.files import FolderLock, write_atomically
+from text.source import Text
 from transformer_blocks.explorer import AttentionMaps, Explorer
 from transformer_blocks.explorer.figure import PlainFigure, save_png
+from translation.pairs import Corpus, Languages, Pair
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +168,17 @@ def test_an_interruption_right_after_any_step_leaves_nothing_behind(
         lock.write_new(folder / "config.json", b"{}")
     monkeypatch.undo()
     assert snapshot(tmp_path) == {"runs": None}
+
+
+@pytest.mark.parametrize(
+    ("make", "row"),
+    [(partial(Corpus, Languages()), lambda x: Pair(x, x, x)), (Data, lambda x: Review(x, x)),
+     (Text, str)],
+    ids=["pairs", "labelled texts", "lines"],
+)  # fmt: skip
+def test_data_have_another_fingerprint_if_a_row_changes_or_moves_to_another_split(
+    make: Callable[..., Any], row: Callable[[str], Any]
+) -> None:
+    splits = ("r r r", "x r r", "r x r", "r r x", "rr  r", " rr r", "r  rr")
+    data = [make(*[[*map(row, split)] for split in each.split(" ")]) for each in splits]
+    assert len({each.fingerprint for each in data}) == len(splits)

@@ -36,7 +36,6 @@ from common.tokenizer import Tokenizer
 from text import commands as text_commands
 from text.learning import TextConfig
 from translation import commands as translate_commands
-from translation import training as translate_training
 from translation.decoding import load_translator
 from translation.presets import TranslatorConfig
 
@@ -84,7 +83,7 @@ class Program:
 
 
 TRANSLATE = Program(
-    *(translate, TranslatorConfig, translate_training, "corpus_of"),
+    *(translate, TranslatorConfig, translate_commands, "corpus_of"),
     {"source.model", "target.model", "loss.png", "attention.png", "explorer.html"},
     *("--epochs", PLAN),
 )

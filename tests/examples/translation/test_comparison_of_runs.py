@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from tests.examples.tiny_run import SETTINGS, begin, make_corpus
 
 from common.errors import UserError
-from common.run import Run
 from common.tokenizer import EOS
 from transformer_blocks import greedy_search
 from translation.comparison import (
-    METRICS,
     ComparedRun,
     attention_along,
     check_comparable,
@@ -23,9 +21,10 @@ from translation.comparison import (
     length_groups,
     load_runs,
     names_of,
+    read_metrics,
 )
 from translation.decoding import translate as write
-from translation.presets import ATTENTIONS, TranslatorConfig
+from translation.presets import ATTENTIONS
 from translation.scoring import bootstrap, score
 
 MODELS = ("transformer", *ATTENTIONS)
@@ -126,7 +125,7 @@ def test_metrics_that_are_missing_or_damaged_are_named(text: str | None, tmp_pat
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises((OSError, UserError), match=r"metrics\.jsonl('$| is damaged: )"):
-        Run(tmp_path, TranslatorConfig).read_metrics(*METRICS)
+        read_metrics(tmp_path / "metrics.jsonl")
 
 
 @pytest.mark.parametrize("tokenize", ["none", "13a", "char"])

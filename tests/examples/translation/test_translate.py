@@ -150,7 +150,7 @@ def test_accumulation_and_checkpoints_are_set_on_the_command_line(
     run = Run(tmp_path / "run", TranslatorConfig)
     call("train", "--run", run.folder, *files, *PLAN, "--accumulate", "2", "--save-steps", "1")
     assert run.read_config().accumulate == 2
-    steps = [row["step"] for row in run.read_metrics("step")]
+    steps = [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()]
     assert steps[-1] == 2 * steps[0]
     saved = [step_of(path) for path in checkpoint_paths(run.checkpoints)]
     assert saved == [steps[-1] - 1, steps[-1]]
