@@ -45,9 +45,8 @@ PLAIN, KNOWN = (bool, str, NoneType), ("torch.nn.", "torch.optim.", f"{__package
 
 ArgumentRule = Callable[..., None]
 """Function that raises an error if a value is not allowed. Its arguments are the name of the
-argument, the value, the module whose method is called, and a dict of the sizes so far: for each
-letter, the size and the name of the first argument that has it; for "dtype", the dtype and the name
-of the first argument that has one."""
+argument, the value, the module whose method is called, and a dict of what is known of the call so
+far: for each letter its size, for each tensor its letters, and for "dtype" that of all heads."""
 
 
 # Decorator ------------------------------------------------------------------------------------
@@ -58,29 +57,44 @@ def checked(function: Decorated) -> Decorated:
 
     Defaults are not checked. If it decorates a class, such as a dataclass, the arguments of the
     class's constructor are checked.
+
+    The tests are written out for the function, as `dataclasses` writes methods: a loop over the
+    arguments and a call for each would take twice the time.
     """
     if isinstance(function, type):
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
-    parameters = inspect.signature(function).parameters
-    # Not `each.annotation`, a string after `from __future__ import annotations`.
+    # Not the annotations of the parameters, strings after `from __future__ import annotations`.
     hints = get_type_hints(function, include_extras=True)
-    rules = [(name, *rule_of(hints.get(name, object))) for name in parameters]
-    is_method = "self" in parameters
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        module = args[0] if is_method and args else None
-        sizes: dict[str, Any] = {}
-        # Fast path: an instance of an accepted class needs no call of the rule.
-        for value, (name, accepted, rule) in zip(args, rules):  # noqa: B905
-            if not isinstance(value, accepted):
-                rule(name, value, module, sizes)
-        for name, accepted, rule in rules[len(args) :] if kwargs else ():
-            if name in kwargs and not isinstance(kwargs[name], accepted):
-                rule(name, kwargs[name], module, sizes)
-        return function(*args, **kwargs)
-
+    signature = inspect.signature(function).parameters
+    module = "self" if "self" in signature else "None"
+    scope: dict[str, Any] = {"function": function}
+    parameters, tests, arguments = [], ["known = {}"], []
+    for name, each in signature.items():
+        is_keyword, is_required = each.kind is each.KEYWORD_ONLY, each.default is each.empty
+        if is_keyword and "*" not in parameters:
+            parameters.append("*")
+        parameters.append(name if is_required else f"{name}={name}_default")
+        arguments.append(f"{name}={name}" if is_keyword else name)
+        accepted, rule = rule_of(hints.get(name, object))
+        scope |= {f"{name}_default": each.default, f"{name}_is": accepted, f"{name}_rule": rule}
+        if accepted != (object,):
+            is_open = [f"not isinstance({name}, {name}_is)"] if accepted else []
+            if not is_required and not isinstance(each.default, accepted):
+                is_open.append(f"{name} is not {name}_default")
+            tests.append(f"if {' and '.join(is_open) or True}:")
+            if isinstance(rule, TensorRule):
+                scope[f"{name}_dtypes"] = rule.dtypes
+                tests += rule.written(name, module)
+            tests.append(f"        {name}_rule({name!r}, {name}, {module}, known)")
+    body = [*tests, f"return function({', '.join(arguments)})"]
+    lines = [f"def make({', '.join(scope)}):", f"    def call({', '.join(parameters)}):"]
+    lines += [*(8 * " " + line for line in body), "    return call"]
+    made: dict[str, Any] = {}
+    exec(
+        compile("\n".join(lines), f"<{__name__}: {function.__qualname__}>", "exec"), globals(), made
+    )
+    call = wraps(function)(made["make"](**scope))
     # What `help()` shows has no rules.
     inspect.unwrap(function).__annotations__ = get_type_hints(function)
     return call  # type: ignore[return-value]
@@ -146,7 +160,10 @@ def rule_of(annotation: Any) -> tuple[tuple[type, ...], ArgumentRule]:
     first = next(iter(rules.values()))
 
     def test(name: str, value: Any, *others: Any) -> None:
-        rule = next((rule for kind, rule in rules.items() if isinstance(value, kind)), first)
+        rule = rules.get(type(value))
+        rule = rule or next(
+            (each for kind, each in rules.items() if isinstance(value, kind)), first
+        )
         rule(name, value, *others)
 
     return tuple(accepted), test if len(rules) > 1 else first
@@ -300,8 +317,8 @@ INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in
 MEANINGS = {"B": "batch size ", "L": "length ", "S": "length ", "G": "the number of heads "}
 
 
-def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
-    """Return the rule that a value is a tensor of certain dtypes, and of a certain shape.
+class TensorRule:
+    """Rule that a value is a tensor of certain dtypes, and of a certain shape.
 
     Args:
         dtypes: The accepted dtypes.
@@ -309,43 +326,69 @@ def tensor_of(dtypes: Set[torch.dtype], text: str, shape: str) -> ArgumentRule:
         shape: A letter or name for each dimension, such as "B L d_model". The last size is that of
             the attribute of this name of the module that is called, if it has one.
     """
-    letters = shape.split()
-    outer = letters[:-1]  # all that is left to compare if the last is an attribute of the module
 
-    def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
-        if not isinstance(x, Tensor) or x.dtype not in dtypes:
+    def __init__(self, dtypes: Set[torch.dtype], text: str, shape: str) -> None:
+        self.dtypes, self.text, self.letters = dtypes, text, tuple(shape.split())
+
+    def __call__(self, name: str, x: Any, module: Any, known: dict[str, Any]) -> None:
+        if not isinstance(x, Tensor) or x.dtype not in self.dtypes:
             check_tensor(name, x)
-            raise TypeError(f"{name} must be {text}, got dtype={x.dtype}")
-        found, last = x.shape, getattr(module, letters[-1], None)
-        if len(found) != len(letters) or (last is not None and found[-1] != last):
-            expected = ", ".join([*outer, str(last or letters[-1])])
-            raise ValueError(f"{name} must have shape ({expected}), got {tuple(found)}")
-        for letter, size in zip(letters if last is None else outer, found):  # noqa: B905
-            known, first = sizes.setdefault(letter, (size, name))
-            if known != size:
+            raise TypeError(f"{name} must be {self.text}, got dtype={x.dtype}")
+        *outer, last = self.letters
+        own = getattr(module, last, None)
+        if x.ndim != len(self.letters) or (own is not None and x.shape[-1] != own):
+            expected = ", ".join([*outer, str(own or last)])
+            raise ValueError(f"{name} must have shape ({expected}), got {tuple(x.shape)}")
+        for letter, size in zip(self.letters if own is None else outer, x.shape):  # noqa: B905
+            if size != (first := known.setdefault(letter, size)):
                 rule = f"must agree in {MEANINGS.get(letter, 'size ')}{letter}"
-                raise ValueError(f"{first} and {name} {rule}, got {known} and {size}")
+                got = f"{first} and {size}"
+                raise ValueError(f"{_first(letter, known)} and {name} {rule}, got {got}")
+        known[name] = self.letters
 
-    return test
+    def written(self, name: str, module: str) -> list[str]:
+        """Write the test of a tensor that fits, in which nothing of ours is called."""
+        sizes = [f"known.setdefault({letter!r}, {letter}_size)" for letter in self.letters]
+        if len(self.letters[-1]) > 1:  # it may be the name of an attribute of the module
+            sizes[-1] = f"(getattr({module}, {self.letters[-1]!r}, None) or {sizes[-1]})"
+        agree = [
+            f"{letter}_size == {size}" for letter, size in zip(self.letters, sizes, strict=True)
+        ]
+        # Errors that are caught: what is no tensor, or has another number of dimensions.
+        return [
+            f"    known[{name!r}] = {self.letters}",
+            "    try:",
+            f"        {'_size, '.join(self.letters)}_size, = {name}.shape",
+            f"        fits = {name}.dtype in {name}_dtypes and {' and '.join(agree)}",
+            "    except (AttributeError, TypeError, ValueError):",
+            "        fits = False",
+            "    if not fits:",
+        ]
 
 
-Vectors = partial(tensor_of, FLOATING_POINT, "a floating-point tensor")
-Ids = partial(tensor_of, INTEGERS, "integer ids")
+def _first(letter: str, known: dict[str, Any]) -> str:
+    """Return the name of the first tensor whose shape has a letter."""
+    tensors = {name: letters for name, letters in known.items() if isinstance(letters, tuple)}
+    return next(name for name, letters in tensors.items() if letter in letters)
+
+
+Vectors = partial(TensorRule, FLOATING_POINT, "a floating-point tensor")
+Ids = partial(TensorRule, INTEGERS, "integer ids")
 
 
 def HeadVectors(shape: str) -> ArgumentRule:  # noqa: N802
     """Return the rule of the vectors of all heads: one dtype in a call, and G divides H."""
     are_vectors = Vectors(shape)
 
-    def test(name: str, x: Any, module: Any, sizes: dict[str, Any]) -> None:
-        are_vectors(name, x, module, sizes)
-        dtype, first = sizes.setdefault("dtype", (x.dtype, name))
-        if x.dtype != dtype:
+    def test(name: str, x: Any, module: Any, known: dict[str, Any]) -> None:
+        are_vectors(name, x, module, known)
+        if x.dtype != (dtype := known.setdefault("dtype", x.dtype)):
+            first = _first("d_k", known)
             raise TypeError(f"{first} and {name} must have one dtype, got {dtype} and {x.dtype}")
-        query_heads, first = sizes.get("H") or sizes["G"]
-        key_heads, _ = sizes.get("G") or sizes["H"]
+        query_heads = known.get("H", known.get("G"))
+        key_heads = known.get("G", query_heads)
         if query_heads % key_heads if key_heads else query_heads:
-            got = f"{query_heads} and {key_heads}"
+            first, got = _first("H", known), f"{query_heads} and {key_heads}"
             raise ValueError(f"{first} and {name} must share heads evenly, got {got}")
 
     return test
@@ -382,9 +425,9 @@ def check_mask(name: str, mask: Any, full: Sequence[Any] | None = None) -> None:
         )
 
 
-def _is_mask(name: str, mask: Any, module: object, sizes: dict[str, Any]) -> None:
-    is_full = "B" in sizes and "S" in sizes
-    check_mask(name, mask, [sizes.get(letter, (1,))[0] for letter in "BHLS"] if is_full else None)
+def _is_mask(name: str, mask: Any, module: object, known: dict[str, Any]) -> None:
+    is_full = "B" in known and "S" in known
+    check_mask(name, mask, [known.get(letter, 1) for letter in "BHLS"] if is_full else None)
 
 
 Mask = Annotated[Tensor, _is_mask]

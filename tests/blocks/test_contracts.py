@@ -402,10 +402,10 @@ def test_help_shows_plain_annotations() -> None:
 
 def test_a_decorated_function_is_called_by_place_and_by_name_with_its_defaults() -> None:
     @checked
-    def add(a: Size, b: Size = 0, *, c: Size | None = None) -> int:
+    def add(a: Size, b: Size = 2, *, c: Size | None = None) -> int:
         return a + b + (c or 0)
 
-    assert add(1) == 1
+    assert add(1) == 3
     assert add(1, 2, c=3) == add(a=1, b=2, c=3) == 6
     for places, names in (((0,), {}), ((1, 0), {}), ((1,), {"b": 0}), ((1,), {"c": 0})):
         with pytest.raises(ValueError, match=r"^[abc] must be positive, got [abc]=0$"):
