@@ -13,6 +13,10 @@ in_browser = pytest.mark.skipif(
 )
 
 
+AXE = {"preload": False, "iframes": False, "resultTypes": ["violations"]}
+"""What axe is asked for: only what is wrong, in one frame; all else takes three times as long."""
+
+
 def axe() -> str:
     """Return the script that finds what excludes people from a page, or skip the test."""
     found = importlib.util.find_spec("axe_playwright_python")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.browser import axe, in_browser
+from tests.browser import AXE, axe, in_browser
 
 pytestmark = pytest.mark.slow
 
@@ -136,12 +136,9 @@ def show(tab: Any, width: int, theme: str) -> str:
 
 def inaccessible(tab: Any, *, has_sidebar: bool) -> Iterator[str]:
     """List the serious findings of axe in a page, with its sidebar or without, and its frames."""
-    options = {"preload": False, "iframes": False, "resultTypes": ["violations"]}
     context = {"exclude": [] if has_sidebar else [".sidebar-drawer"]}
     for frame in tab.frames:
-        found = frame.evaluate(
-            "([context, options]) => axe.run(context, options)", [context, options]
-        )
+        found = frame.evaluate("([context, options]) => axe.run(context, options)", [context, AXE])
         for rule in found["violations"]:
             if rule["impact"] in ("serious", "critical"):
                 yield f"{rule['id']}: {[node['html'][:200] for node in rule['nodes']][:5]}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.image import imread
-from tests.browser import axe
+from tests.browser import AXE, axe
 from torch import Tensor
 
 from transformer_blocks import attention_weights, causal_mask
@@ -172,7 +172,7 @@ class Opened:
         """List what axe finds in a part of the page, whose transitions have ended."""
         self.page.evaluate(axe())
         self.page.evaluate("document.getAnimations().forEach(each => each.finish())")
-        found = self.page.evaluate(f"axe.run({part})")["violations"]
+        found = self.page.evaluate(f"options => axe.run({part}, options)", AXE)["violations"]
         return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
     def text(self, selector: str) -> str:
