@@ -1,6 +1,7 @@
 """What several files of tests share: the built pages, and a browser."""
 
 import importlib.util
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,15 @@ def pages(has_docs: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert build.returncode == 0, build.stdout + build.stderr
     return html
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """Keep a port that no other program gets, and the processes of a test may listen at."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield str(kept.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The book: every chapter has all its parts, runs, and shows no line that is too wide."""
 
 import ast
+import functools
 import importlib.util
 import itertools
 import re
@@ -54,6 +55,7 @@ def columns(text: str) -> int:
     return max(map(sum, widths))
 
 
+@functools.cache
 def outputs_of(path: Path) -> list[str]:
     return [cell.output for cell in read_cells(path)]
 
@@ -130,10 +132,11 @@ def test_a_number_in_the_description_of_a_figure_is_shown_recorded_or_printed(pa
         data = DOCS / "images" / "data" / f"{Path(name).stem}.json"
         shown = "".join(re.findall(r">[^<]*", (path.parent / name).read_text("utf-8")))
         recorded = data.read_text("utf-8") if data.is_file() else ""
-        found = re.findall(r"\d+\.?\d*(?:e-\d+)?", "\n".join([shown, recorded, *outputs_of(path)]))
+        source = "\n".join([shown, recorded, *outputs_of(path)])
+        found = {float(each) for each in re.findall(r"\d+\.?\d*(?:e-\d+)?", source)}
         for said in re.findall(r"(?<![\w.])\d+\.\d+(?!\w|\.\d)", description):
             unit = 10.0 ** -len(said.partition(".")[2])
-            if not any(abs(float(said) - float(each)) < 0.51 * unit for each in found):
+            if not any(abs(float(said) - each) < 0.51 * unit for each in found):
                 unknown.append((name, said))
     assert unknown == [pair for pair in UNPRINTED if pair[0] in prose(path)]
 

@@ -2,10 +2,9 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -53,15 +52,6 @@ class Together:
 
     folder: Path
     printed: str
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[str]:
-    """Keep a port that no other program gets, and the processes of a test may listen at."""
-    with socket.socket() as kept:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("127.0.0.1", 0))
-        yield str(kept.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,8 @@ def main() -> int:
     """Be one of torchrun's processes, or two processes that are imported once."""
     if "RANK" in os.environ:
         return run_program(lambda: work(*sys.argv[1:]))
+    import torch._dynamo  # which optimisers import  # noqa: F401
+
     child = os.fork()
     os.environ["RANK"] = "0" if child else "1"
     status = run_program(lambda: work(*sys.argv[1:]))
