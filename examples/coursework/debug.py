@@ -43,6 +43,7 @@ from transformer_blocks.inspection import Report
 
 LEVELS = ("it raises", "wrong at once", "trains worse", "only in decoding or in batches")
 SEEDS = (11, 12, 13)
+UPDATES = (1, 50, 100, 200)  # after which a loss is shown
 CHECK = '''
 
 def check(model):
@@ -177,7 +178,7 @@ def figures(case: Case) -> Iterator[str]:
         return
     if case.level == 3 and list(right.parameters()):
         yield "mean squared error in learning what a right model with other weights computes:"
-        yield "  after updates         1       50      100      200"
+        yield "  after updates " + "".join(f"{update:9}" for update in UPDATES)
         for name, state in (("this model", "broken"), ("a right model", "mended")):
             yield f"  {name:14}" + "".join(f"{each:9.4f}" for each in learn(case, state))
         return
@@ -204,14 +205,14 @@ def learn(case: Case, state: str) -> list[float]:
         tokens = torch.randint(1, int(x.max()) + 1, x.shape, generator=generator)
         return x if x.dtype == torch.bool else torch.where(x == 0, x, tokens)
 
-    for _ in range(200):
+    for _ in range(UPDATES[-1]):
         given = tuple(map(drawn, arguments))
         loss = F.mse_loss(model(*given, **options), teacher(*given, **options).detach())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return [losses[update - 1] for update in (1, 50, 100, 200)]
+    return [losses[update - 1] for update in UPDATES]
 
 
 def judge_check(case: Case, check: Callable[[Any], object]) -> Iterator[str]:

@@ -186,7 +186,8 @@ def test_packed_documents_have_the_logits_and_the_loss_that_they_have_alone(
     sums = [model.loss(torch.tensor([text]), reduction="sum") for text in TEXTS[:3]]
     loss = model.loss(PACKED, documents=DOCUMENTS)
     torch.testing.assert_close(loss, torch.stack(sums).sum() / 6)
-    assert_compiled_loss(model, (PACKED,), loss, documents=DOCUMENTS)
+    if padding_id is None:  # or the compiler traces everything twice
+        assert_compiled_loss(model, (PACKED,), loss, documents=DOCUMENTS)
 
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS])

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import course
-from coursework import commands
+from coursework import commands, debug
 from coursework.answers.styles import IN_OTHER_STYLES
 from coursework.debug import STYLES, Case, cases, figures, judge_check, judge_model, learn, template
 from coursework.museum.cache_not_reordered import Steps as RecurrentSteps
@@ -126,7 +126,7 @@ def test_a_case_is_solved_by_its_reference_and_not_by_the_broken_model(case: Cas
     holds = REFERENCES[case.exhibit.name]
     assert list(judge_check(case, asserts(holds))) == []
     assert list(judge_model(case, learner(case, "mended", holds))) == []
-    assert list(judge_model(case, learner(case, "broken", holds)))
+    assert next(judge_model(case, learner(case, "broken", holds)), "")
 
 
 @every_case
@@ -147,7 +147,10 @@ def test_the_learners_file_has_the_broken_code_and_does_not_reveal_the_fault(cas
 
 
 @every_case
-def test_a_case_begins_with_figures_that_are_computed(case: Case) -> None:
+def test_a_case_begins_with_figures_that_are_computed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug, "UPDATES", (1, 2, 3, 5))  # enough to differ
     shown = list(figures(case))
     assert shown
     if case.level in (1, 4):  # an error, or what only decoding shows
