@@ -187,7 +187,8 @@ def test_a_loop_of_ones_own_is_the_same_resumed_in_two_processes_and_in_one_batc
             names["train"](path, 5)
         make_batches = names["make_batches"]
         names["make_batches"] = lambda update: make_batches(update, count=1, size=16)
-        names["train"](joined, 5)
+        names["model"] = names["train"](joined, 5)
+        run(code[1], names, page)  # compares another loss with that of the model
     finally:
         torch.set_default_dtype(torch.float32)
     program = tmp_path / "loop.py"
