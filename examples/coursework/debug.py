@@ -16,6 +16,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,10 @@ def judge_model(case: Case, module: Any) -> Iterator[str]:
         yield f"it raises {told(error)}"
 
 
+class Recorded(BaseException):
+    """The first call is recorded; a check that catches errors is ended, too."""
+
+
 def calls(case: Case, model: Any) -> list[tuple[Any, Any, Tensor]]:
     """Record the first call of a model in the check of the exhibit: arguments, options, result.
 
@@ -262,6 +267,7 @@ def calls(case: Case, model: Any) -> list[tuple[Any, Any, Tensor]]:
     def record(model: Any, arguments: Any, options: Any, result: Any) -> None:
         if not seen and isinstance(result, Tensor) and result.device.type == "cpu":
             seen.append((arguments, options, result.detach()))
+            raise Recorded
 
     def call(*arguments: Any) -> Any:
         result = model(*arguments)
@@ -270,7 +276,8 @@ def calls(case: Case, model: Any) -> list[tuple[Any, Any, Tensor]]:
 
     if isinstance(model, nn.Module):
         model.register_forward_hook(record, with_kwargs=True)
-    case.exhibit.examine(model if isinstance(model, nn.Module) else call)
+    with suppress(Recorded):
+        case.exhibit.examine(model if isinstance(model, nn.Module) else call)
     return [  # only now: a check may have changed what .float() means
         (
             tuple(map(in_float32, given)),
