@@ -126,7 +126,9 @@ def colour(theme: Theme, part: float) -> Any:
 class Opened:
     """A page opened offline, with its requests and console messages."""
 
-    def __init__(self, browser: Any, file: Path, explorer: Explorer, **options: Any) -> None:
+    def __init__(
+        self, browser: Any, file: Path, explorer: Explorer, place: str = "", **options: Any
+    ) -> None:
         self.explorer = explorer
         explorer.save(file)
         self.address = file.as_uri()
@@ -137,7 +139,7 @@ class Opened:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.go()
+        self.go(place)
 
     def close(self) -> None:
         """Close the page, which has said nothing and loaded nothing but itself."""

@@ -32,8 +32,7 @@ class Live(Opened):
         cross = AttentionMaps("Cross", weights(2, 2, 2, 2), ["▁a", "b"], ["▁x", "y"], None, True)
         steps = DecodingSteps(["▁a", "b"], [[("▁a", 0.9)], [("b", 0.8)]])
         page = Explorer([cross], "x → a", steps, text="the cat", live=live)
-        super().__init__(browser, file, page, **options)
-        self.go("#v=story")
+        super().__init__(browser, file, page, "#v=story", **options)
         round_weights(self.model)
 
     def translate(self, text: str) -> tuple[list[int], list[int], str]:
@@ -105,7 +104,6 @@ def test_both_translations_stand_side_by_side(live: Live) -> None:
 
 @in_browser
 def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> None:
-    live.go("#v=story")  # without what another test has switched off
     live.type("the cat")
     live.page.wait_for_url("**s=the%20cat")
     title, address = live.text("h1"), live.page.url
@@ -134,7 +132,6 @@ def test_a_text_that_the_model_does_not_know_is_refused_in_place(live: Live) -> 
 def test_back_undoes_a_typed_text_and_a_part_one_by_one_and_a_link_restores_both(
     live: Live,
 ) -> None:
-    live.go("#v=story")
     page = live.page
     seen = []
     changes: list[tuple[Callable[[], None], str]] = [

@@ -37,13 +37,13 @@ def test_the_page_opens_without_requests_or_messages(opened: Opened) -> None:
 def test_a_pixel_has_the_colour_of_its_weight(open_page: Any, theme: Any) -> None:
     page = open_page(make_explorer(), color_scheme=theme)
     for number in (0, 2):
-        page.go(f"#v=map&a={number}&l=1&h=2&q=0&k=0")
+        page.show(f"#v=map&a={number}&l=1&h=2&q=0&k=0")
         table = page.explorer.maps[number].weights[1, 2]
         for row, column in ((1, 1), (2, 3), (3, 2)):
             expected = colour(theme, float(table[row, column] / table.max()))
             found = page.cell(row, column)
             np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=2)
-    page.go("#v=map&a=1&l=0&h=0&q=0&k=0")
+    page.show("#v=map&a=1&l=0&h=0&q=0&k=0")
     assert page.cell(2, 3).std(axis=(0, 1)).max() > 5  # hatched
     assert page.cell(3, 2).std(axis=(0, 1)).max() < 1
 

@@ -165,7 +165,7 @@ def test_the_story_is_in_the_language_of_the_reader(reader: str, letters: str) -
 @pytest.fixture(scope="module")
 def story(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     file = tmp_path_factory.mktemp("story") / "page.html"
-    options = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}
+    options: Any = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}
     page = Opened(browser, file, story_of(), **options)
     yield page
     page.close()
