@@ -200,27 +200,26 @@ def make_adam(model: nn.Module) -> torch.optim.Adam:
     return adam
 
 
-def learning_rate(
-    step: int, done: float, *, peak_rate: float | None, warmup_steps: int, d_model: int
-) -> float:
+def learning_rate(config: TrainingConfig, step: int, done: float) -> float:
     """Compute the learning rate of an update.
 
     Args:
+        config: The configuration. The rate rises linearly to its ``peak_rate`` during
+            ``warmup_steps`` updates, then falls linearly to zero; if ``peak_rate`` is None, it has
+            the schedule of the paper (section 5.3), which has no planned end.
         step: Number of the update, counted from 1.
         done: Completed fraction of the planned training, from 0 to 1.
-        peak_rate: Highest rate: the rate rises to it linearly, then falls linearly to zero. None
-            for the schedule of the paper (section 5.3), which has no planned end.
-        warmup_steps: Number of updates during which the rate rises.
-        d_model: Hidden size, for the schedule of the paper.
 
     Example:
-        >>> rates = {"peak_rate": 2e-3, "warmup_steps": 100, "d_model": 512}
-        >>> learning_rate(50, 0.0, **rates), learning_rate(500, 0.5, **rates)
+        >>> sizes = {"num_layers": 1, "d_model": 512, "num_heads": 8, "d_ff": 2048, "dropout": 0.1}
+        >>> plan = {"vocabulary": 1000, "average": 0.99, "warmup_steps": 100, "peak_rate": 2e-3}
+        >>> config = TrainingConfig(**sizes, **plan)
+        >>> learning_rate(config, 50, 0.0), learning_rate(config, 500, 0.5)
         (0.001, 0.001)
     """
-    if peak_rate is None:
-        return noam_rate(step, d_model=d_model, warmup_steps=warmup_steps)
-    return peak_rate * min(step / warmup_steps, 1.0 - done)
+    if config.peak_rate is None:
+        return noam_rate(step, d_model=config.d_model, warmup_steps=config.warmup_steps)
+    return config.peak_rate * min(step / config.warmup_steps, 1.0 - done)
 
 
 def average_weights(model: nn.Module, decay: float) -> AveragedModel:
@@ -389,13 +388,7 @@ class Training:
         progress.step += 1
         progress.batches += len(group)
         progress.targets += sum(self.task.count(batch) for batch in group)
-        rate = learning_rate(
-            progress.step,
-            done,
-            peak_rate=config.peak_rate,
-            warmup_steps=config.warmup_steps,
-            d_model=config.d_model,
-        )
+        rate = learning_rate(config, progress.step, done)
         dropout = random_generator(config.seed, "dropout", progress.step, self.processes.rank)
         torch.manual_seed(dropout.getrandbits(63))
         self._loss += self.learner.update(group, rate)

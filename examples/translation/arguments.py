@@ -85,11 +85,6 @@ class Train(TrainingOptions):
     save_steps: Count = 1000
     snapshots: Flag = False
 
-    def __post_init__(self) -> None:
-        """Check that there is one plan."""
-        if self.minutes is not None and self.epochs is not None:
-            raise UserError("--minutes cannot be combined with --epochs")
-
 
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:

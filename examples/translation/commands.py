@@ -46,7 +46,7 @@ from translation.decoding import (
     load_translator,
     translate,
 )
-from translation.exploring import explore, page_of, snapshots_of
+from translation.exploring import PAGE, explore, snapshots_of
 from translation.exporting import export, make_decoder
 from translation.pairs import SMALL_PARALLEL_ENJA, Corpus, clean
 from translation.pictures import (
@@ -118,7 +118,7 @@ def show_results(run: Run[TranslatorConfig], corpus: Corpus, device: torch.devic
         print(f"  source     {pair.source}\n  output     {output}\n  reference  {pair.reference}\n")
     written, sentences = [run.picture], corpus.example_sentences
     if trained.model.cross_attentions:
-        written += [run.folder / "attention.png", page_of(run)]
+        written += [run.folder / "attention.png", run.folder / PAGE]
         draw_attention(trained, pairs[0].source, written[1], search=search)
         snapshots = snapshots_of(run, trained)
         explore(trained, sentences, written[2], search=search, snapshots=snapshots)
@@ -254,7 +254,7 @@ def explore_command(options: Explore) -> None:
     if options.output:
         check_output(options.output, has_folder=True)
     run, trained, search = load(options)
-    page = options.output or page_of(run)
+    page = options.output or run.folder / PAGE
     sentences = attended_sentences(options, run, trained)
     snapshots = snapshots_of(run, trained)
     title = explore(trained, sentences, page, search=search, snapshots=snapshots)

@@ -26,6 +26,8 @@ from translation.recording import (
     translate_with_attention,
 )
 
+PAGE = "explorer.html"
+"""Name of the page in the folder of a run."""
 MOST_WEIGHTS = 20_000_000
 """Maximum number of weights of a model that a page holds, with 1.25 bytes for each."""
 
@@ -125,11 +127,6 @@ def snapshots_of(
         bleu = f"validation BLEU {checkpoint.state['validation_bleu']:.1f}"
         name = f"{type(model).__name__}, {counted(checkpoint.step, 'update')}, {bleu}"
         yield name, trained._replace(model=model)
-
-
-def page_of(run: Run[TranslatorConfig]) -> Path:
-    """Return the page of a run with its attention weights."""
-    return run.folder / "explorer.html"
 
 
 def live_model(trained: TrainedTranslator) -> LiveModel | None:

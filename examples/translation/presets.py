@@ -182,6 +182,8 @@ def new_config(chosen: Mapping[str, Any]) -> TranslatorConfig:
             raise UserError(f"{flag(first)} requires --corpus files")
     if corpus == "files" and "source_file" not in chosen:
         raise UserError("--corpus files requires --source-file and --target-file")
+    if "minutes" in chosen and "epochs" in chosen:
+        raise UserError("--minutes cannot be combined with --epochs")
     preset = preset_config(chosen.get("preset", "tiny"), chosen.get("model", "transformer"))
     languages = languages_of(chosen) if corpus == "files" else {}
     return replace(preset, **{**languages, **chosen, "corpus": corpus})

@@ -12,7 +12,7 @@ from common.distributed import Processes
 from common.tokenizer import PAD
 from common.training import Learner, average_weights, learning_rate
 from translation.batches import Batch, Example
-from translation.presets import BASE, TranslatorConfig
+from translation.presets import BASE
 from translation.training import TranslationLoss
 
 SENTENCES = [
@@ -87,18 +87,12 @@ def test_the_average_forgets_the_initial_weights_soon_and_is_slow_later() -> Non
             assert moving.module.state_dict()["weight"].item() == pytest.approx(expected)
 
 
-def rate(config: TranslatorConfig, step: int, done: float) -> float:
-    """Compute the learning rate of a configuration."""
-    rates = {"warmup_steps": config.warmup_steps, "d_model": config.d_model}
-    return learning_rate(step, done, peak_rate=config.peak_rate, **rates)
-
-
 def test_the_base_preset_follows_the_paper() -> None:
-    assert rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
+    assert learning_rate(BASE, 4000, 0.3) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert learning_rate(BASE, 16000, 0.3) == pytest.approx(512**-0.5 * 16000**-0.5)
 
 
 def test_the_rate_is_the_smaller_one_of_rise_and_fall() -> None:
     config = replace(BASE, peak_rate=1.0, warmup_steps=10)
     for step, done, expected in ((5, 0.2, 0.5), (5, 0.7, 0.3), (10, 0.1, 0.9), (50, 1.0, 0.0)):
-        assert rate(config, step, done) == pytest.approx(expected)
+        assert learning_rate(config, step, done) == pytest.approx(expected)
