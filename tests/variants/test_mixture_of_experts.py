@@ -47,10 +47,9 @@ every_routing = pytest.mark.parametrize("make", ROUTINGS.values(), ids=ROUTINGS)
 
 
 def mixture(routing: Any = softmax_over_chosen, **options: Any) -> MixtureOfExperts:
-    options = {"num_experts": EXPERTS, "top_k": TOP} | options
-    made = MixtureOfExperts(
-        WIDTH, expert=lambda: GatedFeedForward(WIDTH, 5), routing=routing, **options
-    )
+    sizes: dict[str, Any] = {"num_experts": EXPERTS, "top_k": TOP}
+    sizes["expert"] = lambda: GatedFeedForward(WIDTH, 5)
+    made = MixtureOfExperts(WIDTH, routing=routing, **sizes | options)
     nn.init.normal_(made.router.weight)  # so that tokens choose different experts
     return made.double().eval()
 
@@ -207,9 +206,10 @@ def test_a_router_prepared_in_8_bits_chooses_the_same_experts() -> None:
 
 
 GROUPS = "num_groups must divide num_experts, and be at least"
-REFUSED: list[tuple[Callable[..., object], dict[str, int], str]] = [
+REFUSED: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (mixture, {"top_k": 9}, r"top_k must be at most num_experts=8, got top_k=9$"),
     (mixture, {"num_experts": 0}, "num_experts must be positive"),
+    (mixture, {"expert": nn.Identity().train}, "expert must return a new module at each call"),
     (biased, {"num_groups": 3}, GROUPS),
     (biased, {"num_groups": 2, "top_groups": 3}, GROUPS),
 ]
@@ -217,7 +217,7 @@ REFUSED: list[tuple[Callable[..., object], dict[str, int], str]] = [
 
 @pytest.mark.parametrize(("make", "options", "message"), REFUSED)
 def test_numbers_that_do_not_fit_are_refused(
-    make: Callable[..., object], options: dict[str, int], message: str
+    make: Callable[..., object], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         make(**options)

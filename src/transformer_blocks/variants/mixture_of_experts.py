@@ -65,7 +65,8 @@ class MixtureOfExperts(nn.Module):
 
     Raises:
         TypeError: If ``expert`` does not return modules, or ``routing`` cannot be called.
-        ValueError: If a size is not positive, or ``top_k`` exceeds ``num_experts``.
+        ValueError: If a size is not positive, ``top_k`` exceeds ``num_experts``, or ``expert``
+            returns the same module twice.
 
     Example:
         >>> import torch
@@ -99,6 +100,8 @@ class MixtureOfExperts(nn.Module):
         self.router = nn.Linear(d_model, num_experts, bias=bias)
         self.routing, self.top_k = routing, top_k
         self.experts = nn.ModuleList(expert() for _ in range(num_experts))
+        if len({*self.experts}) < num_experts:
+            raise ValueError("expert must return a new module at each call, got the same one")
         self.shared = shared
         initialise(self)
 
