@@ -67,9 +67,11 @@ class Examine:
 
     Attributes:
         target: File and class or function, for example model.py:MultiHeadAttention.
+        causal: No output of a layer or a model may depend on a later position.
     """
 
     target: str
+    causal: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def run(options: Any) -> bool:
     if isinstance(options, Debug):
         return commands.work("case", options.case, options.folder, hint=options.hint)
     if isinstance(options, Examine):
-        return commands.examine_file(options.target)
+        return commands.examine_file(options.target, causal=options.causal)
     if isinstance(options, Museum):
         return commands.museum(options.exhibit)
     if isinstance(options, Train):

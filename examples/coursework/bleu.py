@@ -13,7 +13,7 @@ PAIRS = (
 )
 HYPOTHESES, REFERENCES = ([pair.split("/")[i].split() for pair in PAIRS] for i in (0, 1))
 """A corpus in which the hypotheses are shorter than the references."""
-UNIT = Unit(__name__, "BLEU")
+UNIT = Unit(__name__, "the BLEU score of a corpus")
 
 
 @UNIT.law("ngrams")

@@ -1,5 +1,6 @@
 """Commands: list units and cases, begin and judge one, examine any code, and train."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,10 +31,9 @@ def resolve(text: str, names: Sequence[str], kind: str) -> str:
 
 
 def say(text: str, indent: str = "") -> None:
-    """Print a paragraph, indented by these spaces or by its own; its further lines by more."""
-    indent = indent or " " * (len(text) - len(text.lstrip()))
-    lines = wrap(text.strip(), 96, initial_indent=indent, subsequent_indent=indent or "  ")
-    print("\n".join(lines))
+    """Print a paragraph, indented by these spaces; or an item of a list, which begins with some."""
+    hanging = "      " if text.startswith(" ") else indent
+    print(*wrap(text, 79, initial_indent=indent, subsequent_indent=hanging), sep="\n")
 
 
 def status(folder: Path) -> bool:
@@ -76,7 +76,7 @@ def give_hint(kind: str, task: Any, folder: Path) -> bool:
     taken = min(progress.of(task)["hints"] + 1, len(task.hints))
     if not progress.is_solved(task):  # then it costs nothing
         progress.add(task, {"hints": taken})
-    say(f"Hint {taken}: {task.hints[taken - 1]}")
+    say(f"Hint {taken} of {len(task.hints)}: {task.hints[taken - 1]}")
     return True
 
 
@@ -100,7 +100,9 @@ def advance(kind: str, task: Any, folder: Path) -> bool:
     if found and needed:
         say(f"{task.name} needs units that are not solved yet: {', '.join(needed)}.")
     if not found:
+        *_, total = progress.listed(find_tasks(kind))
         print(f"Solved: {progress.points(task)} of {POINTS} points.", *task.story, sep="\n")
+        say(total)
     return not found
 
 
@@ -113,7 +115,8 @@ def tell(findings: Sequence[Finding]) -> None:
             if cause.exhibit:
                 say(f"See python examples/course.py museum {cause.exhibit}", "  ")
     if others := [each.title for each in findings[1:]]:
-        say(f"Also violated: {'; '.join(others)}.", "  ")
+        more = [f"and {len(others) - 3} more"] * (len(others) > 3)
+        say(f"Also violated: {'; '.join([*others[:3], *more])}.", "  ")
 
 
 def judge(kind: str, name: str, folder: Path) -> list[Finding]:
@@ -138,7 +141,7 @@ def museum(name: str | None) -> bool:
     return True
 
 
-def examine_file(target: str) -> bool:
+def examine_file(target: str, *, causal: bool = False) -> bool:
     """Examine a class or a function of any file; return whether all laws hold.
 
     Raises:
@@ -152,11 +155,9 @@ def examine_file(target: str) -> bool:
         raise UserError(
             f"the target must be FILE:CLASS, such as model.py:Attention, got {target!r}"
         )
-    print(
-        f"{path} is executed, in a process of its own; nothing of it leaves this machine.",
-        flush=True,
-    )
-    found = in_process(path.name, examine, path, name)
+    say(f"{path} is executed, in a process of its own; nothing of it leaves this machine.")
+    sys.stdout.flush()
+    found = in_process(path.name, examine, path, name, causal)
     lines = [found] if isinstance(found, str) else found
     print("\n".join(lines))
     return lines is found and not any("violated:" in x or "VIOLATED" in x for x in lines)

@@ -93,6 +93,7 @@ class Case:
     hint: str
     parts = "check", "model"
     needs = ()
+    command = "debug"
 
     @property
     def group(self) -> str:
@@ -129,7 +130,8 @@ class Case:
     def hints(self) -> list[str]:
         """The three hints: where to look, what a check reports, and the function of the fault."""
         found = self.report
-        report = f"The library's check {found.title!r} reports: {found.problems[0]}. {found.advice}"
+        problem = f"The library's check {found.title!r} reports: {found.problems[0]}"
+        report = f"{problem}. Its advice: {found.advice}."
         (owner, *_) = re.findall(r"def (\w+)", difference(self.exhibit.module))
         return [self.hint, report, f"The fault is in {owner.replace('broken', 'model')!r}."]
 
@@ -139,8 +141,8 @@ class Case:
         yield from figures(self)
         write_atomically(self.path(folder), template(self).encode())
         yield (
-            f"The model is in {self.path(folder)}. Write its check() and mend it, then run this "
-            f"again; it executes the file. A hint (--hint) costs {COST} of {POINTS} points."
+            f"The model is in {self.path(folder)}. Write its check(), mend the model, and run this "
+            f"command again; it executes the file. A hint (--hint) costs {COST} of {POINTS} points."
         )
 
     def judge(self, folder: Path) -> list[Finding]:
@@ -218,6 +220,9 @@ def learn(case: Case, state: str) -> list[float]:
 
 def judge_check(case: Case, check: Callable[[Any], object]) -> Iterator[str]:
     """Yield for which models a check does not do what it must."""
+    if isinstance(outcome(check, case.make("broken", SEEDS[0])), NotImplementedError):
+        yield "it is not written yet"
+        return
     held = [seed for seed in SEEDS if outcome(check, case.make("broken", seed)) is None]
     if held:
         yield f"it holds for the broken model, with {len(held)} of {len(SEEDS)} draws of weights"

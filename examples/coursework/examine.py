@@ -4,13 +4,14 @@ An adapter makes of a class what a unit of the course expects: its sizes are fou
 its arguments or of a configuration's (``conventions.toml``), its projections by their names. What
 names do not tell, such as which way a mask points, is a :class:`Convention`: all are tried, and the
 one is taken with which most laws hold. So the grader can compare the class with the answer, and
-with known mistakes. A layer or a model, which has no answer, is examined by ``check_soundness``.
+with known mistakes. A layer or a model, which has no answer, is examined by ``check_soundness``; so
+is a class for which no law holds and which no known mistake explains, such as a rotary attention.
 """
 
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
@@ -21,17 +22,19 @@ import torch
 from torch import Tensor, nn
 
 from coursework.grader import (
+    Finding,
     Law,
     Raised,
     Unit,
     are_equal,
+    describe,
     evaluate,
     explain,
     find_cause,
     normal,
     right_value,
 )
-from coursework.isolation import load
+from coursework.isolation import load, told
 from coursework.museum.exhibit import exhibits, violated
 from coursework.units import UNITS
 from transformer_blocks.inspection import check_soundness
@@ -49,6 +52,26 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """What masks mean, each made of one in which True hides."""
 SHAPES = "(B, H, L, S)", "(B, L, S)", "(L, S)", "(B, S)"
+CAUSAL, CAUSAL_ALONE = "a causal mask of its own", "a causal mask of its own, unless one is passed"
+INTERLEAVED = "features of the heads interleaved"
+ROWS: dict[str, tuple[int, ...]] = {
+    "": (0, 1, 2),
+    "queries, keys and values of each head together": (1, 0, 2),
+    "queries, keys and values of each feature together": (1, 2, 0),
+    INTERLEAVED: (0, 2, 1),
+    f"{INTERLEAVED} where they are split": (0, 2, 1),
+}
+"""How the rows of projections are ordered: which projection (0), which head (1), which feature (2).
+
+A model that is trained with one of these orders can compute what it can with another one.
+"""
+SEQUENCE_FIRST, FLAT = "vectors of shape (L, B, E)", "vectors of shape (B, L, E)"
+ALONE, OF_TOKENS = "returned without the vectors", "made of tokens, without their vectors"
+SINES_FIRST = "all sines before all cosines"
+OF_ANOTHER_KIND = (
+    "{}: no law of {} holds, and no known mistake explains it. It may be of another kind, such as "
+    "one with rotary positions, or have a fault that is not known."
+)
 Functions = dict[str, Any]
 
 
@@ -58,27 +81,26 @@ class Convention:
 
     Attributes:
         layout: What inputs or outputs are, if they are not what the course has.
-        is_causal: It has a causal mask of its own.
+        causal: Whether it has a causal mask of its own.
         order: The order of the projections, if their names do not tell which is which.
+        features: The order of features, if it is another one.
         mask: Shape and form of masks.
         padding: Shape and form of padding masks.
     """
 
     layout: str = ""
-    is_causal: bool = False
+    causal: str = ""
     order: str = "qkv"
-    mask: tuple[str, str] = (SHAPES[0], "True hides a key")
-    padding: tuple[str, str] = (SHAPES[0], "True hides a key")
+    features: str = ""
+    mask: tuple[str, str] = ("", "")
+    padding: tuple[str, str] = ("", "")
 
     def told(self, masks: list[str]) -> str:
         """Say what is not as in the course, and what masks are like, if it takes any."""
+        order = f"projections in the order {', '.join(self.order)}" * (self.order != "qkv")
         forms = dict.fromkeys((self.mask, self.padding)) if masks else ()
-        return "; ".join(
-            [self.layout] * bool(self.layout)
-            + ["a causal mask of its own"] * self.is_causal
-            + [f"projections in the order {', '.join(self.order)}"] * (self.order != "qkv")
-            + [f"masks{shape and f' of shape {shape}'}: {form}" for shape, form in forms]
-        )
+        told = [f"masks{shape and f' of shape {shape}'}: {form}" for shape, form in forms if form]
+        return "; ".join(filter(None, (self.layout, self.causal, order, self.features, *told)))
 
 
 class Sizes:
@@ -91,6 +113,7 @@ class Sizes:
             "d_model": d_model,
             "d_k": d_k,
             "bias": True,
+            "device": "cpu",
         }
         self.values |= {"temperature": d_k**0.5, "d_ff": 20, "num_layers": 2, "dropout": 0.0}
         self.values |= {"vocabulary_size": 23, "max_length": 50, "config": self}
@@ -123,11 +146,11 @@ def make(kind: Any, sizes: Sizes) -> Any:
     return made.eval() if isinstance(made, nn.Module) else made
 
 
-def example(kind: Any) -> tuple[Any, bool]:
-    """Make an object of a class, and tell whether it has several heads."""
+def example(kind: Any) -> tuple[Any, set[str]]:
+    """Make an object of a class, and tell which sizes it takes; without heads, it is one head."""
     sizes = Sizes(18, 3)
     made = make(kind, sizes)
-    return (made, True) if "num_heads" in sizes.used else (make(kind, Sizes(18, 1)), False)
+    return made if "num_heads" in sizes.used else make(kind, Sizes(18, 1)), sizes.used
 
 
 def arguments_of(function: Any) -> tuple[list[str], list[str]]:
@@ -177,31 +200,40 @@ def attend(
     (batch, *heads, length, _), keys = query.shape, key.shape[-2]
     hidden = torch.zeros(batch, *(heads or [1]), length, keys, dtype=torch.bool)
     hidden = hidden if mask is None else hidden | mask
-    if how.is_causal:
-        future = torch.ones(length, keys, dtype=torch.bool).triu(1)
-        if length != keys or not hidden[..., future].all():
+    future = torch.ones(length, keys, dtype=torch.bool).triu(1 + keys - length)
+    if how.causal == CAUSAL:
+        if (length != keys and not masks) or not hidden[..., future].all():
             raise NotImplementedError
         hidden = hidden[..., -1:, :].expand_as(hidden)  # what remains is padding
+    if how.causal == CAUSAL_ALONE:
+        if "L" not in how.padding[0] or not hidden.any():
+            raise NotImplementedError
+        hidden = hidden & bool(length != keys or (hidden != future).any())
     given = dict(zip("qkv", (query, key, value), strict=True))
-    if how.layout == "vectors of shape (B, L, E)":
+    if how.layout == FLAT:
         hidden = hidden.flatten(0, 1)[:, None]
         given = {role: x.flatten(0, 1) for role, x in given.items()}
-    if how.layout == "vectors of shape (L, B, E)":
+    if how.layout == SEQUENCE_FIRST:
         given = {role: x.transpose(0, 1) for role, x in given.items()}
     options: dict[str, Any] = {name: given[role] for name, role in roles_of(names).items()}
     is_padding = bool(hidden.eq(hidden[..., :1, :]).all())
     masks.sort(key=lambda name: bool(re.search("pad|len", name)) != is_padding)
     if hidden.any():
-        if not masks:
-            raise NotImplementedError
         axes, form = how.padding if is_padding else how.mask
+        if not (masks and form):
+            raise NotImplementedError
         options[masks[0]] = FORMS[form](reduced(hidden, axes))
     for name in masks:  # those without a default
         options.setdefault(name, None)
-    found, shape = function(**options), (*query.shape[:-1], value.shape[-1])
+    try:
+        found, shape = function(**options), (*query.shape[:-1], value.shape[-1])
+    except (RuntimeError, ValueError, IndexError) as error:
+        if how.causal == CAUSAL and length != keys:  # it refuses other sequences
+            raise NotImplementedError from error
+        raise
     tensors = [x for x in (found if isinstance(found, tuple | list) else (found,)) if len(x.shape)]
     output: Tensor = next((x for x in tensors if x.shape[-1] == shape[-1]), tensors[0])
-    output = output.transpose(0, 1) if how.layout == "vectors of shape (L, B, E)" else output
+    output = output.transpose(0, 1) if how.layout == SEQUENCE_FIRST else output
     return output.reshape(shape)
 
 
@@ -225,11 +257,11 @@ def plain_attention(kind: Any, how: Convention) -> Functions:
 def projected_attention(kind: Any, how: Convention) -> Functions:
     """Adapt an attention with projections, which get the weights of the answer's."""
     answer: Any = UNITS["heads"].answer()
-    _, has_heads = example(kind)
+    _, sizes = example(kind)
 
     class MultiHeadAttention(answer.MultiHeadAttention):  # type: ignore[misc]
         def __init__(self, d_model: int, num_heads: int) -> None:
-            if has_heads != (num_heads > 1):
+            if ("num_heads" in sizes) != (num_heads > 1):
                 raise NotImplementedError
             super().__init__(d_model, num_heads)
             self.inner = [make(kind, Sizes(d_model, num_heads))]  # not among the parameters
@@ -241,7 +273,7 @@ def projected_attention(kind: Any, how: Convention) -> Functions:
                 inner.set_submodule(name, nn.Identity())
             *projections, last = self.children()
             ordered = [projections["qkv".index(role)] for role in how.order]
-            is_whole = copy_projections([*ordered, last], inner)
+            is_whole = copy_projections([*ordered, last], inner, self.num_heads, how.features)
             output = attend(inner.eval(), how, mask, query, key, value)
             output = output if is_whole else last(output)
             return output - query if norms else output  # the residual connection
@@ -269,8 +301,11 @@ def projections_of(inner: nn.Module) -> list[tuple[str, int, int]]:
     return sorted(found, key=lambda each: each[1])
 
 
-def copy_projections(mine: list[Any], inner: nn.Module) -> bool:
-    """Copy the weights of projections to those of the same role; return whether there is an output.
+def copy_projections(mine: list[Any], inner: nn.Module, num_heads: int, features: str) -> bool:
+    """Copy the weights of projections to those of the same role, with features in this order.
+
+    Returns:
+        Whether there is an output projection.
 
     Raises:
         NotImplementedError: If their shapes are others.
@@ -283,6 +318,11 @@ def copy_projections(mine: list[Any], inner: nn.Module) -> bool:
             copied = torch.cat([getattr(each, kind) for each in group]).detach()
             if kind == "weight" and getattr(owner, leaf).shape != copied.shape:
                 raise NotImplementedError
+            if group[0] is not mine[-1]:
+                rows = copied.view(count, num_heads, len(copied) // (count * num_heads), -1)
+                copied = rows.permute(*ROWS[features], 3).reshape(copied.shape)
+            elif kind == "weight" and features == INTERLEAVED:
+                copied = copied.unflatten(1, (num_heads, -1)).transpose(1, 2).flatten(1)
             setattr(owner, leaf.replace("weight", kind), nn.Parameter(copied))
     return not [*rest]
 
@@ -290,12 +330,16 @@ def copy_projections(mine: list[Any], inner: nn.Module) -> bool:
 def encoding(kind: Any, how: Convention) -> Functions:
     """Adapt a positional encoding, or a function that computes its table."""
 
+    def as_pairs(table: Tensor) -> Tensor:
+        halves = table.unflatten(-1, (2, -1)).mT.flatten(-2)
+        return halves if how.features else table
+
     def sinusoidal_table(length: int, d_model: int) -> Tensor:
         if d_model % 2:  # few that are published take it
             raise NotImplementedError
         sizes = Sizes(d_model, 1)
         sizes.values["max_length"] = length
-        return torch.as_tensor(make(kind, sizes)).squeeze().float()
+        return as_pairs(torch.as_tensor(make(kind, sizes)).squeeze().float())
 
     class SinusoidalPositionalEncoding(nn.Module):
         def __init__(self, d_model: int, max_length: int = 50) -> None:
@@ -305,8 +349,13 @@ def encoding(kind: Any, how: Convention) -> Functions:
         def forward(self, x: Tensor, offset: int = 0) -> Tensor:
             if offset:
                 raise NotImplementedError
-            found: Tensor = self.inner[0](x)
-            return x + found if how.layout else found
+            (inner,) = self.inner
+            halves = x.unflatten(-1, (-1, 2)).mT.flatten(-2) if how.features else x
+            if how.layout == SEQUENCE_FIRST:
+                return as_pairs(inner(halves.transpose(0, 1)).transpose(0, 1))
+            if how.layout:
+                return x + as_pairs(inner(x if how.layout == ALONE else x[..., 0]))
+            return as_pairs(inner(halves))
 
     if inspect.isclass(kind):
         return {"SinusoidalPositionalEncoding": SinusoidalPositionalEncoding}
@@ -315,19 +364,23 @@ def encoding(kind: Any, how: Convention) -> Functions:
 
 def mask_builder(kind: Any, how: Convention) -> Functions:
     """Adapt a function that builds a causal mask or a padding mask."""
-    names, hides = [*inspect.signature(kind).parameters], FORMS[how.mask[1]](torch.tensor(True))
+    parameters, hides = inspect.signature(kind).parameters, FORMS[how.mask[1]](torch.tensor(True))
+    ids = [name for name in [*parameters][1:] if re.search("pad|id|tok", name.lower())]
 
     def causal_mask(query_length: int, key_length: int | None = None) -> Tensor:
-        if key_length not in (None, query_length) and len(names) < 2:
+        if key_length not in (None, query_length) and len(parameters) < 2:
             raise NotImplementedError
         found: Tensor = kind(query_length, key_length) if key_length else kind(query_length)
         return found.squeeze() == hides
 
-    def padding_mask(tokens: Tensor, *padding_id: int) -> Tensor:
-        if len(names) <= len(padding_id):
+    def padding_mask(tokens: Tensor, padding_id: int = 0) -> Tensor:
+        if padding_id and not ids:
             raise NotImplementedError
-        found: Tensor = kind(tokens, *(padding_id or [0] * (len(names) - 1)))
-        return found.reshape(len(tokens), 1, 1, -1) == hides
+        rest = [padding_id if name in ids else tokens for name in [*parameters][1:]]
+        found: Tensor = kind(tokens, *rest)
+        mask = found[(slice(None), *[None] * (4 - found.ndim))] == hides
+        first = mask[:, :1, :1]
+        return first if mask.eq(first).all() else mask  # the same for all queries
 
     if "pad" in kind.__name__:
         return {"padding_mask": padding_mask}
@@ -343,17 +396,19 @@ def candidates(kind: Any) -> tuple[str, Callable[..., Functions], list[list[Chan
     if "mask" in name and not inspect.isclass(kind):
         return "masks", mask_builder, [[{"mask": x, "padding": x} for x in product([""], FORMS)]]
     if "posit" in name:
-        alone = "returned without the vectors"
-        return "positions", encoding, [[{}, {"layout": alone}]]
-    forms = [*product(SHAPES, FORMS)]
-    by_kind: list[list[Change]] = [[{"padding": x} for x in forms], [{"mask": x} for x in forms]]
-    stages = by_kind if len(masks) > 1 else [[{"padding": x, "mask": x} for x in forms]]
-    stages = stages if masks else []
+        layouts = "", ALONE, OF_TOKENS, SEQUENCE_FIRST
+        both = product(layouts, ("", SINES_FIRST))
+        return "positions", encoding, [[{"layout": x, "features": y} for x, y in both]]
+    forms, also = [*product(SHAPES, FORMS)], (Change(), Change(causal=CAUSAL_ALONE))
+    used = [["padding"], ["mask"]] if len(masks) > 1 else [["padding", "mask"]] * len(masks)
+    stages: list[list[Change]] = [
+        [dict.fromkeys(fields, form) | each for form, each in product(forms, also)]
+        for fields in used
+    ]
     inner = example(kind)[0] if inspect.isclass(kind) else None
     is_attention = bool(re.search("att(entio)?n", name)) or len(sequences) == 3
     if not (isinstance(inner, nn.Module) and [*inner.parameters()]):
-        layouts = "", "vectors of shape (B, L, E)"
-        changes: list[Change] = [{"layout": each} for each in layouts]
+        changes: list[Change] = [{"layout": each} for each in ("", FLAT)]
         return "attention", plain_attention, [changes, *stages] if is_attention else []
     try:
         found = projections_of(inner)
@@ -361,21 +416,25 @@ def candidates(kind: Any) -> tuple[str, Callable[..., Functions], list[list[Chan
         return "", encoding, []
     if not (is_attention or any(ROLE.search(each.lower()) for each, *_ in found)):
         return "", encoding, []
-    is_unnamed = found[0][1] == 3 or found[0][2] == 3
+    is_unnamed = 3 in found[0][1:]
     orders = [*map("".join, permutations("qkv"))] if is_unnamed else ["qkv"]
-    layouts = "", "vectors of shape (L, B, E)"
+    arranged = [(each, "") for each in orders] + [("qkv", each) for each in ROWS if each]
     kinds: list[Change] = [
-        {"layout": layout, "is_causal": is_causal, "order": order}
-        for order, layout, is_causal in product(orders, layouts, (False, True))
+        {"order": order, "features": features, "layout": layout, "causal": causal}
+        for (order, features), layout, causal in product(
+            arranged, ("", SEQUENCE_FIRST), ("", CAUSAL)
+        )
     ]
     return "heads", projected_attention, [kinds, *stages]
 
 
-def judge(unit: str, functions: Functions) -> dict[Law, Any]:
-    """Compute the laws of a unit that apply to adapted functions."""
-    laws = [law for law in UNITS[unit].laws if law.of in functions and law.axes]
-    found = {law: evaluate(UNITS[unit], law, SimpleNamespace(**functions)) for law in laws}
-    return {x: y for x, y in found.items() if "raises NotImplementedError" not in str(y)}
+def judge(unit: Unit, functions: Functions, known: Mapping[Law, Any]) -> dict[Law, Any]:
+    """Compute the laws of a unit that apply to adapted functions, but those that are known."""
+    laws = [law for law in unit.laws if law.of in functions and law.axes and law not in known]
+    found = {law: evaluate(unit, law, SimpleNamespace(**functions)) for law in laws}
+    return {**known} | {
+        x: y for x, y in found.items() if "raises NotImplementedError" not in str(y)
+    }
 
 
 def named(unit: Unit, results: dict[Law, Any]) -> int:
@@ -383,30 +442,75 @@ def named(unit: Unit, results: dict[Law, Any]) -> int:
     return sum(find_cause(unit, law, results, unit.mistakes) is not None for law in results)
 
 
-def rank(unit: Unit, results: dict[Law, Any]) -> tuple[int, ...]:
+def rank(unit: Unit, how: Convention, results: dict[Law, Any]) -> tuple[int, ...]:
     """Rank a convention by the laws that hold, and by those that can be computed."""
     held = sum(are_equal(got, right_value(unit, law)) for law, got in results.items())
-    return held, sum(not isinstance(got, Raised) for got in results.values())
+    computed = sum(not isinstance(got, Raised) for got in results.values())
+    return held, held == len(results), how.causal != CAUSAL_ALONE, computed
 
 
-def examine(path: Path, name: str) -> list[str]:
-    """Examine a class or function of a file; return what is told about it."""
+def misnamed(kind: Any, how: Convention) -> Iterator[Finding]:
+    """Yield the layers whose names tell another order of their projections."""
+    for name, _ in example(kind)[0].named_parameters():
+        told = "".join(ROLE.findall(name.lower()))
+        if sorted(told) == sorted("qkv") and told != how.order:
+            title = f"{name} has the order of its name"
+            yield Finding("", title, f"its rows are used as {', '.join(how.order)}")
+
+
+def other_shapes(
+    unit: Unit, adapted: Callable[[Convention], Functions], how: Convention
+) -> Iterator[Finding]:
+    """Yield the laws that masks with other axes violate, where they are accepted."""
+    for shape in SHAPES if how.mask[1] not in ("", "lengths") else ():
+        other = replace(how, mask=(shape, how.mask[1]), padding=(shape, how.padding[1]))
+        found = judge(unit, adapted(other), {})
+        for law, got in found.items():
+            right = right_value(unit, law)
+            if not isinstance(got, Raised) and not are_equal(got, right):
+                difference = f"{law.case}: {describe(got, right, law.axes)}"
+                yield Finding(law.of, f"{law.title}, with masks of shape {shape}", difference)
+
+
+def examine(path: Path, name: str, causal: bool = False) -> list[str]:
+    """Examine a class or function of a file; return what is told about it.
+
+    Args:
+        path: The file, which is executed.
+        name: The class or function.
+        causal: Whether no output of a layer or a model may depend on a later position.
+    """
     kind = getattr(load(path, path.stem), name)
     unit, adapt, stages = candidates(kind)
     masks = ["mask"] if unit == "masks" else arguments_of(kind)[1]
     how, results = Convention(), dict[Law, Any]()
     for changes in stages:
-        hows = [replace(how, **each) for each in changes]
-        tried = {each: judge(unit, adapt(kind, each)) for each in hows}
-        ranks = {each: rank(UNITS[unit], found) for each, found in tried.items() if found}
+        tried, ranks = dict[Convention, Any](), dict[Convention, Any]()
+        for each in (replace(how, **change) for change in changes):
+            if each.causal == CAUSAL_ALONE and not how.causal:
+                continue
+            if found := judge(UNITS[unit], adapt(kind, each), results):
+                tried[each], ranks[each] = found, rank(UNITS[unit], each, found)
+                if not results and ranks[each][1]:  # all laws without a mask hold
+                    break
         best = [each for each in ranks if ranks[each] == max(ranks.values())] or [how]
         how = max(best, key=lambda each: named(UNITS[unit], tried.get(each, results)))
         results = tried.get(how, results)
     if not results:
-        return list(examine_model(kind))
+        return list(examine_model(kind, causal))
     findings = [*explain(UNITS[unit], results)]
+    is_named = any(each.cause for each in findings)
+    if inspect.isclass(kind) and len(findings) == len(results) and not is_named:
+        first = f"It differs first here: {findings[0].difference}"
+        begin = OF_ANOTHER_KIND.format(name, UNITS[unit].title)
+        return [begin, first, *examine_model(kind, causal)]
     parts = f"{name}: {len(results) - len(findings)} of {len(results)} laws hold", how.told(masks)
     told = ["; ".join(filter(None, parts))]
+    if unit != "masks":
+        told += [line for words, line in CONVENTIONS["callers"].items() if words in told[0]]
+    if not findings:
+        findings += misnamed(kind, how) if unit == "heads" else []
+        findings += other_shapes(UNITS[unit], lambda each: adapt(kind, each), how)
     told += [f"violated: {each.title}: {each.difference}" for each in findings[:1]]
     if others := [each.title for each in findings[1:]]:
         told.append(f"also violated: {'; '.join(others)}")
@@ -423,21 +527,76 @@ def line_of(kind: Any, mistake: str) -> str:
     source, first = inspect.getsourcelines(kind)
     for words, pattern in CONVENTIONS["lines"].items():
         for number, line in enumerate(source if re.search(words, mistake) else [], first):
-            if re.search(pattern, line) and not re.match(r"\s*(def|class|#|\"\"\")", line):
+            if re.search(pattern, line) and not re.match(
+                r"\s*(def|class|#|\"\"\"|self\.\w+ = nn\.)", line
+            ):
                 return f"; probably line {number}: {line.strip()}"
     return ""
 
 
-def examine_model(kind: Any) -> Iterator[str]:
+def inputs_of(model: Any, length: int, others: int) -> dict[str, Any]:
+    """Make vectors for a layer or a model, or tokens if it only takes them; and no masks."""
+    names, masks = arguments_of(model)
+    x, memory = normal(2, length, 18), normal(2, others, 18, seed=1)
+    vectors = dict(zip("qkv", (x, memory, memory), strict=True))
+    given = {name: vectors[role] for name, role in roles_of(names).items()}
+    if isinstance(model, nn.Module) and any(isinstance(x, nn.Embedding) for x in model.modules()):
+        try:
+            model(**given, **dict.fromkeys(masks))
+        except (RuntimeError, ValueError, IndexError):
+            given = {name: (each[..., 0] * 50).long() % 22 + 1 for name, each in given.items()}
+    return given | dict.fromkeys(masks)
+
+
+def examine_model(kind: Any, causal: bool) -> Iterator[str]:
     """Examine a layer or a model by ``check_soundness``, and name faults with the same reports."""
-    (model, _), x = example(kind), normal(2, 6, 18)
-    given = {"q": x[:, :5], "k": x.flip(1), "v": x.flip(1)}
-    if any(isinstance(each, nn.Embedding) for each in model.modules()):
-        given = {role: (each[..., 0] * 50).long() % 22 + 1 for role, each in given.items()}
-    names, _ = arguments_of(model)
-    inputs = {name: given[role] for name, role in roles_of(names).items()}
-    soundness = check_soundness(model, inputs)
+    model, sizes = example(kind)
+    inputs = inputs_of(model, 5, 6)
+    is_masked_by_caller = None in [*inputs.values()][2:]
+    soundness = check_soundness(
+        model, inputs, causal=causal or (False if is_masked_by_caller else None)
+    )
     yield from str(soundness).splitlines()
+    if "pass causal=True" in str(soundness):
+        yield "If no output may depend on a later position, examine it again with --causal."
     for title in violated(soundness):
         if same := [each.title for each in exhibits().values() if each.found_by == title][:3]:
             yield f"published faults that the check {title!r} found: {'; '.join(same)}"
+    if "max_length" in sizes:
+        try:
+            model(**inputs_of(model, 50, 50))
+        except (RuntimeError, ValueError, IndexError) as error:
+            yield f"violated: a sequence of the largest length is accepted: it raises {told(error)}"
+    yield from check_residuals(model, inputs)
+
+
+def check_residuals(model: Any, inputs: dict[str, Any]) -> Iterator[str]:
+    """Check a layer whose matrices are zero: its residual connections and its norms remain."""
+    (name, x), *others = inputs.items()
+    if not (isinstance(model, nn.Module) and x.is_floating_point() and has_attention(model)):
+        return
+    changed = x.clone()
+    changed[0, 2] = normal(18, seed=3)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(each.ndim < 2)
+        outputs = [model(**{name: given}, **dict(others)) for given in (x, changed)]
+    before, after = (each if isinstance(each, Tensor) else each[0] for each in outputs)
+    if before.shape != x.shape:
+        return
+    differs = (before - after).abs().amax(-1) > 1e-6
+    where = "with zeros for its matrices, if one position changes:"
+    if differs.sum() > differs[0, 2]:
+        yield f"violated: a norm is one of a position: {where} the output at others changes"
+    if (
+        re.search("layer|block|pre_?norm|post_?norm", type(model).__name__.lower())
+        and not differs.any()
+    ):
+        yield f"violated: residual connections pass the input on: {where} no output changes"
+
+
+def has_attention(model: nn.Module) -> bool:
+    """Tell by names and types whether a layer or a model has projections of queries."""
+    roles = [role for name, _ in model.named_parameters() for role in ROLE.findall(name.lower())]
+    kinds = map(type, model.modules())
+    return "q" in "".join(roles) or nn.MultiheadAttention in kinds

@@ -83,7 +83,7 @@ class Unit:
     title: str
     needs: tuple[str, ...] = ()
     laws: list[Law] = field(default_factory=list)
-    group = "Build a Transformer"
+    group, command = "Build a Transformer", "build"
     story = ()
 
     @property

@@ -5,7 +5,7 @@ import torch
 from coursework.grader import Unit
 
 TOKENS = torch.tensor([[7, 8, 9, 1], [5, 1, 0, 0]])
-UNIT = Unit(__name__, "masks")
+UNIT = Unit(__name__, "causal and padding masks")
 UNIT.calls(
     "causal_mask",
     "query key",

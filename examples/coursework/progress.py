@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,17 @@ class Progress:
     def listed(self, tasks: Mapping[str, Any]) -> Iterator[str]:
         """List units or cases, with the points of those that were judged; add them up."""
         group = ""
-        for name, task in tasks.items():
+        for number, (name, task) in enumerate(tasks.items(), 1):
             if task.group != group:
                 group = task.group
                 yield group
             state = "solved" if self.is_solved(task) else "not solved yet"
             state = f" ({state}, {self.points(task)} points)" if name in self.known else ""
-            yield f"  {name}: {task.title}{state}"
+            label = "" if name.isdecimal() else f"{name}: "
+            yield f"  {number:2}. {label}{task.title}{state}"
         count, points = (sum(map(f, tasks.values())) for f in (self.is_solved, self.points))
-        yield f"{count} of {len(tasks)} solved, {points} of {POINTS * len(tasks)} points"
+        total = f"{count} of {len(tasks)} solved, {points} of {POINTS * len(tasks)} points."
+        rest = (name for name, task in tasks.items() if not self.is_solved(task))
+        for name in islice(rest, 1):
+            total += f" Next: python examples/course.py {tasks[name].command} {name}"
+        yield total

@@ -276,3 +276,185 @@ class GatedLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.down(self.up(x) * self.gate(x).sigmoid())
         return output
+
+
+class AttnMasked(nn.Module):
+    """Several heads of one sequence, with a mask of two to four axes in which True attends."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads.transpose(1, 2).flatten(2)
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        query, key, value = self.split(self.wq(x)), self.split(self.wk(x)), self.split(self.wv(x))
+        scores = self.masked(query @ key.mT / query.shape[-1] ** 0.5, mask)
+        output: Tensor = self.wo(self.merge(scores.softmax(-1) @ value))
+        return output
+
+
+class AttnInterleaved(AttnMasked):
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.num_heads)).permute(0, 3, 1, 2)
+
+    def merge(self, heads: Tensor) -> Tensor:
+        return heads.permute(0, 2, 3, 1).flatten(2)
+
+
+class AttnCausalUnlessMasked(AttnMasked):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        return super().masked(scores, causal if mask is None else mask)
+
+
+class AttnCausalUnlessPadded(AttnCausalUnlessMasked):
+    """Padding (B, S) takes the place of its causal mask."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask if mask is None else mask[:, None, None])
+
+
+class AttnOfTwoAxes(AttnMasked):
+    """A mask of two axes is taken for that of one query."""
+
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return super().masked(scores, mask[-1:] if mask is not None and mask.ndim == 2 else mask)
+
+
+class AttnWithOnesAdded(AttnMasked):
+    def masked(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        return scores if mask is None else scores + mask.bool().float()
+
+
+class AttnWithRotaryPositions(AttnMasked):
+    def split(self, x: Tensor) -> Tensor:
+        first, second = super().split(x).chunk(2, -1)
+        angles = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)[:, None]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
+
+
+class AttnAlwaysCausal(AttnMasked):
+    """It may attend to a memory, and its mask is always causal, too."""
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        query, key = self.split(self.wq(x)), self.split(self.wk(memory))
+        future = torch.ones(x.shape[1], memory.shape[1], dtype=torch.bool).triu(1)
+        scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(future, -math.inf)
+        weights = self.masked(scores, mask).softmax(-1)
+        output: Tensor = self.wo(self.merge(weights @ self.split(self.wv(memory))))
+        return output
+
+
+class AttnPackedByHead(nn.Module):
+    """Each head has its queries, keys and values beside each other."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv, self.proj = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, embed_dim)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.qkv(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        query, key, value = self.parts(x)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        output: Tensor = self.proj(attended.transpose(1, 2).flatten(2))
+        return output
+
+
+class AttnPackedInAnotherOrder(AttnPackedByHead):
+    def parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        parts = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return parts[2], parts[1], parts[0]
+
+
+class PositionsSinesFirst(PositionsOfSinusoids):
+    def forward(self, x: Tensor) -> Tensor:
+        table = self.get_buffer("positions")[: x.size(1)]
+        return x + torch.cat((table[:, 0::2], table[:, 1::2]), -1)
+
+
+class PositionsOfTokens(PositionsOfSinusoids):
+    def forward(self, x: Tensor) -> Tensor:
+        _, length = x.shape
+        return self.get_buffer("positions")[:length]
+
+
+class PositionsThatAreLearned(nn.Module):
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(max_len, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = x + self.table(torch.arange(x.size(1), device=x.device))
+        return output
+
+
+class ModelFromPositionOne(nn.Module):
+    def __init__(self, vocab_size: int, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.tokens, self.table = nn.Embedding(vocab_size, d_model), nn.Embedding(max_len, d_model)
+
+    def forward(self, idx: Tensor) -> Tensor:
+        output: Tensor = self.tokens(idx) + self.table(
+            torch.arange(1, idx.size(1) + 1, device=idx.device)
+        )
+        return output
+
+
+def attn_pad_mask(seq_q: Tensor, seq_k: Tensor) -> Tensor:
+    return seq_k.eq(0).unsqueeze(1).expand(-1, seq_q.size(1), -1)
+
+
+def pad_mask_over_queries(seq: Tensor, pad_idx: int) -> Tensor:
+    return (seq != pad_idx).unsqueeze(1).unsqueeze(3)
+
+
+class LayerWithoutResiduals(nn.Module):
+    """The attention's residual connection is missing."""
+
+    def __init__(self, d_model: int, nhead: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+        self.norm, self.up = nn.LayerNorm(d_model), nn.Linear(d_model, d_model)
+
+    def normed(self, x: Tensor) -> Tensor:
+        output: Tensor = self.norm(x)
+        return output
+
+    def attend(self, x: Tensor) -> Tensor:
+        output: Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return output
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attend(self.normed(x))
+        output: Tensor = x + self.up(self.normed(x))
+        return output
+
+
+class LayerWithNormOfSequences(LayerWithoutResiduals):
+    def normed(self, x: Tensor) -> Tensor:
+        return (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1e-6)
+
+    def attend(self, x: Tensor) -> Tensor:
+        return x + super().attend(x)
+
+
+class DecoderOfMasksOfItsCaller(LayerWithoutResiduals):
+    def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Any, memory_mask: Any) -> Tensor:  # type: ignore[override]
+        y = self.normed(tgt)
+        x = tgt + self.attention(y, y, y, attn_mask=tgt_mask, need_weights=False)[0]
+        y = self.normed(x)
+        x = x + self.attention(y, memory, memory, attn_mask=memory_mask, need_weights=False)[0]
+        return x + self.up(self.normed(x)).relu()

@@ -192,7 +192,9 @@ def test_a_package_begins_empty_and_is_solved_unit_by_unit(
     assert Path("my_transformer", "masks.py").read_bytes() == solved
     assert course.main(["build"]) == 0
     printed = capsys.readouterr().out
-    assert "masks: masks (solved, 10 points)\n  attention: scaled dot-product" in printed
+    assert (
+        "4. masks: causal and padding masks (solved, 10 points)\n   5. attention: scaled" in printed
+    )
     assert "tokens: byte-pair encoding (not solved yet, 0 points)" in printed
     assert "embedding: token embeddings\n" in printed
     assert course.main(["status"]) == 0
