@@ -33,7 +33,7 @@ def resolve(text: str, names: Sequence[str], kind: str) -> str:
 def say(text: str, indent: str = "") -> None:
     """Print a paragraph, indented by these spaces; or an item of a list, which begins with some."""
     hanging = "      " if text.startswith(" ") else indent
-    print(*wrap(text, 79, initial_indent=indent, subsequent_indent=hanging), sep="\n")
+    print(*wrap(text, 80, initial_indent=indent, subsequent_indent=hanging), sep="\n")
 
 
 def status(folder: Path) -> bool:
@@ -159,7 +159,8 @@ def examine_file(target: str, *, causal: bool = False) -> bool:
     sys.stdout.flush()
     found = in_process(path.name, examine, path, name, causal)
     lines = [found] if isinstance(found, str) else found
-    print("\n".join(lines))
+    for line in lines:
+        say(line)
     return lines is found and not any("violated:" in x or "VIOLATED" in x for x in lines)
 
 

@@ -395,7 +395,8 @@ def candidates(kind: Any) -> tuple[str, Callable[..., Functions], list[list[Chan
     name, (sequences, masks) = kind.__name__.lower(), arguments_of(kind)
     if "mask" in name and not inspect.isclass(kind):
         return "masks", mask_builder, [[{"mask": x, "padding": x} for x in product([""], FORMS)]]
-    if "posit" in name:
+    is_attention = bool(re.search("attn|attention", name)) or len(sequences) == 3
+    if "posit" in name and not is_attention:
         layouts = "", ALONE, OF_TOKENS, SEQUENCE_FIRST
         both = product(layouts, ("", SINES_FIRST))
         return "positions", encoding, [[{"layout": x, "features": y} for x, y in both]]
@@ -406,7 +407,6 @@ def candidates(kind: Any) -> tuple[str, Callable[..., Functions], list[list[Chan
         for fields in used
     ]
     inner = example(kind)[0] if inspect.isclass(kind) else None
-    is_attention = bool(re.search("att(entio)?n", name)) or len(sequences) == 3
     if not (isinstance(inner, nn.Module) and [*inner.parameters()]):
         changes: list[Change] = [{"layout": each} for each in ("", FLAT)]
         return "attention", plain_attention, [changes, *stages] if is_attention else []
