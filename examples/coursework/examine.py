@@ -95,10 +95,10 @@ class Convention:
     mask: tuple[str, str] = ("", "")
     padding: tuple[str, str] = ("", "")
 
-    def told(self, masks: list[str]) -> str:
+    def told(self) -> str:
         """Say what is not as in the course, and what masks are like, if it takes any."""
         order = f"projections in the order {', '.join(self.order)}" * (self.order != "qkv")
-        forms = dict.fromkeys((self.mask, self.padding)) if masks else ()
+        forms = dict.fromkeys((self.mask, self.padding))
         told = [f"masks{shape and f' of shape {shape}'}: {form}" for shape, form in forms if form]
         return "; ".join(filter(None, (self.layout, self.causal, order, self.features, *told)))
 
@@ -482,7 +482,6 @@ def examine(path: Path, name: str, causal: bool = False) -> list[str]:
     """
     kind = getattr(load(path, path.stem), name)
     unit, adapt, stages = candidates(kind)
-    masks = ["mask"] if unit == "masks" else arguments_of(kind)[1]
     how, results = Convention(), dict[Law, Any]()
     for changes in stages:
         tried, ranks = dict[Convention, Any](), dict[Convention, Any]()
@@ -504,7 +503,7 @@ def examine(path: Path, name: str, causal: bool = False) -> list[str]:
         first = f"It differs first here: {findings[0].difference}"
         begin = OF_ANOTHER_KIND.format(name, UNITS[unit].title)
         return [begin, first, *examine_model(kind, causal)]
-    parts = f"{name}: {len(results) - len(findings)} of {len(results)} laws hold", how.told(masks)
+    parts = f"{name}: {len(results) - len(findings)} of {len(results)} laws hold", how.told()
     told = ["; ".join(filter(None, parts))]
     if unit != "masks":
         told += [line for words, line in CONVENTIONS["callers"].items() if words in told[0]]
