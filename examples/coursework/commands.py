@@ -39,8 +39,8 @@ def say(text: str, indent: str = "") -> None:
 def status(folder: Path) -> bool:
     """Say how many units and cases are solved, with how many points."""
     for kind in ("unit", "case"):
-        *_, total = Progress(folder).listed(find_tasks(kind))
-        say(f"{kind}s: {total}")
+        count, *following = Progress(folder).summary(find_tasks(kind))
+        print(f"{kind}s: {count}", *following, sep="\n")
     return True
 
 
@@ -100,9 +100,8 @@ def advance(kind: str, task: Any, folder: Path) -> bool:
     if found and needed:
         say(f"{task.name} needs units that are not solved yet: {', '.join(needed)}.")
     if not found:
-        *_, total = progress.listed(find_tasks(kind))
         print(f"Solved: {progress.points(task)} of {POINTS} points.", *task.story, sep="\n")
-        say(total)
+        print(*progress.summary(find_tasks(kind)), sep="\n")
     return not found
 
 

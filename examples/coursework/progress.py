@@ -62,7 +62,7 @@ class Progress:
         return max(POINTS * right // len(task.parts) - COST * known["hints"], right)
 
     def listed(self, tasks: Mapping[str, Any]) -> Iterator[str]:
-        """List units or cases, with the points of those that were judged; add them up."""
+        """List units or cases, with the points of those that were judged; then sum them up."""
         group = ""
         for number, (name, task) in enumerate(tasks.items(), 1):
             if task.group != group:
@@ -72,9 +72,12 @@ class Progress:
             state = f" ({state}, {self.points(task)} points)" if name in self.known else ""
             label = "" if name.isdecimal() else f"{name}: "
             yield f"  {number:2}. {label}{task.title}{state}"
+        yield from self.summary(tasks)
+
+    def summary(self, tasks: Mapping[str, Any]) -> Iterator[str]:
+        """Count what is solved and the points, and name the command of the next unit or case."""
         count, points = (sum(map(f, tasks.values())) for f in (self.is_solved, self.points))
-        total = f"{count} of {len(tasks)} solved, {points} of {POINTS * len(tasks)} points."
+        yield f"{count} of {len(tasks)} solved, {points} of {POINTS * len(tasks)} points."
         rest = (name for name, task in tasks.items() if not self.is_solved(task))
         for name in islice(rest, 1):
-            total += f" Next: python examples/course.py {tasks[name].command} {name}"
-        yield total
+            yield f"Next: python examples/course.py {tasks[name].command} {name}"

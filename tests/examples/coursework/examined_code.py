@@ -346,13 +346,23 @@ class AttnWithRotaryPositions(AttnMasked):
 class AttnAlwaysCausal(AttnMasked):
     """It may attend to a memory, and its mask is always causal, too."""
 
+    def keys(self, x: Tensor, memory: Tensor) -> int:
+        return memory.shape[1]
+
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         query, key = self.split(self.wq(x)), self.split(self.wk(memory))
-        future = torch.ones(x.shape[1], memory.shape[1], dtype=torch.bool).triu(1)
+        future = torch.ones(x.shape[1], self.keys(x, memory), dtype=torch.bool).triu(1)
         scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(future, -math.inf)
         weights = self.masked(scores, mask).softmax(-1)
         output: Tensor = self.wo(self.merge(weights @ self.split(self.wv(memory))))
         return output
+
+
+class AttnCausalOfOneLength(AttnAlwaysCausal):
+    """It refuses a memory of another length."""
+
+    def keys(self, x: Tensor, memory: Tensor) -> int:
+        return x.shape[1]
 
 
 class AttnPackedByHead(nn.Module):

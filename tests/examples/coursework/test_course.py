@@ -198,7 +198,9 @@ def test_a_package_begins_empty_and_is_solved_unit_by_unit(
     assert "tokens: byte-pair encoding (not solved yet, 0 points)" in printed
     assert "embedding: token embeddings\n" in printed
     assert course.main(["status"]) == 0
-    assert "units: 1 of 12 solved, 10 of 120 points" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "units: 1 of 12 solved, 10 of 120 points." in printed
+    assert printed.splitlines()[1] == "Next: python examples/course.py build tokens"
     monkeypatch.chdir("my_transformer")
     assert course.main(["build", "masks", "--folder", "."]) == 0
     assert course.main(["build", "maks"]) == 2

@@ -28,6 +28,8 @@ RIGHT = {
     "masks of shape (B, H, L, S): True attends to a key",
     "AttnCausalUnlessMasked": "a causal mask of its own, unless one is passed; "
     "masks of shape (B, H, L, S): True attends to a key",
+    "AttnCausalOfOneLength": "a causal mask of its own; "
+    "masks of shape (B, H, L, S): True attends to a key",
     "AttnInterleaved": "features of the heads interleaved; "
     "masks of shape (B, H, L, S): True attends to a key",
     "PositionsAlongTheBatch": "vectors of shape (L, B, E)",
