@@ -231,10 +231,15 @@ def attend(
         if how.causal == CAUSAL and length != keys:  # it refuses other sequences
             raise NotImplementedError from error
         raise
-    tensors = [x for x in (found if isinstance(found, tuple | list) else (found,)) if len(x.shape)]
-    output: Tensor = next((x for x in tensors if x.shape[-1] == shape[-1]), tensors[0])
-    output = output.transpose(0, 1) if how.layout == SEQUENCE_FIRST else output
-    return output.reshape(shape)
+    output = output_of(found, shape[-1])
+    return (output.transpose(0, 1) if how.layout == SEQUENCE_FIRST else output).reshape(shape)
+
+
+def output_of(returned: Any, size: int) -> Tensor:
+    """Choose the vectors of a size among the tensors that an attention returns."""
+    returned = returned if isinstance(returned, tuple | list) else (returned,)
+    tensors: list[Tensor] = [x for x in returned if len(x.shape)]
+    return next((x for x in tensors if x.shape[-1] == size), tensors[0])
 
 
 def plain_attention(kind: Any, how: Convention) -> Functions:
